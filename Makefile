@@ -1,0 +1,103 @@
+# Everything is set up in a project-local environment, .venv, by uv out of PyPI. A stamp file says that a part of it is there.
+#
+#   make demo        two workers train a model on handwritten digits
+#   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: about an hour
+#   make check       format, lint, types, layers, documents
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
+PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# Bytecode halves every import; an environment that forbids it is overruled here.
+unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
+export PATH := $(abspath $(BIN)):$(PATH)
+export UV_PYTHON := $(abspath $(BIN))/python
+
+.PHONY: setup frameworks s3server format demo unit test test-full soak check docs docs-serve record peers bench clean
+.DEFAULT_GOAL := setup
+
+# took,WHAT: says how long the recipe has taken since `start` was set.
+took = echo "$(1): $$(( $$(date +%s) - start )) s"
+
+setup: $(VENV)/.dev
+	@$(BIN)/python -m compileall -q src
+
+$(UV): constraints/uv.txt
+	@start=$$(date +%s); \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, $(PYTHON) is " + sys.version)'; \
+	$(PYTHON) -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints/uv.txt; \
+	touch $@; $(call took,environment)
+
+$(VENV)/.dev: $(UV) pyproject.toml constraints/dev.txt constraints/frameworks.txt
+	@start=$$(date +%s); $(INSTALL) -e '.[dev]'; touch $@; $(call took,trainmaster and its tools)
+
+$(VENV)/.pytorch: $(VENV)/.dev
+	@start=$$(date +%s); $(INSTALL) -e '.[pytorch,examples]'; touch $@; $(call took,pytorch and scikit-learn)
+
+$(VENV)/.tensorflow: $(VENV)/.pytorch
+	@start=$$(date +%s); $(INSTALL) -e '.[tensorflow]'; touch $@; $(call took,tensorflow)
+
+frameworks: setup $(VENV)/.pytorch $(VENV)/.tensorflow
+
+s3server:
+	@tools/s3server >/dev/null
+
+demo: setup $(VENV)/.pytorch
+	$(BIN)/python examples/digits/data.py
+	$(BIN)/tm run examples/digits/job.yaml
+	@echo; find examples/digits/out -type f | sort | xargs ls -l
+	@echo; $(BIN)/tm list -n 5
+
+unit: setup
+	$(PYTEST) tests/unit
+
+test: setup frameworks s3server
+	$(PYTEST) tests
+
+test-full: test
+	$(PYTEST) -m full tests
+
+soak: setup frameworks s3server
+	$(PYTEST) -m soak tests
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PYTEST) tests/unit/test_imports.py tests/unit/test_house.py
+	@$(MAKE) --no-print-directory docs
+
+format: setup
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: setup
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+record: setup
+	$(BIN)/python docs/record.py docs/run.svg
+
+# What the benchmarks compare with, apart from what is ours.
+$(VENV)/peers/.installed: $(VENV)/.dev constraints/peers.txt
+	@start=$$(date +%s); $(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/peers; \
+	$(UV) pip install --quiet --compile-bytecode --python $(VENV)/peers/bin/python -r constraints/peers.txt; touch $@; $(call took,peers)
+
+peers: $(VENV)/peers/.installed
+
+bench: setup $(VENV)/.pytorch peers
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) site docs/reference build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache
