@@ -1,0 +1,52 @@
+"""What the master is to do next, as `plan` says it: plain data, each safe to carry out twice."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import attrs
+
+
+@attrs.frozen(slots=True)
+class Ask:
+    """Have the engine grant a container to `task`; `serial` numbers the asks of a task."""
+
+    task: str
+    serial: int
+
+
+@attrs.frozen(slots=True)
+class Release:
+    """Give the container (or the pending ask) of (task, serial) back to the engine."""
+
+    task: str
+    serial: int
+
+
+@attrs.frozen(slots=True)
+class Order:
+    """Send an order to the agent of (task, serial) about one attempt. Idempotent by (attempt, verb, id)."""
+
+    task: str
+    serial: int
+    attempt: int
+    verb: str  # prepare | start | stop | commit | save | warn | peer-finished | leave
+    id: str = ""
+
+
+@attrs.frozen(slots=True)
+class CommitFor:
+    """Commit the uploaded output of an attempt in place of its agent, which is gone."""
+
+    task: str
+    attempt: int
+
+
+@attrs.frozen(slots=True)
+class Step:
+    """Do one step of the job's beginning or end: a key of `plan.STEPS`."""
+
+    name: str
+
+
+Action: TypeAlias = Ask | Release | Order | CommitFor | Step

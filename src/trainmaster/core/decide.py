@@ -1,0 +1,331 @@
+"""What a stimulus means: `decide(state, stimulus, now)` gives the events it becomes.
+
+Two halves. *Reactions* turn one stimulus into the facts it states, refusing what is stale: a report is taken only from the present
+container and attempt of a task, in its place in the order of phases, and once. *Advances* (in `advance`, the stimulus None) turn what
+has become true into the next fact: a gang that is granted is sized, a group that is ready forms its generation, a job whose tasks are
+done ends. `drive` alternates them until nothing more follows. Nothing here changes the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.core import failures, stimuli
+from trainmaster.core.actions import Ask, CommitFor, Order, Release, Step
+from trainmaster.core.advance import advance
+from trainmaster.core.events import Fact
+from trainmaster.core.state import (
+    COMMITTING,
+    EXITED,
+    GRANTED,
+    LIVE,
+    NEW,
+    RUNNING,
+    STAGING,
+    STARTING,
+    State,
+    Task,
+    budget_of,
+    unit_of,
+)
+
+
+def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[Fact]:
+    """The facts that `stimulus` states at the time `now` (s since 1970), or with None those that follow from the state alone."""
+    if stimulus is None:
+        return advance(state, now)
+    return _REACTIONS[type(stimulus)](state, stimulus, now)
+
+
+# -- the user and the master --
+
+
+def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
+    return [] if state.id else [("submitted", {"id": told.id, "job": dict(told.job)})]
+
+
+def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:
+    return [("master-started", {"read": dict(told.read), "place": told.place})]
+
+
+def _kill(state: State, told: stimuli.KillRequested, now: float) -> list[Fact]:
+    if state.ending is not None or state.kill is not None:
+        return []
+    return [("kill-requested", {"by": told.by, "why": told.why})]
+
+
+def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
+    if state.ending is not None or any(save["save"] == told.save for save in state.saves):
+        return []
+    return [("save-requested", {"save": told.save, "by": "user"})]
+
+
+def _storage_lost(state: State, told: stimuli.StorageLost, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    figures = {"seconds": state.known_job.timeouts.storage, "detail": told.detail}
+    # No commit could be recorded any more: none is waited for.
+    return [("ending", {"state": "failed", "reason": "storage-lost", "figures": figures, "abandons": True})]
+
+
+def _secrets_lost(state: State, told: stimuli.SecretsLost, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    return [("ending", {"state": "failed", "reason": "secrets-lost", "figures": {"job": state.id}})]
+
+
+def _tick(state: State, told: stimuli.Tick, now: float) -> list[Fact]:
+    return []  # advances look at the deadlines
+
+
+# -- the engine --
+
+
+def _holder(state: State, key: str, serial: int) -> Task | None:
+    """The task whose present container, or ask, is (key, serial)."""
+    task = state.tasks.get(key)
+    return task if task is not None and task.serial == serial and task.hold != "none" else None
+
+
+def _granted(state: State, told: stimuli.Granted, now: float) -> list[Fact]:
+    task = state.tasks.get(told.task)
+    if task is None or (task.hold == GRANTED and task.serial == told.serial):
+        return []  # told twice
+    if not state.admits(told.task, told.serial):
+        return [("stray", {"task": told.task, "serial": told.serial, "container": told.container})]
+    return [("granted", {"task": told.task, "serial": told.serial, "container": told.container, "node": told.node,
+                         "devices": list(told.devices)})]  # fmt: skip
+
+
+def _refused(state: State, told: stimuli.Refused, now: float) -> list[Fact]:
+    if _holder(state, told.task, told.serial) is None or state.refused is not None:
+        return []
+    return [("refused", {"task": told.task, "serial": told.serial, "detail": told.detail})]
+
+
+def _waiting(state: State, told: stimuli.Waiting, now: float) -> list[Fact]:
+    facts = {
+        "resource": told.resource,
+        "asked": told.asked,
+        "free": told.free,
+        "detail": told.detail,
+        "position": told.position,
+    }
+    return [] if state.waiting == facts or state.ending is not None else [("waiting", facts)]
+
+
+def _container_over(state: State, told: stimuli.ContainerExited | stimuli.ContainerLost, now: float) -> list[Fact]:
+    task = _holder(state, told.task, told.serial)
+    if task is None:
+        return []
+    status = getattr(told, "status", None)
+    figures = {"status": status, "node": task.node, **told.figures}
+    reason = told.reason or ("agent-lost" if status is not None and status < 0 else "container-exited")
+    return failures.container_gone(state, task, reason, figures, now, told=told.reason is not None)
+
+
+def _warned(state: State, told: stimuli.Warned, now: float) -> list[Fact]:
+    if _holder(state, told.task, told.serial) is None:
+        return []
+    return [("warned", {"task": told.task, "seconds": told.seconds, "reason": told.reason})]
+
+
+# -- agents --
+
+
+def _connected(state: State, told: stimuli.Connected, now: float) -> list[Fact]:
+    if not state.admits(told.task, told.serial):
+        return []
+    hello = told.hello
+    return [("agent-connected", {"task": told.task, "serial": told.serial, "node": hello.get("node", ""),
+                                 "address": hello.get("address", ""), "container": hello.get("container", "")})]  # fmt: skip
+
+
+def _disconnected(state: State, told: stimuli.Disconnected, now: float) -> list[Fact]:
+    task = _holder(state, told.task, told.serial)
+    if task is None or not task.connected:
+        return []
+    return [("agent-disconnected", {"task": told.task, "serial": told.serial})]
+
+
+def _report(state: State, told: stimuli.Report, now: float) -> list[Fact]:
+    task = state.tasks.get(told.task)
+    react = REPORTS.get(told.kind)
+    if task is None or react is None or task.serial != told.serial or task.hold != GRANTED or told.n <= task.reported:
+        return []
+    if told.attempt != task.attempt and told.kind != "left":
+        return []  # of an attempt that is over
+    facts = react(state, task, told.data, now)
+    for _, data in facts[:1]:
+        data.update({"task": task.key, "attempt": told.attempt, "report": told.n})
+    return facts
+
+
+Data = Mapping[str, Any]
+
+
+def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("staging", {"done": data.get("done", 0), "total": data.get("total", 0)})] if task.phase == STAGING else []
+
+
+def _ready(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in (NEW, STAGING):
+        return []
+    keep = ("address", "ports", "devices", "restored", "elapsed")
+    return [("ready", {"address": "", **{name: data[name] for name in keep if name in data}})]
+
+
+def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("started", {"pid": data.get("pid", 0), "elapsed": data.get("elapsed")})] if task.phase == STARTING else []
+
+
+def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if (
+        task.phase not in (STARTING, RUNNING)
+        or task.doomed
+        or not (budget_of(task) in state.budgets or unit_of(task) in state.budgets)
+    ):
+        return []  # progress is an event only where it gives a budget back
+    return [("progressed", {"value": data.get("progress", data.get("value")), "step": data.get("step")})]
+
+
+def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in LIVE:
+        return []
+    well = data.get("reason") in ("exit", "succeeded") and not data.get("status")
+    if well and task.phase in (STARTING, RUNNING) and not task.doomed:
+        return [("exited", {"elapsed": data.get("elapsed")})]
+    return failures.attempt_over(state, task, data, now)
+
+
+def _uploaded(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("uploaded", {"outputs": dict(data.get("outputs") or {})})] if task.phase == EXITED else []
+
+
+def _committed(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("output-committed", {"outputs": dict(data.get("outputs") or {})})] if task.phase == COMMITTING else []
+
+
+def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in (RUNNING, EXITED):
+        return []
+    keep = ("set", "files", "bytes", "marks", "manifest")
+    fact = {name: data[name] for name in keep if name in data}
+    if isinstance(
+        fact.get("marks"), Mapping
+    ):  # an agent knows moments; what had been done at each is written down as ranges
+        marks = {name: at for name, at in fact["marks"].items() if name in state.shards}
+        fact["marks"] = {
+            name: state.shards[name].marks(at) if isinstance(at, int) else at for name, at in marks.items()
+        }
+    return [("checkpoint-saved", fact)]
+
+
+def _saved(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    told = {"save": data.get("save", ""), "files": data.get("files", 0), "bytes": data.get("bytes", 0)}
+    return [("saved", told | ({"gave_up": data["gave_up"]} if data.get("gave_up") else {}))]
+
+
+def _trouble(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Something beside the program went wrong, and it goes on: a note for whoever looks."""
+    keep = ("what", "detail", "bytes", "save")
+    return [("trouble", {name: data[name] for name in keep if name in data})]
+
+
+def _left(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("left", {"gave_up": data.get("gave_up", "")})]
+
+
+def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    table = state.shards.get(data.get("input", ""))
+    if table is None:
+        return []
+    try:
+        payload = table.done((task.key, task.attempt), data.get("ranges"), data.get("records"))
+    except (ValueError, TypeError):  # not what an agent of ours says
+        return []
+    return [] if payload is None else [("shards-done", payload)]
+
+
+REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
+    "staging": _staging,
+    "ready": _ready,
+    "started": _started,
+    "progress": _progress,
+    "ended": _ended,
+    "uploaded": _uploaded,
+    "committed": _committed,
+    "checkpoint": _checkpoint,
+    "saved": _saved,
+    "warned": _trouble,
+    "shards-done": _shards_done,
+    "left": _left,
+}
+
+
+# -- what was done --
+
+
+def _did(state: State, told: stimuli.Did, now: float) -> list[Fact]:
+    facts: dict[tuple[type, str], list[list[Any]]] = {}
+    for action in told.actions:
+        if isinstance(action, CommitFor):
+            return _did_commit(state, action, told)
+        if isinstance(action, Step):
+            return _did_step(state, action, told)
+        if isinstance(action, Order):
+            facts.setdefault((Order, action.verb), []).append([action.task, action.serial, action.attempt, action.id])
+        else:
+            facts.setdefault((type(action), ""), []).append([action.task, action.serial])
+    return [(_DONE[kind], {"tasks": tasks} | ({"verb": verb} if verb else {})) for (kind, verb), tasks in facts.items()]
+
+
+_DONE = {Ask: "asked", Release: "released", Order: "ordered"}
+
+
+def _did_commit(state: State, action: CommitFor, told: stimuli.Did) -> list[Fact]:
+    task = state.tasks[action.task]
+    if task.phase != COMMITTING or task.attempt != action.attempt:
+        return []
+    if told.gave_up:
+        return failures.commit_failed(task, {"detail": told.gave_up})
+    return [("output-committed", {"task": task.key, "attempt": task.attempt, "outputs": dict(told.result)})]
+
+
+def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
+    if action.name == "list-inputs":
+        if told.gave_up:
+            return [
+                (
+                    "ending",
+                    {
+                        "state": "failed",
+                        "reason": "input-missing",
+                        "figures": dict(told.result) or {"detail": told.gave_up},
+                    },
+                )
+            ]
+        return [] if state.listings is not None else [("inputs-listed", {"listings": dict(told.result)})]
+    return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
+
+
+_REACTIONS: dict[type, Callable[..., list[Fact]]] = {
+    stimuli.Submitted: _submitted,
+    stimuli.MasterStarted: _master_started,
+    stimuli.KillRequested: _kill,
+    stimuli.SaveRequested: _save,
+    stimuli.StorageLost: _storage_lost,
+    stimuli.SecretsLost: _secrets_lost,
+    stimuli.Tick: _tick,
+    stimuli.Granted: _granted,
+    stimuli.Refused: _refused,
+    stimuli.Waiting: _waiting,
+    stimuli.ContainerExited: _container_over,
+    stimuli.ContainerLost: _container_over,
+    stimuli.Warned: _warned,
+    stimuli.Connected: _connected,
+    stimuli.Disconnected: _disconnected,
+    stimuli.Report: _report,
+    stimuli.Did: _did,
+}

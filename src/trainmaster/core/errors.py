@@ -1,0 +1,41 @@
+"""The errors a user meets. Each says what happened, where, and what to do; its anchor is a section of docs/errors.md."""
+
+
+class TrainmasterError(Exception):
+    """A failure told in up to three lines: the message, the place it concerns, the mend.
+
+    `status` is the exit status of a command that ends with it.
+    """
+
+    status = 3
+
+    def __init__(self, message: str, *, place: str = "", mend: str = "", anchor: str = "") -> None:
+        super().__init__(message)
+        self.message, self.place, self.mend, self.anchor = message, place, mend, anchor
+
+    def __str__(self) -> str:
+        return "\n  ".join(part for part in (self.message, self.place, self.mend) if part)
+
+
+class BadInput(TrainmasterError, ValueError):
+    """What the user gave cannot be used; nothing was started."""
+
+    status = 2
+
+
+class NotFound(BadInput, LookupError):
+    """A job, task or file that was named does not exist."""
+
+
+class JobFailed(TrainmasterError):
+    """The job ended and did not succeed."""
+
+    status = 1
+
+
+class EngineFailed(TrainmasterError, RuntimeError):
+    """The engine could not do what was asked; the job itself may be fine."""
+
+
+class StorageFailed(EngineFailed, OSError):
+    """A storage could not be read or written."""

@@ -1,0 +1,83 @@
+"""Messages of the agents' channel as frames of at most 64 KiB.
+
+A message is one JSON text. One that is longer than `LIMIT` characters travels in parts, each a small JSON object of its own, which
+`Joiner` puts together again, within a bound, whatever a broken peer sends.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LIMIT = 16 * 1024  # characters; as UTF-8 with JSON escapes at most 4 bytes each stay within a 64 KiB frame
+WHOLE_LIMIT = 64 * 1024 * 1024  # characters of a message put together
+
+
+class FrameError(ValueError):
+    """A peer sent what is not a frame of ours."""
+
+
+def split(message: dict[str, Any]) -> list[str]:
+    """The frames that carry `message`, in order."""
+    text = json.dumps(message, separators=(",", ":"))  # ASCII: one byte a character
+    if len(text) <= LIMIT * 3:
+        return [text]
+    pieces = [text[i : i + LIMIT * 2] for i in range(0, len(text), LIMIT * 2)]
+    return [json.dumps({"part": [i, len(pieces)], "data": piece}) for i, piece in enumerate(pieces)]
+
+
+class Joiner:
+    """Puts the parts of messages together; parts of one message arrive in order, on one connection."""
+
+    def __init__(self, limit: int = WHOLE_LIMIT) -> None:
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def add(self, frame: str | bytes) -> dict[str, Any] | None:
+        """The message that `frame` completes, or None while parts are missing.
+
+        Raises FrameError on anything that is not a JSON object or not the next part.
+        """
+        try:
+            message = json.loads(frame, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise FrameError(f"not JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise FrameError("not a JSON object")
+        if (b"\\ud" if isinstance(frame, bytes) else "\\ud") in frame:  # type: ignore[operator]
+            message = _whole(message)
+        whole: dict[str, Any] = message
+        return self._part(whole) if "part" in whole else whole
+
+    def _part(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        part, data = message["part"], message.get("data")
+        if not (
+            isinstance(part, list) and len(part) == 2 and all(type(n) is int for n in part) and isinstance(data, str)
+        ):
+            raise FrameError("a malformed part")
+        index, count = part
+        self._size += len(data)
+        if index != len(self._pieces) or not 0 <= index < count or self._size > self._limit:
+            raise FrameError("a part out of order, or a message over the limit")
+        self._pieces.append(data)
+        if index + 1 < count:
+            return None
+        text, self._pieces, self._size = "".join(self._pieces), [], 0
+        return self.add(text)
+
+
+def _whole(value: Any) -> Any:
+    """`value` with each half of a surrogate pair, which no UTF-8 can carry, as a question mark."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, dict):
+        return {_whole(name): _whole(one) for name, one in value.items()}
+    return value
+
+
+def _refuse(constant: str) -> None:
+    """NaN and the infinities, which Python's JSON has and nobody else's."""
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,168 @@
+"""What events of failures change: an attempt that ends, the incident it belongs to, and how that is settled.
+
+Part of `fold`; `failures` decides, this only takes in what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.core.moves import (
+    doom,
+    drop,
+    finalize,
+    move,
+    renew,
+    return_leases,
+    undoom,
+)
+from trainmaster.core.reasons import REASONS
+from trainmaster.core.state import (
+    COMMITTING,
+    ENDED,
+    FAILED,
+    KILLED,
+    LIVE,
+    Budget,
+    Incident,
+    Past,
+    State,
+    Task,
+    unit_of,
+)
+
+SETTLE = 10.0  # s within which the root cause of a failure is settled
+SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
+
+Data = Mapping[str, Any]
+
+
+def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
+    _end_attempt(state, task, data, at)
+
+
+def written_off(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    drop(state, task, gone=data.get("gone", True))
+    _end_attempt(state, task, data, at)
+
+
+def container_ended(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    if data["serial"] == task.serial:
+        if data.get("reason"):
+            _evidence(state, task, data)
+        drop(state, task, gone=data.get("gone", True))
+
+
+def incident(state: State, data: Data, at: float) -> None:
+    unit, again = data["unit"], data["again"]
+    cause = data["cause"]
+    state.budgets[data["budget"]] = Budget(data["spent"], state.budgets.get(data["budget"], Budget()).free)
+    state.budgets.setdefault(unit, Budget()).free = data["free"]
+    state.incidents[unit] = Incident(unit, data["generation"], at, again, data["costs"], [dict(cause)])
+    state.arm("settle", unit, at + SETTLE)
+    if unit.startswith("group:"):
+        group = state.groups[int(unit[6:])]
+        group.forming, group.finishing = True, False
+        group.rewinding = again and state.known_job.checkpoint is not None
+    if again:
+        state.restarts += 1
+    culprit = state.tasks[cause["task"]]
+    if data.get("memory_factor"):
+        culprit.memory_factor, culprit.resized = data["memory_factor"], True
+    for task in _unit_tasks(state, unit):
+        if task.phase in LIVE and task.phase != COMMITTING:
+            doom(state, task, "restart" if again else "fail")
+        elif task.phase == ENDED and again:
+            renew(state, task, at)
+        if data["until"] > at:
+            task.blocked = True
+        state.touch(task)
+    if data["until"] > at:
+        state.arm("backoff", unit, data["until"])
+    _hasten(state, unit, at)
+
+
+def settled(state: State, data: Data, at: float) -> None:
+    unit = data["unit"]
+    state.incidents.pop(unit, None)
+    state.arm("settle", unit, None)
+    state.budgets[data["budget"]] = Budget(data["spent"], state.budgets.get(data["budget"], Budget()).free)
+    state.budgets.setdefault(unit, Budget()).free = data["free"]
+
+
+def backoff_over(state: State, data: Data, at: float) -> None:
+    unit = data["unit"]
+    state.arm("backoff", unit, None)
+    tasks = state.members(state.groups[int(unit[6:])]) if unit.startswith("group:") else iter([state.tasks[unit]])
+    for task in tasks:
+        task.blocked = False
+        state.touch(task)
+
+
+def task_failed(state: State, data: Data, at: float) -> None:
+    """The unit of a task failed for good: the task by its reason, its peers because of it."""
+    culprit = state.tasks[data["task"]]
+    for task in [culprit, *(_unit_tasks(state, unit_of(culprit)) if culprit.whole else ())]:
+        if task.final or task.phase == COMMITTING:
+            continue
+        if task is culprit:
+            task.reason, task.figures = data["reason"], dict(data.get("figures") or {})
+            reason = REASONS.get(data["reason"])
+            finalize(state, task, reason.final if reason and reason.final != KILLED else FAILED)
+        else:
+            task.reason = task.reason or "peer-failed"
+            finalize(state, task, KILLED)
+
+
+def _end_attempt(state: State, task: Task, data: Data, at: float) -> None:
+    """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
+    reason = data["reason"]
+    figures = dict(data.get("figures") or {})
+    task.past.append(Past(task.attempt, reason, figures, task.node, task.started, at))
+    task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
+    _evidence(state, task, data)
+    return_leases(state, task)
+    doomed = task.doomed
+    move(state, task, ENDED, at)
+    state.arm("start", task.key, None)
+    if doomed == "restart":
+        renew(state, task, at)
+    elif doomed == "end":
+        finalize(state, task, KILLED)
+    elif doomed == "fail":
+        undoom(state, task)
+    _hasten(state, unit_of(task), at)
+
+
+def _evidence(state: State, task: Task, data: Data) -> None:
+    """Keep what is told of a failure while its incident is open; ends that we asked for tell nothing."""
+    incident = state.incidents.get(unit_of(task))
+    if incident is not None and data.get("reason") and not data.get("stopped"):
+        figures = data.get("figures") or {}
+        incident.evidence.append(
+            {"task": task.key, "attempt": data.get("attempt", task.attempt), "reason": data["reason"], "figures": figures,
+             "elapsed": data.get("elapsed", 1e12)}
+        )  # fmt: skip
+
+
+def _hasten(state: State, unit: str, at: float) -> None:
+    """An incident that ends its unit is settled as soon as all members are over; a death by a signal from outside waits a moment more."""
+    incident = state.incidents.get(unit)
+    if incident is None or incident.again:
+        return
+    if unit.startswith("group:") and state.groups[int(unit[6:])].doomed:
+        return
+    outside = any(
+        one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence
+    )
+    state.arm("settle", unit, max(at, incident.opened + SOON) if outside else at)
+
+
+def _unit_tasks(state: State, unit: str) -> list[Task]:
+    """The members of a unit that are not over."""
+    if not unit.startswith("group:"):
+        return [state.tasks[unit]]
+    return [task for task in state.members(state.groups[int(unit[6:])]) if task.whole and not task.final]

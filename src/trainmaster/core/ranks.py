@@ -1,0 +1,104 @@
+"""Who has which rank in a generation.
+
+Members are containers; each runs one or more copies of the program. Containers are put in one order, and every rank
+follows from it:
+
+    container          copies    GROUP_RANK    RANK       LOCAL_RANK
+    chief:0   host a     2           0          0, 1        0, 1
+    worker:1  host a     2           1          2, 3        0, 1
+    worker:0  host b     1           2          4           0
+
+At the first formation the order is that of the roles (chief or master first) and of the index, with the containers of
+one host made adjacent where the first of them stands, so that neighbours in a ring share a machine where they can.
+Afterwards a rank is a matter of memory: survivors keep their relative order, a newcomer takes the place of a member
+that left, further ones come last, and places left over are closed up. A task that comes back, on whatever host, is a
+survivor. Given its own outcome as `previous`, `assign` returns it again.
+
+Only members that count have ranks; those that serve or watch the others have none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+LEADING = ("chief", "master")  # roles whose task is rank 0 wherever there is one
+
+
+@attrs.frozen(slots=True)
+class Member:
+    """A container of the generation to be formed. `processes`: copies of the program in it."""
+
+    task: str
+    role: str
+    index: int
+    host: str
+    processes: int = 1
+    counts: bool = True
+
+
+@attrs.frozen(slots=True)
+class Rank:
+    """The numbers of one container. `rank` and `role_rank` are those of its first copy; the others follow on."""
+
+    task: str
+    group_rank: int  # of the container
+    group_world_size: int  # containers
+    rank: int
+    world_size: int  # copies
+    role_rank: int  # among the copies of the role
+    role_world_size: int
+    local_world_size: int  # copies in the container; their LOCAL_RANKs begin with 0
+
+
+def assign(members: Sequence[Member], previous: Mapping[str, int] | None = None) -> list[Rank]:
+    """The ranks of the members that count, in order of rank.
+
+    `members`: roles in the order of their declaration. `previous`: the `group_rank` of each task of the last
+    generation; None or empty at the first formation.
+    """
+    counting = _by_role([member for member in members if member.counts])
+    ordered = _refilled(counting, previous) if previous else _side_by_side(counting)
+    copies = sum(member.processes for member in ordered)
+    of_role: Counter[str] = Counter()
+    for member in ordered:
+        of_role[member.role] += member.processes
+    ranks: list[Rank] = []
+    first, first_of_role = 0, Counter[str]()
+    for place, member in enumerate(ordered):
+        role_rank = first_of_role[member.role]
+        ranks.append(
+            Rank(member.task, place, len(ordered), first, copies, role_rank, of_role[member.role], member.processes)
+        )
+        first += member.processes
+        first_of_role[member.role] += member.processes
+    return ranks
+
+
+def copies(processes: int | str, devices: int) -> int:
+    """How many copies of the program a container runs; `per-gpu` is one where it has no device."""
+    return max(1, devices) if processes == "per-gpu" else int(processes)
+
+
+def _by_role(members: Iterable[Member]) -> list[Member]:
+    """Leading roles first, the others as declared; by index within each."""
+    declared: dict[str, int] = {}
+    for member in members:
+        declared.setdefault(member.role, len(declared))
+    return sorted(members, key=lambda member: (member.role not in LEADING, declared[member.role], member.index))
+
+
+def _side_by_side(members: Sequence[Member]) -> list[Member]:
+    hosts: dict[str, list[Member]] = {}
+    for member in members:
+        hosts.setdefault(member.host, []).append(member)
+    return [member for neighbours in hosts.values() for member in neighbours]
+
+
+def _refilled(members: Sequence[Member], previous: Mapping[str, int]) -> list[Member]:
+    present = {member.task: member for member in members}
+    fresh = iter(_side_by_side([member for member in members if member.task not in previous]))
+    ordered = [present.get(task) or next(fresh, None) for task in sorted(previous, key=lambda task: previous[task])]
+    return [member for member in [*ordered, *fresh] if member is not None]

@@ -1,0 +1,127 @@
+"""Why something ended: a closed table that code, documents and pages read.
+
+Every end of an attempt, a container or a job has exactly one reason out of `REASONS`. The reason says who is at fault, whether a restart
+after it is charged to the budget, and how it ranks when several are told for one incident: the engine's word beats the agent's, a death
+beats errors of those who depended on the dead, and elapsed times order the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.quantities import format_bytes, format_seconds
+
+PROGRAM, ENGINE, US, USER = "program", "engine", "us", "user"
+
+# Ranks of a reason as the root cause of an incident; lower is nearer to the root.
+_ENGINE_WORD, _DEATH, _ERROR, _CONSEQUENCE = 0, 1, 2, 3
+
+
+@attrs.frozen(slots=True)
+class Reason:
+    """One way to end. `text` is filled with the figures told; a figure that is missing leaves its clause out."""
+
+    fault: str
+    restart_costs: bool
+    text: str
+    rank: int = _ERROR
+    advice: str = ""
+    final: str = "failed"  # the state of an attempt that ended so
+
+    @property
+    def anchor(self) -> str:
+        return "reasons"
+
+
+REASONS: dict[str, Reason] = {
+    "succeeded": Reason(PROGRAM, False, "succeeded", final="succeeded"),
+    "exit": Reason(PROGRAM, True, "exited with status {status}", advice="read its last lines above: tm logs {job} {task}"),
+    "signal": Reason(
+        PROGRAM, True, "was killed by {name}", _DEATH,
+        advice="something outside sent it a signal, or it crashed: tm logs {job} {task}",
+    ),
+    "out-of-memory": Reason(
+        PROGRAM, True, "used {used} of {limit} and was killed", _DEATH,
+        advice="raise roles.{role}.resources.memory, or set retry_memory",
+    ),
+    "command-not-found": Reason(PROGRAM, True, "the command {command} was not found", advice="check roles.{role}.command and environment"),
+    "not-executable": Reason(PROGRAM, True, "the command {command} cannot be executed", advice="chmod +x it, or name its interpreter"),
+    "stalled": Reason(PROGRAM, True, "made no progress for {seconds}", _ERROR, advice="raise timeouts.stall if that is usual"),
+    "hung-after-peer-finished": Reason(
+        PROGRAM, True, "was still silent {seconds} after a peer had finished", _CONSEQUENCE,
+        advice="make all ranks end together, or raise timeouts.finish",
+    ),
+    "address-in-use": Reason(US, False, "found its port in use: {detail}"),
+    "peers-unreachable": Reason(ENGINE, False, "could not reach {peer}", advice="check the network between the two hosts, or set network:"),
+    "peer-failed": Reason(PROGRAM, False, "ended because a peer had failed", _CONSEQUENCE, final="killed"),
+    "prepare-failed": Reason(PROGRAM, True, "its prepare command exited with status {status}", advice="run roles.{role}.prepare by hand"),
+    "input-missing": Reason(USER, True, "its input {name} is not there: {detail}", advice="check inputs.{name}.url"),
+    "staging-failed": Reason(ENGINE, True, "could not fetch its data: {detail}", advice="check inputs and the storage they are on"),
+    "restore-failed": Reason(ENGINE, True, "could not restore its checkpoint: {detail}", advice="check checkpoint.url"),
+    "upload-failed": Reason(ENGINE, True, "could not upload its output: {detail}", advice="check outputs and the storage they go to"),
+    "output-missing": Reason(PROGRAM, True, "wrote no output {name}", advice="write to ./{name}, or set outputs.{name}.local"),
+    "commit-failed": Reason(ENGINE, True, "could not commit its output: {detail}", advice="check outputs and the storage they go to"),
+    "disk-full": Reason(ENGINE, True, "ran out of disk: {detail}", advice="free space, or move storage: to a larger place"),
+    "no-python": Reason(USER, True, "found no Python >= 3.11 on {node}", advice="set environment:"),
+    "start-timeout": Reason(ENGINE, True, "did not start within {seconds}: {detail}", advice="raise timeouts.start"),
+    "agent-lost": Reason(US, False, "its supervisor died", _DEATH, final="lost"),
+    "unreachable": Reason(ENGINE, False, "was out of reach for {seconds}", _DEATH, final="lost"),
+    "container-exited": Reason(ENGINE, False, "its container ended with status {status}", _DEATH, final="lost"),
+    "node-lost": Reason(ENGINE, False, "its node {node} was lost", _ENGINE_WORD, final="lost"),
+    "preempted": Reason(ENGINE, False, "gave way to {by}", _ENGINE_WORD, final="killed"),
+    "disks-failed": Reason(ENGINE, False, "the disks of node {node} failed", _ENGINE_WORD, final="lost"),
+    "localization-failed": Reason(ENGINE, True, "the engine could not set up its container: {detail}", _ENGINE_WORD),
+    "killed-by-engine": Reason(ENGINE, False, "was killed by the engine: {detail}", _ENGINE_WORD, final="killed"),
+    "killed-by-user": Reason(USER, False, "was killed by {by}", _ENGINE_WORD, final="killed"),
+    "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
+    # Reasons of a job's end alone.
+    "refused": Reason(ENGINE, False, "the engine will never grant {task}: {detail}", advice="ask for less: tm cluster show"),
+    "dependency-failed": Reason(PROGRAM, False, "waited for {role}, which failed", _CONSEQUENCE),
+    "no-progress": Reason(ENGINE, False, "made no progress over {restarts} restarts in a row that were not its fault", _ENGINE_WORD,
+                          advice="the places it ran on keep failing: tm events {job}"),
+    "too-many-failures": Reason(PROGRAM, False, "{failed} of {tasks} tasks failed, more than completion.failures allows"),
+    "job-timeout": Reason(USER, False, "ran longer than timeouts.job, {seconds}", advice="raise timeouts.job"),
+    "storage-lost": Reason(ENGINE, False, "its event log could not be written for {seconds}: {detail}", advice="check storage:"),
+    "secrets-lost": Reason(US, False, "every process that held its secrets is gone", advice="submit it again: tm retry {job}"),
+    "master-failed": Reason(US, False, "the master failed: {detail}", advice="this is a fault of ours: tm logs {job} master"),
+}  # fmt: skip
+
+
+def is_reason(key: Any) -> bool:
+    """Whether `key` is a reason we know; what a newer agent tells and we do not know is kept as `container-exited`."""
+    return isinstance(key, str) and key in REASONS
+
+
+def words(key: str, figures: Mapping[str, Any]) -> str:
+    """The reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
+    reason = REASONS.get(key)
+    return key if reason is None else _fill(reason.text, figures)
+
+
+def advice(key: str, figures: Mapping[str, Any]) -> str:
+    """What the user can do about it, or ""."""
+    reason = REASONS.get(key)
+    return "" if reason is None else _fill(reason.advice, figures)
+
+
+def _fill(text: str, figures: Mapping[str, Any]) -> str:
+    return text.format_map(_Figures(figures))
+
+
+class _Figures(dict[str, Any]):
+    """Figures as people read them: bytes and seconds by their names."""
+
+    def __getitem__(self, key: str) -> str:
+        value = super().get(key)
+        if value is None:
+            return "?"
+        if key in ("used", "limit", "needed", "free") and isinstance(value, int | float):
+            return format_bytes(int(value))
+        if key == "seconds" and isinstance(value, int | float):
+            return format_seconds(value)
+        return str(value)
+
+    __missing__ = __getitem__

@@ -1,0 +1,142 @@
+"""Who gets which files of an input.
+
+A *listing* is what a URL named when it was looked at: files with sizes, under one *prefix*, the part of the URL before
+its first pattern (or the directory, or the file's folder). A file keeps its path below the prefix wherever it is put,
+so that equal names in two folders do not meet. Dividing is a pure function of the set of files: the same listing gives
+the same parts, in whatever order a storage lists it.
+
+Whole files are dealt largest first, each to the part with the fewest bytes (Graham's LPT rule): no two parts differ by
+more than the largest file. Records that can be cut anywhere are dealt as *pieces*, contiguous ranges of bytes; what of
+a piece is whose record is told in `records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+import attrs
+
+SPLIT, WHOLE = "split", "whole"
+
+
+@attrs.frozen(slots=True)
+class File:
+    """A file of an input. `hosts` have it on their disks; `stamp` (an etag, or a time of change) tells its content
+    from a later one."""
+
+    path: str
+    size: int
+    hosts: tuple[str, ...] = ()
+    stamp: str = ""
+
+
+@attrs.frozen(slots=True)
+class Listing:
+    """What an input's URL named. Every path begins with the prefix, which ends with "/"."""
+
+    prefix: str
+    files: tuple[File, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def relative(self, file: File) -> str:
+        """Where the file is below the prefix."""
+        return file.path.removeprefix(self.prefix)
+
+
+@attrs.frozen(slots=True, order=True)
+class Piece:
+    """The bytes [start, end) of a file, or all of it where `end` is None."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.start == 0 and self.end is None
+
+
+def parts(files: Sequence[File], tasks: int, mode: str = SPLIT) -> list[list[File]]:
+    """The files of each task: a part of them (`split`), or all of them (`whole`)."""
+    if mode == WHOLE:
+        everything = sorted(files, key=_path)
+        return [list(everything) for _ in range(tasks)]
+    return split_files(files, tasks)
+
+
+def split_files(files: Sequence[File], n: int, by: str = "bytes") -> list[list[File]]:
+    """The files dealt into `n` parts of about equally many bytes (or, `by="files"`, files); within a part, by path."""
+    if n < 1:
+        raise ValueError(f"files are split into at least one part, not {n}")
+    if by not in ("bytes", "files"):
+        raise ValueError(f"files are split by bytes or by files, not by {by}")
+    dealt: list[list[File]] = [[] for _ in range(n)]
+    loads = [(0, 0, part) for part in range(n)]  # bytes, then files: empty ones are spread too
+    for file in sorted(files, key=lambda file: (-file.size, file.path)):
+        size, count, part = heappop(loads)
+        dealt[part].append(file)
+        heappush(loads, (size + (file.size if by == "bytes" else 1), count + 1, part))
+    return [sorted(part, key=_path) for part in dealt]
+
+
+def split_records(files: Sequence[File], n: int, cuttable: Callable[[File], bool]) -> list[list[Piece]]:
+    """The records of the files dealt into `n` parts: what is cuttable in contiguous ranges of bytes, the rest as whole
+    files.
+
+    The whole files come first, as `split_files` deals them; the ranges then level the parts.
+    """
+    if n < 1:
+        raise ValueError(f"records are split into at least one part, not {n}")
+    ranges = sorted((file for file in files if cuttable(file) and file.size), key=_path)
+    dealt = [[Piece(file.path) for file in part] for part in split_files([f for f in files if not cuttable(f)], n)]
+    sizes = {file.path: file.size for file in files}
+    loads = [sum(sizes[piece.path] for piece in part) for part in dealt]
+    level = _level(loads, sum(file.size for file in ranges))
+    at, rest = 0, max(level - loads[0], 0)
+    for file in ranges:
+        start = 0
+        while start < file.size:
+            while rest <= 0 and at < n - 1:
+                at += 1
+                rest = max(level - loads[at], 0)
+            end = file.size if at == n - 1 else min(file.size, start + rest)
+            rest -= end - start
+            dealt[at].append(Piece(file.path) if (start, end) == (0, file.size) else Piece(file.path, start, end))
+            start = end
+    return dealt
+
+
+def visible(name: str) -> bool:
+    """Whether a name met while listing is data: not `.x`, not `_SUCCESS` or `_x`; `_column=value` is a folder of data, as Spark has it."""
+    return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+
+
+def fixed_prefix(url: str) -> str:
+    """The part of a pattern before the first of its parts that holds `*`, `?` or `[`; ends with "/" where there is one."""
+    first = next((i for i, letter in enumerate(url) if letter in "*?["), len(url))
+    return url[: url.rfind("/", 0, first) + 1]
+
+
+def has_pattern(text: str) -> bool:
+    return any(letter in text for letter in "*?[")
+
+
+def _level(loads: Iterable[int], more: int) -> int:
+    """The height to which `more` fills the valleys between `loads`, rounded up."""
+    heap = list(loads)
+    heapify(heap)
+    filled, count = 0, 0
+    while heap:
+        lowest = heappop(heap)
+        if count and lowest * count - filled >= more:
+            break
+        filled, count = filled + lowest, count + 1
+    return -(-(filled + more) // count) if count else 0
+
+
+def _path(file: File) -> str:
+    return file.path

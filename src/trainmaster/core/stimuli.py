@@ -1,0 +1,189 @@
+"""What can happen to a job, as the core is told of it.
+
+A stimulus is what a shell observed: a change the engine told, a report of an agent, a wish of the user, or time passing. `decide` turns it
+into events; a stimulus itself is never stored. Engines give exactly the classes of the first part, whatever their own words for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+# -- what an engine tells (the changes of the engine contract) --
+
+
+@attrs.frozen(slots=True)
+class Granted:
+    """The engine gave a container for the ask (task, serial)."""
+
+    task: str
+    serial: int
+    container: str  # the engine's own name for it
+    node: str
+    devices: tuple[str, ...] = ()  # accelerators, as the engine names them
+
+
+@attrs.frozen(slots=True)
+class Refused:
+    """The engine will never grant this ask as it stands."""
+
+    task: str
+    serial: int
+    detail: str
+
+
+@attrs.frozen(slots=True)
+class Waiting:
+    """Why asks are not granted yet: a resource, what was asked and what is free, in the engine's units."""
+
+    resource: str
+    asked: str
+    free: str
+    detail: str = ""  # one line for people
+    position: int = 0  # place in the queue, 1 is next; 0 unknown
+
+
+@attrs.frozen(slots=True)
+class ContainerExited:
+    """A container ended, and nothing of it runs any more.
+
+    `reason` is a key of `REASONS` where the engine knows one (`preempted`, `node-lost`, `out-of-memory`, ...), else None.
+    """
+
+    task: str
+    serial: int
+    status: int | None = None
+    reason: str | None = None
+    figures: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(slots=True)
+class ContainerLost:
+    """The engine gave a container up (its node is gone); what ran in it may still run for a while."""
+
+    task: str
+    serial: int
+    reason: str = "node-lost"
+    figures: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(slots=True)
+class Warned:
+    """The engine will take a container back in `seconds`."""
+
+    task: str
+    serial: int
+    seconds: float
+    reason: str = "preempted"
+
+
+# -- what agents tell --
+
+
+@attrs.frozen(slots=True)
+class Connected:
+    """An agent's channel opened. `hello` is its whole present state (attempt, phase, status)."""
+
+    task: str
+    serial: int
+    hello: Mapping[str, Any]
+
+
+@attrs.frozen(slots=True)
+class Disconnected:
+    """An agent's channel closed or fell silent."""
+
+    task: str
+    serial: int
+
+
+@attrs.frozen(slots=True)
+class Report:
+    """A numbered report of an agent about one attempt; `kind` is one of those in `decide.REPORTS`."""
+
+    task: str
+    serial: int
+    n: int
+    attempt: int
+    kind: str
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+# -- what the user and the master's own shell tell --
+
+
+@attrs.frozen(slots=True)
+class Submitted:
+    """The job came into being. `job` is the job as understood (JSON form, secrets redacted)."""
+
+    id: str
+    job: Mapping[str, Any]
+
+
+@attrs.frozen(slots=True)
+class MasterStarted:
+    """A master took the epoch `epoch`, having read the log of each earlier epoch up to `read` (epoch -> last event number)."""
+
+    epoch: int
+    read: Mapping[str, int] = attrs.field(factory=dict)
+    place: str = ""
+
+
+@attrs.frozen(slots=True)
+class KillRequested:
+    by: str
+    why: str = ""
+
+
+@attrs.frozen(slots=True)
+class SaveRequested:
+    save: str  # its name: the UTC time
+
+
+@attrs.frozen(slots=True)
+class StorageLost:
+    """The log could not be appended for longer than `timeouts.storage`."""
+
+    detail: str
+
+
+@attrs.frozen(slots=True)
+class SecretsLost:
+    """Every process that held the job's secrets is gone, and they are kept in no file."""
+
+
+@attrs.frozen(slots=True)
+class Did:
+    """Actions of `plan` were carried out: orders sent, asks made; or, alone in its batch, a commit or a step was."""
+
+    actions: tuple[Any, ...]
+    result: Mapping[str, Any] = attrs.field(factory=dict)  # of a commit or a step
+    gave_up: str = ""  # why that was left undone
+
+
+@attrs.frozen(slots=True)
+class Tick:
+    """Time passed."""
+
+
+Stimulus: TypeAlias = (
+    Granted
+    | Refused
+    | Waiting
+    | ContainerExited
+    | ContainerLost
+    | Warned
+    | Connected
+    | Disconnected
+    | Report
+    | Submitted
+    | MasterStarted
+    | KillRequested
+    | SaveRequested
+    | StorageLost
+    | SecretsLost
+    | Did
+    | Tick
+)
