@@ -1,0 +1,297 @@
+"""The simulated agent and its program: the same protocol as the real one, with the clock handed in.
+
+An agent obeys the highest epoch it has seen, numbers its reports and sends them again until they are acknowledged, and stops its program
+when it was cut off beyond its grace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from trainmaster.simulation.engine import Container
+from trainmaster.simulation.network import RULES, Link, Master
+from trainmaster.simulation.world import GRACE, World
+
+STALL = 1800.0  # s without progress after which an agent ends its program
+WELL = {"reason": "exit", "status": 0}
+
+# How programs fail, each as often as the others.
+FAILURES: tuple[dict[str, Any], ...] = (
+    {"reason": "exit", "status": 1},
+    {"reason": "signal", "figures": {"name": "SIGSEGV"}},
+    {"reason": "out-of-memory", "figures": {"used": 2**30, "limit": 2**30}},
+    {"reason": "address-in-use", "figures": {"detail": "main"}},
+)
+
+
+@attrs.frozen(slots=True)
+class Habits:
+    """How programs behave under one seed."""
+
+    runs: tuple[float, float] = (20.0, 200.0)  # s of work in all, least and most; may have no end
+    fails: float = 0.0  # chance that an attempt fails by itself
+    hangs: float = 0.0  # chance that it does not come to an end
+    ignores_term: float = 0.1  # chance that a stop takes the whole grace
+    progresses: bool = True
+    staging: tuple[float, float] = (0.0, 5.0)
+    misses: float = 0.0  # chance that staging fails
+    saves_every: float = 0.0  # s between checkpoint sets; 0 for none
+
+
+class Agent:
+    """The supervisor in one container."""
+
+    def __init__(
+        self, world: World, container: Container, habits: Habits,
+        find: Callable[[Agent], Master | None], ended: Callable[[Agent, int], None],
+    ) -> None:  # fmt: skip
+        self.world, self.container, self.habits = world, container, habits
+        self.key = (container.task, container.serial)
+        self._find, self._ended = find, ended
+        self.alive = True
+        self.link: Link | None = None
+        self.unreachable_until = 0.0
+        self.epoch = 0
+        self.attempt = 0
+        self.running = 0  # attempt whose program runs
+        self.stopping = 0
+        self.reading: list[int] = []  # shard numbers leased and not reported yet
+        self._restored: int | None = None  # the checkpoint set that was put in place
+        self._work: dict[str, Any] = {}  # what the start said
+        self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
+        self._reports: list[dict[str, Any]] = []  # not acknowledged yet
+        self._number = 0
+        self.silent_since = world.now
+        world.at(world.rng.uniform(0.02, 0.5), self.connect)
+
+    # -- the channel --
+
+    def connect(self) -> None:
+        if not self.alive or self.link is not None:
+            return
+        if self.world.now - self.silent_since > GRACE:
+            self._give_in()
+            return
+        master = self._find(self) if self.world.now >= self.unreachable_until else None
+        refused = "nobody" if master is None else self._open(master)
+        if refused == "written-off":
+            self._give_in()
+        elif refused:
+            self.world.truth.struck["reconnect"] += 1
+            self.world.at(self.world.delay(RULES["reconnect"]), self.connect)
+
+    def _open(self, master: Master) -> str:
+        self.world.truth.struck["frame"] += 1
+        link = Link(self.world, self, master)
+        self.link = link
+        refused = master.accept(self, link)
+        if refused:
+            self.link, link.open = None, False
+            return refused
+        self.epoch = max(self.epoch, master.epoch)
+        for report in self._reports:
+            link.send_up(report)
+        return ""
+
+    def cut_off(self, link: Link, notice: float) -> None:
+        """The last acknowledged ping was sent before the cut, so the grace runs from there."""
+        if self.link is link:
+            self.link = None
+            self.silent_since = self.world.now
+            self.world.at(self.world.rng.uniform(0.0, notice), self.connect)
+            self.world.at(GRACE + 0.001, self._check_grace)
+
+    def _check_grace(self) -> None:
+        if self.alive and self.link is None and self.world.now - self.silent_since >= GRACE:
+            self._give_in()
+
+    def _give_in(self) -> None:
+        """Cut off beyond the grace, or refused: stop the program and go."""
+        self.die(1)
+
+    def die(self, status: int) -> None:
+        """The agent ends, and its program with it."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.stop_program()
+        if self.link is not None:
+            self.link.cut()
+        self._ended(self, status)
+
+    def report(self, kind: str, attempt: int, **data: Any) -> None:
+        self._number += 1
+        message = {"n": self._number, "kind": kind, "attempt": attempt, "data": data}
+        self._reports.append(message)
+        if self.link is not None and self.link.open:
+            self.link.send_up(message)
+
+    def acknowledged(self, n: int) -> None:
+        self._reports = [report for report in self._reports if report["n"] > n]
+
+    def holds(self) -> list[list[int]]:
+        """The shards that it leased and whose end nobody has acknowledged."""
+        told = [number for report in self._reports if report["kind"] == "shards-done" and report["attempt"] == self.attempt
+                for number, _ in report["data"]["ranges"]]  # fmt: skip
+        return [[number, number + 1] for number in sorted({*told, *self.reading})]
+
+    # -- orders --
+
+    def obey(self, epoch: int, verb: str, attempt: int, order: str, extra: dict[str, Any]) -> None:
+        if epoch < self.epoch:
+            return
+        self.epoch = epoch
+        if (attempt, verb, order) not in self._obeyed:
+            self._obeyed.add((attempt, verb, order))
+            if (act := _VERBS.get(verb)) is not None:
+                act(self, attempt, extra)
+
+    def _prepare(self, attempt: int, extra: dict[str, Any]) -> None:
+        if attempt < self.attempt:
+            return
+        self.attempt, self._restored = attempt, extra["set"]
+        took = self.world.rng.uniform(*self.habits.staging)
+        if took > 1.0:
+            self.world.at(1.0, self._staging, attempt)
+        self.world.at(took, self._prepared, attempt)
+
+    def _staging(self, attempt: int) -> None:
+        if self.alive and attempt == self.attempt != self.stopping:
+            self.report("staging", attempt, done=1, total=2)
+
+    def _prepared(self, attempt: int) -> None:
+        if not self.alive or attempt != self.attempt or attempt == self.stopping:
+            return
+        if self.habits.misses and self.world.rng.random() < self.habits.misses:
+            self.report(
+                "ended", attempt, reason="staging-failed", figures={"detail": "the storage is busy"}, elapsed=1.0
+            )
+        else:
+            self.report("ready", attempt, address=self.container.node, ports={"main": 20000 + self._number})
+
+    def _start(self, attempt: int, extra: dict[str, Any]) -> None:
+        if attempt != self.attempt or attempt == self.stopping or self.running:
+            return
+        self.world.program_starts(self.container.task, attempt, extra.get("generation"), self._restored)
+        self.running, self._work, self.reading = attempt, extra, []
+        self.report("started", attempt, pid=1)
+        rng, habits = self.world.rng, self.habits
+        if habits.hangs and rng.random() < habits.hangs:
+            self.world.at(STALL, self.end_program, attempt, {"reason": "stalled", "figures": {"seconds": STALL}})
+        elif extra.get("input"):
+            self.world.at(0.01, self._read_shards, attempt)
+        elif habits.runs[0] < math.inf:
+            self.world.at(rng.uniform(*habits.runs), self._program_over, attempt)
+        if habits.progresses:
+            self.world.at(rng.uniform(5, 15), self._progress, attempt)
+        if habits.saves_every and extra.get("marks"):
+            self.world.at(habits.saves_every, self._checkpoint, attempt)
+
+    def _stop(self, attempt: int, extra: dict[str, Any]) -> None:
+        if attempt < self.attempt:
+            return
+        self.attempt = self.stopping = attempt  # perhaps one that it never heard of before
+        slow = self.world.rng.random() < self.habits.ignores_term
+        self.world.at(extra["grace"] if slow else self.world.rng.uniform(0.0, 0.1), self._stopped, attempt)
+
+    def _stopped(self, attempt: int) -> None:
+        if self.alive and attempt == self.attempt:
+            self.stop_program()
+            self.report("ended", attempt, reason="signal", stopped=True, figures={"name": "SIGTERM"}, elapsed=1.0)
+
+    def _peer_finished(self, attempt: int, extra: dict[str, Any]) -> None:
+        self.world.at(extra["limit"], self._hung, attempt, extra["limit"])
+
+    def _hung(self, attempt: int, limit: float) -> None:
+        if self.habits.hangs and attempt != self.stopping:
+            self.end_program(attempt, {"reason": "hung-after-peer-finished", "figures": {"seconds": limit}})
+
+    def _commit(self, attempt: int, extra: dict[str, Any]) -> None:
+        self.world.at(self.world.rng.uniform(0.0, 0.5), self._committed, attempt)
+
+    def _committed(self, attempt: int) -> None:
+        if self.alive:
+            self.world.commits(self.container.task, attempt)
+            self.report("committed", attempt, outputs={})
+
+    def _save(self, attempt: int, extra: dict[str, Any]) -> None:
+        if self.running == attempt:
+            self.report("warned", attempt, what="log", detail="its disk was full for a while")
+            self.report("saved", attempt, save=extra["id"], files=1, bytes=1)
+
+    def _leave(self, attempt: int, extra: dict[str, Any]) -> None:
+        if not self.running:
+            self.report("left", attempt)
+
+    # -- the program --
+
+    def _progress(self, attempt: int) -> None:
+        if self.running == attempt and self.alive:
+            self.report("progress", attempt, progress=0.5)
+            self.world.at(30.0, self._progress, attempt)
+
+    def _read_shards(self, attempt: int) -> None:
+        """Lease a shard, work on it, report it; ends well when the input is at its end."""
+        if self.running != attempt or not self.alive:
+            return
+        name = self._work["input"]
+        leased = self.link.master.lease(self, name) if self.link is not None and self.link.open else None
+        if leased == -1:
+            self._program_over(attempt)
+        elif leased is None:
+            self.world.at(self.world.rng.uniform(0.1, 1.0), self._read_shards, attempt)
+        else:
+            self.reading = [leased]
+            self.world.at(self.world.rng.uniform(0.1, 2.0), self.shard_read, attempt, name, leased)
+
+    def shard_read(self, attempt: int, name: str, number: int) -> None:
+        if self.running == attempt and self.alive:
+            self.world.trains(self.container.task, attempt, (name, number))
+            self.reading = []
+            self.report("shards-done", attempt, input=name, ranges=[[number, number + 1]])
+            self._read_shards(attempt)
+
+    def _checkpoint(self, attempt: int) -> None:
+        if self.running == attempt and self.alive:
+            number = int(self.world.now * 1000)
+            self.report("checkpoint", attempt, set=number, files=1, bytes=1, marks=self._work["marks"]())
+            self.world.saves(self.container.task, attempt, number)
+            self.world.at(self.habits.saves_every, self._checkpoint, attempt)
+
+    def _program_over(self, attempt: int) -> None:
+        if self.running == attempt and self.alive:
+            fails = self.world.rng.random() < self.habits.fails
+            self.end_program(attempt, self.world.rng.choice(FAILURES) if fails else WELL)
+
+    def end_program(self, attempt: int, how: dict[str, Any]) -> None:
+        """The running program ended by itself (or by a fault)."""
+        if self.running != attempt or not attempt or not self.alive:
+            return
+        self.stop_program()
+        self.report("ended", attempt, elapsed=1.0, **how)
+        if how is WELL:
+            self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, attempt)
+
+    def _uploaded(self, attempt: int) -> None:
+        if self.alive and attempt == self.attempt and attempt != self.stopping:
+            self.report("uploaded", attempt, outputs={})
+
+    def stop_program(self) -> None:
+        if self.running:
+            self.world.program_ends(self.container.task, self.running)
+            self.running, self.reading = 0, []
+
+
+_VERBS: dict[str, Callable[[Agent, int, dict[str, Any]], None]] = {
+    "prepare": Agent._prepare,
+    "start": Agent._start,
+    "stop": Agent._stop,
+    "peer-finished": Agent._peer_finished,
+    "commit": Agent._commit,
+    "save": Agent._save,
+    "leave": Agent._leave,
+}

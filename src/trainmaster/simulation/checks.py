@@ -1,0 +1,142 @@
+"""What must be true once a job has ended, held against the world's own truth and against what readers of the log see."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainmaster.core.audit import audit
+from trainmaster.core.events import EVENTS, Event, decode, encode, whole
+from trainmaster.core.failures import FREE_LIMIT
+from trainmaster.core.fold import fold
+from trainmaster.core.ranges import RangeSet
+from trainmaster.core.reasons import REASONS
+from trainmaster.core.snapshot import dump
+from trainmaster.core.state import SUCCEEDED, State
+from trainmaster.simulation.engine import Engine
+from trainmaster.simulation.world import Violation, World
+
+
+def check(world: World, engine: Engine, events: list[Event], living: State, shards: Mapping[str, int]) -> None:
+    """Raise Violation at the first promise that was broken.
+
+    `events`: the job's log; `living`: the state of the last master; `shards`: how many each input has.
+    """
+    _check_log(events)
+    _check_end(events)
+    _check_budgets(events)
+    _check_nothing_left(world, engine)
+    _check_replay(events, living)
+    _check_shards(world, events, living, shards)
+    if living.ending is not None and living.ending["state"] == SUCCEEDED:
+        _check_commits(world, living)
+
+
+def _check_log(events: list[Event]) -> None:
+    if [event.n for event in events] != list(range(1, len(events) + 1)):
+        raise Violation("the log that readers see has gaps or doubles")
+    if any(later.at < event.at for event, later in itertools.pairwise(events)):
+        raise Violation("the times of events fall")
+    if unknown := {event.type for event in events} - EVENTS.keys():
+        raise Violation(f"the log has events of no known type: {unknown}")
+
+
+def _check_end(events: list[Event]) -> None:
+    ends = [event for event in events if event.type == "ended"]
+    if len(ends) != 1 or ends[0].data["reason"] not in REASONS:
+        raise Violation(f"the job ended {len(ends)} times: {[event.data for event in ends]}")
+    reasons = [
+        event.data["reason"]
+        for event in events
+        if event.type in ("attempt-ended", "attempt-written-off", "task-failed")
+    ]
+    if strange := set(reasons) - REASONS.keys():
+        raise Violation(f"reasons out of no table: {strange}")
+
+
+def _check_budgets(events: list[Event]) -> None:
+    """No restart was more than its budget allows, as readers of the log see what it cost."""
+    for event in events:
+        if event.type == "incident" and event.data["again"]:
+            data = event.data
+            if data["free"] > FREE_LIMIT or (data["costs"] and data["spent"] > data["limit"]):
+                raise Violation(f"a restart beyond its budget: {dict(data)}")
+
+
+def _check_nothing_left(world: World, engine: Engine) -> None:
+    if running := {task: list(copies) for task, copies in world.truth.running.items() if copies}:
+        raise Violation(f"programs still run after the end: {running}")
+    if (held := [container.name for container in engine.live]) or engine.asks:
+        raise Violation(f"containers are still held after the end: {held[:5]}, asked: {list(engine.asks)[:5]}")
+
+
+def _check_replay(events: list[Event], living: State) -> None:
+    """Whoever reads the log knows what the master knew."""
+    read, known = plain(fold(State(), [decode(encode(event)) for event in events])), plain(living)
+    for key in read.keys() | known.keys():
+        if read.get(key) != known.get(key):
+            raise Violation(
+                f"the log tells another state than the master had: {key} is {read.get(key)}, and was {known.get(key)}"
+            )
+
+
+def plain(state: State) -> dict[str, Any]:
+    """A state in the form in which states are compared."""
+    told: dict[str, Any] = json.loads(json.dumps(dump(state)))
+    return told
+
+
+def _check_commits(world: World, state: State) -> None:
+    """Of a job that succeeded every task that counts has committed, once."""
+    if not _all_must_succeed(state):
+        return
+    for task in state.tasks.values():
+        if task.counts and not task.out and task.commits and len(world.truth.commits.get(task.key, [])) != 1:
+            raise Violation(f"{task.key} succeeded with commits {world.truth.commits.get(task.key)}")
+
+
+def _all_must_succeed(state: State) -> bool:
+    completion = state.known_job.completion
+    return not completion.first and completion.failures is None
+
+
+def _check_shards(world: World, events: list[Event], state: State, totals: Mapping[str, int]) -> None:
+    """Every record counted once and trained on at least once, in the model that the last generation had, whatever the order of faults."""
+    found = audit(events, state.shards)
+    if not found.ok:
+        raise Violation(f"the audit finds faults: {[one.faults for one in found.inputs]}")
+    succeeded = state.ending is not None and state.ending["state"] == SUCCEEDED
+    for name, total in totals.items():
+        counted = counted_shards(events, name)
+        if doubled := [number for number, times in Counter(counted).items() if times > 1]:
+            raise Violation(f"input {name}: shards {doubled[:5]} were counted twice")
+        if succeeded and _all_must_succeed(state) and len(counted) != total:
+            raise Violation(f"input {name}: {total - len(counted)} shards were never counted")
+        if skipped := [number for number in counted if world.truth.trained[name, number] == 0]:
+            raise Violation(f"input {name}: shards {skipped[:5]} were counted and never read")
+        if succeeded and state.known_job.checkpoint is not None and state.known_job.gang:
+            learnt: set[tuple[str, int]] = set()
+            for group in state.groups:
+                if (line := world.truth.lines.get((group.number, group.generation))) is not None:
+                    learnt |= line.trained
+            if forgotten := [number for number in counted if (name, number) not in learnt]:
+                raise Violation(
+                    f"input {name}: shards {forgotten[:5]} were counted, and are not in the model that was kept"
+                )
+
+
+def counted_shards(events: Sequence[Event], name: str) -> list[int]:
+    """The shard numbers that a reader of the log counts as done, with repetitions, along the sets that were restored."""
+    counted: list[int] = []
+    for event in whole(events):
+        if event.type not in ("shards-done", "shards-returned") or event.data["input"] != name:
+            continue
+        if event.type == "shards-done":
+            counted += [number for first, end in event.data["ranges"] for number in range(first, end)]
+        else:
+            returned = RangeSet.from_json(event.data["ranges"])
+            counted = [number for number in counted if number not in returned]
+    return counted

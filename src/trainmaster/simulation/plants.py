@@ -1,0 +1,71 @@
+"""Faults planted for the checks to find: were one of them in our code, the world must say so.
+
+Each is planted where a real one could be, outside the core's pure functions: in an agent, or in what a master does with the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from trainmaster.core.actions import Action
+from trainmaster.core.drive import Drive
+from trainmaster.core.events import Event
+from trainmaster.core.fold import fold
+from trainmaster.core.stimuli import Stimulus
+from trainmaster.simulation.agent import Agent
+
+
+class SkippingAgent(Agent):
+    """Reports some shards as done that its program did not read."""
+
+    def shard_read(self, attempt: int, name: str, number: int) -> None:
+        if number % 7 == 3 and self.running == attempt and self.alive:
+            self.report("shards-done", attempt, input=name, ranges=[[number, number + 1]])
+            self._read_shards(attempt)
+        else:
+            super().shard_read(attempt, name, number)
+
+
+class DoublingDrive(Drive):
+    """Takes some reports of shards in twice."""
+
+    def take(self, stimuli: Iterable[Stimulus], now: float) -> tuple[list[Event], list[Action]]:
+        events, actions = super().take(stimuli, now)
+        for told in [event for event in events if event.type == "shards-done" and event.n % 5 == 0]:
+            mark = self.state.shards[told.data["input"]].mark
+            data = {**told.data, "mark": mark + len(told.data["ranges"])}
+            again = Event(self.state.n + 1, told.at, told.epoch, told.type, data)
+            fold(self.state, (again,))
+            events.append(again)
+        return events, actions
+
+
+class LateAgent(Agent):
+    """Commits what it uploaded although it was cut off or refused, and never named."""
+
+    def _uploaded(self, attempt: int) -> None:
+        super()._uploaded(attempt)
+        self._ready_to_commit = attempt
+
+    _ready_to_commit = 0
+
+    def die(self, status: int) -> None:
+        if self.alive and self._ready_to_commit and self._ready_to_commit == self.attempt != self.stopping:
+            self.world.at(1.0, self.world.commits, self.container.task, self.attempt)
+        super().die(status)
+
+
+@attrs.frozen
+class Plant:
+    agent: type[Agent] = Agent
+    drive: type[Drive] = Drive
+
+
+PLANTS: dict[str, Plant] = {
+    "": Plant(),
+    "lose-record": Plant(agent=SkippingAgent),
+    "double-record": Plant(drive=DoublingDrive),
+    "late-commit": Plant(agent=LateAgent),
+}

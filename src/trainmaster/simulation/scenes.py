@@ -1,0 +1,94 @@
+"""Jobs and worlds to play: many small ones out of a seed, and the large ones that the figures are taken from."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from trainmaster.simulation.agent import Habits
+from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
+from trainmaster.simulation.play import Scene
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+def random_scene(seed: int, plant: str = "") -> Scene:
+    """A small job of any kind, in a world with any of the faults."""
+    rng = random.Random(f"scene {seed}")
+    scope = rng.choice(("group", "group", "task", "never"))
+    shards = rng.choice((0, 0, 40)) if scope != "never" else 0
+    job: dict[str, Any] = {
+        "name": "sim",
+        "roles": _roles(rng, scope),
+        "gang": rng.random() < (0.9 if scope == "group" else 0.5),
+        "timeouts": {
+            "job": rng.choice(("none", "none", "none", "10m", "2h")),
+            "start": "10m",
+            "storage": rng.choice(("30s", "10m")),
+        },
+    }
+    if rng.random() < 0.6:
+        job["outputs"] = {"model": {"url": "memory://out", "from": rng.choice(("worker", "worker:0"))}}
+    if rng.random() < 0.2:
+        job["completion"] = {"failures": 0.5} if scope != "group" else {"first": "worker"}
+    saves = 0.0
+    if scope == "group" and rng.random() < 0.5:
+        job["checkpoint"] = {"path": "ckpt", "url": "memory://ckpt"}
+        saves = rng.choice((5.0, 20.0))
+    if shards:
+        job["inputs"] = {"train": {"url": "memory://data", "as": "shards", "to": ["worker"]}}
+    habits = Habits(
+        runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
+        ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
+        misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves,
+    )  # fmt: skip
+    faults = rng.sample(ALL, rng.randint(1, len(ALL))) + (list(FATAL) if rng.random() < 0.05 else [])
+    return Scene(
+        job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),
+        nodes=rng.randint(1, 8), shards=shards, skewed=rng.choice((0.0, 0.0, 1.0, HOUR)),
+        kill_at=rng.choice((None, None, None, rng.random() * 300.0)),
+        save_at=rng.choice((None, rng.random() * 100.0)), plant=plant,
+    )  # fmt: skip
+
+
+def _roles(rng: random.Random, scope: str) -> dict[str, Any]:
+    roles = {"worker": _role(rng, scope, rng.randint(1, 4))}
+    if scope != "never" and rng.random() < 0.1:
+        roles["worker"]["retry_memory"] = 1.5
+    if rng.random() < 0.3:
+        roles["ps"] = _role(rng, "task", 1)
+        roles["worker"]["after"] = {"ps": "running"}
+    if rng.random() < 0.2:
+        roles["fetch"] = _role(rng, "task", 1)
+        roles["worker"]["after"] = {**roles["worker"].get("after", {}), "fetch": "succeeded"}
+    if rng.random() < 0.2:
+        roles["evaluator"] = _role(rng, "task", 1)
+    return roles
+
+
+def _role(rng: random.Random, scope: str, most: int) -> dict[str, Any]:
+    least = rng.randint(1, most)
+    replicas: Any = {"min": least, "max": most} if scope == "group" and least < most and rng.random() < 0.4 else most
+    return {"command": "true", "replicas": replicas, "restart": {"scope": scope, "limit": rng.randint(0, 4)}}
+
+
+def independent_day(tasks: int = 10_000) -> Scene:
+    """Tasks that restart alone, 1 % of them failing an hour, for a day."""
+    return _day(tasks, "task", 3600.0 / (tasks * 0.01))
+
+
+def gang_day(tasks: int = 1_000) -> Scene:
+    """One group, 1 % of its tasks failing an hour, each failure restarting all, for a day."""
+    return _day(tasks, "group", 3600.0 / (tasks * 0.01))
+
+
+def _day(tasks: int, scope: str, every: float) -> Scene:
+    job = {
+        "name": "day",
+        "roles": {"worker": {"command": "true", "replicas": tasks, "restart": {"scope": scope, "limit": 3}}},
+        "gang": scope == "group",
+    }
+    habits = Habits(runs=(math.inf, math.inf), progresses=False, ignores_term=0.0, staging=(0.5, 5.0))
+    faults = (KillAgent(), KillAgent(), KillAgent(), Preempt(), LoseNode(False), CutNetwork(20.0))
+    return Scene(job=job, habits=habits, faults=faults, fault_every=every, stormy=DAY, nodes=tasks * 4, until=DAY)

@@ -1,0 +1,249 @@
+"""The simulated world: one clock, one heap of what happens next, the job's storage, and the truth.
+
+The truth is kept by the world itself, where programs run and outputs are committed, never read off the core: which copies run, who
+committed what, which records were trained on, what was durable when. `check` compares what the core believes with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.events import Event, whole
+
+Act = Callable[..., Any]
+
+BEGINNING = 1_000_000_000.0  # s since 1970 when every play begins
+GRACE = 30.0  # s that an agent runs its program without a master
+
+
+class Violation(AssertionError):
+    """A promise was broken in the world; the message says which, when and for whom."""
+
+
+@attrs.frozen(slots=True)
+class Rule:
+    """One habit of the real world. `least` and `most` bound its delay in seconds; `chance` is per event that it applies to."""
+
+    cites: str
+    least: float = 0.0
+    most: float = 0.0
+    chance: float = 1.0
+
+
+@attrs.define(slots=True)
+class Line:
+    """What the programs of one generation have made of their model: the set that it began from, and every shard in it."""
+
+    began: int | None  # the checkpoint set
+    trained: set[tuple[str, int]]
+
+
+@attrs.define(slots=True)
+class Copy:
+    """A running program."""
+
+    generation: tuple[int, int] | None  # the (group, generation) that it is a member of; None where it runs for itself
+    stranded: float | None = None  # since when it is barred while nobody can stop it
+
+
+@attrs.define(slots=True)
+class Truth:
+    """What really happened."""
+
+    running: dict[str, dict[int, Copy]] = attrs.field(factory=dict)  # task -> attempt -> its program
+    commits: dict[str, list[int]] = attrs.field(factory=dict)  # task -> attempts that changed its output directory
+    trained: Counter[tuple[str, int]] = attrs.field(
+        factory=Counter
+    )  # (input, shard number) -> times a program read it to its end
+    lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
+    sets: dict[int, set[tuple[str, int]]] = attrs.field(
+        factory=dict
+    )  # checkpoint set -> the shards in the model that it holds
+    starts: int = 0
+    struck: Counter[str] = attrs.field(factory=Counter)  # rule or fault -> times it happened
+
+
+@attrs.define(slots=True)
+class Segment:
+    """The log of one epoch: what was written, and how much of it a crash leaves."""
+
+    events: list[Event] = attrs.field(factory=list)
+    synced: int = 0
+
+
+class Disk:
+    """The job's storage: the epochs' register, decided atomically, and a segment an epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.segments: dict[int, Segment] = {}
+        self.full_until = 0.0
+
+    def take_epoch(self) -> int:
+        self.epoch += 1
+        self.segments[self.epoch] = Segment()
+        return self.epoch
+
+    def append(self, epoch: int, events: list[Event]) -> None:
+        self.segments[epoch].events += events
+
+    def sync(self, epoch: int) -> None:
+        segment = self.segments[epoch]
+        segment.synced = len(segment.events)
+
+    def crash(self, epoch: int, rng: random.Random) -> None:
+        """The writer died: any part of what was not synced is lost, from its end."""
+        segment = self.segments[epoch]
+        keep = rng.randint(segment.synced, len(segment.events))
+        del segment.events[keep:]
+
+    def seal(self) -> None:
+        """A new master has what it reads on stable storage first, whoever wrote it."""
+        for segment in self.segments.values():
+            segment.synced = len(segment.events)
+
+    def read(self, *, durable: bool = False) -> list[Event]:
+        """The log as every reader sees it: of each epoch what the newest says that it has read, and all of the newest.
+
+        An earlier epoch that the newest did not read began to write too late, its own head included. `durable`: only what no crash can
+        take away any more.
+        """
+        newest = max((epoch for epoch, segment in self.segments.items() if segment.events), default=0)
+        if not newest:
+            return []
+        read = self.segments[newest].events[0].data["read"]
+        parts = [(int(epoch), last) for epoch, last in read.items()]
+        events = [event for epoch, last in sorted(parts) for event in self.segments[epoch].events if event.n <= last]
+        segment = self.segments[newest]
+        return events + (segment.events[: segment.synced] if durable else segment.events)
+
+
+class World:
+    """Time and truth. Parts schedule what they do with `at`; `rng` is the only source of chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = BEGINNING
+        self.calm = False  # no rule strikes by chance any more
+        self.disk = Disk()
+        self.truth = Truth()
+        self.lost_nodes: set[str] = set()  # nobody reaches them
+        self._heap: list[tuple[float, int, Act, tuple[Any, ...]]] = []
+        self._count = 0
+
+    def at(self, delay: float, act: Act, *args: Any) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (self.now + delay, self._count, act, args))
+
+    def step(self) -> bool:
+        """Let the next thing happen; False when nothing is left."""
+        if not self._heap:
+            return False
+        self.now, _, act, args = heapq.heappop(self._heap)
+        act(*args)
+        return True
+
+    @property
+    def happened(self) -> int:
+        return self._count
+
+    # -- chance --
+
+    def delay(self, rule: Rule) -> float:
+        return rule.least + (rule.most - rule.least) * self.rng.random()
+
+    def happens(self, name: str, rules: Mapping[str, Rule]) -> bool:
+        """Whether the rule strikes now; those that are not sure strike no more once it is calm."""
+        if self.calm or self.rng.random() >= rules[name].chance:
+            return False
+        self.truth.struck[name] += 1
+        return True
+
+    # -- what programs do, as it really happens --
+
+    def program_starts(self, task: str, attempt: int, generation: tuple[int, int] | None, restored: int | None) -> None:
+        copies = self.truth.running.setdefault(task, {})
+        for other, copy in copies.items():
+            if copy.stranded is None:
+                raise Violation(f"{task}: attempt {attempt} starts while attempt {other} still runs and may not")
+        if attempt in copies:
+            raise Violation(f"{task}: attempt {attempt} was started twice")
+        copies[attempt] = Copy(generation)
+        self.truth.starts += 1
+        if generation is not None:
+            self._joins(task, generation, restored)
+
+    def _joins(self, task: str, generation: tuple[int, int], restored: int | None) -> None:
+        line = self.truth.lines.get(generation)
+        if any(group == generation[0] and number > generation[1] for group, number in self.truth.lines):
+            raise Violation(f"{task} starts in generation {generation[1]}, and a later one has begun")
+        if line is None:
+            self._assert_alone(task, generation)
+            self.truth.lines[generation] = Line(
+                restored, set(self.truth.sets[restored]) if restored is not None else set()
+            )
+        elif line.began != restored:
+            raise Violation(
+                f"{task}: restored set {restored}, and its peers of generation {generation[1]} set {line.began}"
+            )
+
+    def _assert_alone(self, task: str, generation: tuple[int, int]) -> None:
+        """The first member of a generation starts: all of those before have stopped, or are barred."""
+        for other, copies in self.truth.running.items():
+            for attempt, copy in copies.items():
+                older = (
+                    copy.generation is not None
+                    and copy.generation[0] == generation[0]
+                    and copy.generation != generation
+                )
+                if older and copy.stranded is None:
+                    raise Violation(
+                        f"{task} starts in generation {generation[1]} while attempt {attempt} of {other} runs in {copy.generation}"
+                    )
+
+    def program_ends(self, task: str, attempt: int) -> None:
+        self.truth.running.get(task, {}).pop(attempt, None)
+
+    def strand(self, task: str, attempt: int) -> None:
+        """The engine gave the attempt's container up, or was told to end it: it is barred, and stops by itself within the grace."""
+        copy = self.truth.running.get(task, {}).get(attempt)
+        if copy is not None and copy.stranded is None:
+            copy.stranded = self.now
+            self.at(GRACE + 1.0, self._check_stopped, task, attempt)
+
+    def _check_stopped(self, task: str, attempt: int) -> None:
+        if attempt in self.truth.running.get(task, {}):
+            raise Violation(f"{task}: attempt {attempt} runs beyond its agent's grace")
+
+    def trains(self, task: str, attempt: int, shard: tuple[str, int]) -> None:
+        """The program read the shard to its end, and its model has learnt it."""
+        self.truth.trained[shard] += 1
+        generation = self.truth.running[task][attempt].generation
+        if generation is not None:
+            self.truth.lines[generation].trained.add(shard)
+
+    def saves(self, task: str, attempt: int, number: int) -> None:
+        """The program wrote checkpoint set `number`: its model as it is now."""
+        generation = self.truth.running[task][attempt].generation
+        if generation is not None:
+            self.truth.sets[number] = set(self.truth.lines[generation].trained)
+
+    def commits(self, task: str, attempt: int) -> None:
+        """An output directory was changed by `attempt`; a second rename of the same attempt finds its work done."""
+        done = self.truth.commits.setdefault(task, [])
+        if attempt not in done:
+            done.append(attempt)
+        if len(done) > 1:
+            raise Violation(f"{task}: committed by attempts {done}")
+        if not any(
+            event.type == "committers-named" and [task, attempt] in event.data["attempts"]
+            for event in whole(self.disk.read(durable=True))
+        ):
+            raise Violation(f"{task}: attempt {attempt} committed without being named in the log")
