@@ -1,0 +1,329 @@
+"""Archives: a job's files packed for its tasks, and archives of others unpacked without harm.
+
+Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, that caches
+are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
+git reads them, in every folder; `.git` itself is left out. A link that stays inside the packed folder stays a link; a
+file that a link leads to elsewhere is packed itself; a folder elsewhere, a pipe or a socket is left out and named.
+
+Unpacking trusts nothing. Every member is looked at before anything is written: a name or link that leads outside, a
+device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
+with ".." but not hold it further on, and no member lies below a link, so no chain of links leads out. The folder
+appears by a rename.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import BadInput
+from trainmaster.data.transfer import make_room, writing
+from trainmaster.data.trees import leads_back
+
+_Specs = tuple[tuple[str, Any], ...]  # (folder, its .gitignore), the outermost first
+
+
+@attrs.frozen(slots=True)
+class Archive:
+    """A packed archive. `digest`: SHA-256 of the files as a tar. `left_out`: what could not be packed."""
+
+    path: str
+    digest: str
+    files: int
+    size: int
+    left_out: tuple[str, ...] = ()
+
+
+@attrs.frozen(slots=True)
+class Member:
+    """A file to pack: its name in the archive, its path, and where it leads if it stays a link."""
+
+    name: str
+    source: str
+    link: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return 0 if self.link else os.stat(self.source).st_size
+
+
+def pack(sources: Iterable[str], directory: str, root: str = ".") -> Archive:
+    """Pack files and folders (relative to `root`, or absolute) into `<directory>/<sha256>.tar.gz`.
+
+    A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
+    top for root itself). Raises BadInput for what is not there.
+    """
+    members, left_out = listed(sources, root)
+    os.makedirs(directory, exist_ok=True)
+    draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
+    try:
+        with writing(draft), open(draft, "xb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            digest, size = _pack(packed, members)
+        path = os.path.join(directory, f"{digest}.tar.gz")
+        os.replace(draft, path)
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)
+    return Archive(path, digest, len(members), size, tuple(sorted(left_out)))
+
+
+def listed(sources: Iterable[str], root: str = ".") -> tuple[list[Member], list[str]]:
+    """What `pack` packs, by name, and the names of what it leaves out."""
+    left_out: list[str] = []
+    members: dict[str, Member] = {}
+    for source in sources:
+        for member in _members(source, os.path.abspath(root), left_out):
+            members.setdefault(member.name, member)
+    return [members[name] for name in sorted(members)], left_out
+
+
+def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> None:
+    """Unpack a tar (plain, gz, bz2, xz) or zip archive to `directory`, which must not exist.
+
+    `absolute_links` lets links lead to absolute paths, as environments have them to the interpreter; still nothing is written through
+    one. Raises BadInput naming the member that is refused, DiskFull, or FileNotFoundError.
+    """
+    directory = os.path.abspath(directory)
+    fresh = os.path.join(os.path.dirname(directory), f".{os.path.basename(directory)}.{secrets.token_hex(4)}.part")
+    os.makedirs(fresh)
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                _unzip(packed, archive, fresh)
+        else:
+            _untar(archive, fresh, absolute_links)
+        os.rename(fresh, directory)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile) as error:
+        raise BadInput(
+            f"{archive} is no archive that can be read: {error}",
+            place=archive,
+            mend="tar, tar.gz, tar.bz2, tar.xz and zip are known",
+            anchor="bad-archive",
+        ) from error
+    finally:
+        if os.path.exists(fresh):
+            shutil.rmtree(fresh)
+
+
+# -- packing --
+
+
+def _members(source: str, root: str, left_out: list[str]) -> Iterator[Member]:
+    place = os.path.normpath(os.path.join(root, source))
+    if not os.path.exists(place):
+        raise BadInput(f"{source} does not exist", place=f"files: {source}", mend="check files:", anchor="no-file")
+    inside = place == root or place.startswith(root.rstrip("/") + "/")
+    name = os.path.relpath(place, root) if inside else os.path.basename(place)
+    if not os.path.isdir(place):
+        yield Member(name, place)
+        return
+    yield from _walk(place, "" if name == "." else name, _above(root, place) if inside else (), left_out)
+
+
+def _walk(top: str, name: str, specs: _Specs, left_out: list[str]) -> Iterator[Member]:
+    folders: list[tuple[str, str, _Specs]] = [(top, name, specs)]
+    for folder, prefix, above in folders:
+        here = (*above, *_spec(folder))
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            member = f"{prefix}/{entry.name}" if prefix else entry.name
+            is_folder = entry.is_dir()
+            if entry.name == ".git" or _ignored(here, entry.path, is_folder and not entry.is_symlink()):
+                continue
+            if entry.is_symlink() and (link := _inner(top, entry.path)):
+                yield Member(member, entry.path, link)
+            elif entry.is_symlink() and (is_folder or not entry.is_file()):
+                left_out.append(member)
+            elif is_folder and not leads_back(entry.path):
+                folders.append((entry.path, member, here))
+            elif entry.is_file():
+                yield Member(member, entry.path)
+            else:
+                left_out.append(member)
+
+
+def _inner(top: str, path: str) -> str:
+    """Where a link leads, in a form that `unpack` takes; "" where that is not inside."""
+    target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    if os.path.isabs(os.readlink(path)) or not target.startswith(f"{top}/") or not os.path.exists(path):
+        return ""
+    return os.path.relpath(target, os.path.dirname(path))
+
+
+def _above(root: str, place: str) -> _Specs:
+    """The .gitignore files of the folders from `root` down to above `place`."""
+    found: _Specs = ()
+    while place != root:
+        place = os.path.dirname(place)
+        found = (*_spec(place), *found)
+    return found
+
+
+def _spec(folder: str) -> _Specs:
+    try:
+        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except (FileNotFoundError, IsADirectoryError):
+        return ()
+    from pathspec import GitIgnoreSpec
+
+    return ((folder, GitIgnoreSpec.from_lines(lines)),)
+
+
+def _ignored(specs: _Specs, path: str, folder: bool) -> bool:
+    """Whether git would ignore it: the innermost file that says anything decides (gitignore(5))."""
+    for place, spec in reversed(specs):
+        told = spec.check_file(os.path.relpath(path, place) + ("/" if folder else "")).include
+        if told is not None:
+            return bool(told)
+    return False
+
+
+def _pack(packed: Any, members: list[Member]) -> tuple[str, int]:
+    """Write the tar; its digest and the bytes of its files."""
+    hashed = _Hashed(packed)
+    size = 0
+    with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+        for member in members:
+            info = tarfile.TarInfo(member.name)
+            if member.link:
+                info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
+                tar.addfile(info)
+                continue
+            with open(member.source, "rb") as file:
+                status = os.fstat(file.fileno())
+                info.size = status.st_size
+                info.mode = 0o755 if status.st_mode & 0o100 else 0o644
+                tar.addfile(info, file)
+                size += info.size
+    return hashed.digest.hexdigest(), size
+
+
+class _Hashed:
+    """A file that is written on, and hashed."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self._file.write(data)
+        return len(data)
+
+
+# -- unpacking --
+
+
+class _Names:
+    """What the members of an archive may be called, and where their links may lead."""
+
+    def __init__(self, archive: str, absolute_links: bool) -> None:
+        self._archive, self._absolute_links = archive, absolute_links
+        self._links: set[str] = set()
+        self._parents: set[str] = set()
+
+    def check(self, name: str, link: str | None = None, hard: bool = False) -> str:
+        """The member's name, plain; raises BadInput."""
+        if name.startswith("/") or "\\" in name or "\0" in name or ".." in name.split("/"):
+            raise self.refused(name, "leads out of the archive")
+        plain = os.path.normpath(name)
+        parents = set(_parents(plain))
+        if parents & self._links or plain in self._links:
+            raise self.refused(name, "would be written through a link")
+        self._parents |= parents
+        if link is None:
+            return plain
+        if hard:
+            self._check_hard(name, link)
+        else:
+            self._check_link(name, plain, link)
+        return plain
+
+    def _check_hard(self, name: str, link: str) -> None:
+        target = os.path.normpath(link)
+        if (
+            link.startswith("/")
+            or target == ".."
+            or target.startswith("../")
+            or {target, *_parents(target)} & self._links
+        ):
+            raise self.refused(name, f"is a link to {link}, which leads out of the archive")
+
+    def _check_link(self, name: str, plain: str, link: str) -> None:
+        if plain in self._parents or plain == ".":
+            raise self.refused(name, "is a link where a folder is")
+        self._links.add(plain)
+        if link.startswith("/") and self._absolute_links:
+            return
+        parts = [part for part in link.split("/") if part not in ("", ".")]
+        rising = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+        if link.startswith("/") or rising > plain.count("/") or ".." in parts[rising:]:
+            raise self.refused(name, f"is a link to {link}, which leads out of the archive")
+
+    def refused(self, name: str, why: str) -> BadInput:
+        return BadInput(
+            f"the member {name!r} of {os.path.basename(self._archive)} {why}",
+            place=self._archive,
+            mend="make the archive anew without it",
+            anchor="unsafe-archive",
+        )
+
+
+def _parents(path: str) -> Iterator[str]:
+    while (path := os.path.dirname(path)) not in ("", "/"):
+        yield path
+
+
+def _untar(archive: str, directory: str, absolute_links: bool) -> None:
+    names = _Names(archive, absolute_links)
+    total = 0
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+                raise names.refused(member.name, "is a device or pipe")
+            names.check(member.name, member.linkname if member.issym() or member.islnk() else None, member.islnk())
+            total += member.size if member.isreg() else 0
+    make_room(directory, total)
+    how: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    with tarfile.open(archive) as tar, writing(directory, total):
+        for member in tar:
+            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            tar.extract(member, directory, **how)
+
+
+def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
+    names = _Names(archive, absolute_links=False)
+    for info in packed.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+            raise names.refused(info.filename, "is a device or pipe")
+        names.check(info.filename, packed.read(info).decode() if kind == stat.S_IFLNK else None)
+    total = sum(info.file_size for info in packed.infolist())
+    make_room(directory, total)
+    with writing(directory, total):
+        for info in packed.infolist():
+            target = os.path.join(directory, os.path.normpath(info.filename))
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                os.makedirs(target, exist_ok=True)
+                continue
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if stat.S_ISLNK(mode):
+                os.symlink(packed.read(info).decode(), target)
+                continue
+            with packed.open(info) as file, open(target, "wb") as into:
+                shutil.copyfileobj(file, into)
+            os.chmod(target, 0o755 if mode & 0o100 else 0o644)

@@ -1,0 +1,398 @@
+"""A path that survives: whole sets of its files, stored behind training, and put back before an attempt starts.
+
+    <url>/00000007.json             the manifest of set 7: written last and created exclusively, it is the set
+    <url>/files/<writer>/<n>/...    the bytes, under a name of its writer's own (task, attempt)
+
+Numbers rise over attempts and tasks: whoever is first to create the manifest of a number has it, another takes the
+next. A manifest tells every file with size, time of change, permissions and SHA-256, and where its bytes lie; a file
+that has not changed since the last set is referred to there and not sent again. It also carries `marks`, handed in:
+what had been read of the inputs before the first byte of the set changed.
+
+A set is what was at the path at one moment: a file that changes while it is sent is sent again, until a last look
+finds everything as it was sent. What settles too slowly for that gives no set this time.
+
+A set is *whole* when its manifest is there and every file it names has its size. Restoring checks the digests too; a
+set that fails is passed over for the one before. The path is replaced by renames, so it holds the old or the new.
+Times of change are put back, for programs look for their newest file by them.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import StorageFailed
+from trainmaster.data.outputs import folder_of
+from trainmaster.data.stores import Store, store_for
+from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, write_all, writing
+from trainmaster.data.trees import Leaf, Tree, scan
+
+VERSION = "1.0"
+_FILES = "files"
+_LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
+_LATEST = 1000  # numbers tried from the newest on
+
+
+@attrs.frozen(slots=True)
+class Stored:
+    """A file of a set. `at`: where its bytes lie in the store; `link`: where it leads, instead."""
+
+    path: str
+    size: int
+    mtime_ns: int = 0
+    mode: int = 0o644
+    sha256: str = ""
+    at: str = ""
+    link: str = ""
+
+
+@attrs.frozen(slots=True)
+class Set:
+    """One set. `single`: the path is a file. `marks`: as they were handed in."""
+
+    number: int
+    task: str
+    attempt: int
+    files: tuple[Stored, ...]
+    folders: tuple[str, ...] = ()
+    single: bool = False
+    marks: Any = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def manifest(self) -> str:
+        """Its name in the store."""
+        return f"{self.number:08}.json"
+
+    def told(self) -> dict[str, Any]:
+        """The fields of a report."""
+        return {
+            "set": self.number,
+            "files": len(self.files),
+            "bytes": self.bytes,
+            "marks": self.marks,
+            "manifest": self.manifest,
+        }
+
+
+def save_set(
+    url: str,
+    path: str,
+    task: str,
+    attempt: int,
+    *,
+    marks: Any = None,
+    keep: int = 3,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+) -> Set | None:
+    """Store what is at `path` as the next set and remove old ones; None where nothing is there, it is what the newest set holds, or it
+    does not stop changing.
+    """
+    store = store_for(url)
+    made = retried("store a checkpoint", url, lambda: _save(store, path, task, attempt, marks, tell, stop))
+    if made is not None:
+        retried("remove old checkpoints", url, lambda: _prune(store, keep, made))
+    return made
+
+
+def sets(url: str) -> list[Set]:
+    """The sets whose manifests are there, oldest first."""
+    store = store_for(url)
+    return retried("list checkpoints", url, lambda: [made for n in _numbers(store) if (made := _read(store, n))])
+
+
+def newest(url: str, allowed: Callable[[Set], bool] = lambda _: True) -> Set | None:
+    """The newest whole set that is `allowed` (attempts that were written off may be barred); None where there is none."""
+    store = store_for(url)
+
+    def find() -> Set | None:
+        found = (_read(store, number) for number in reversed(_numbers(store)))
+        return next((made for made in found if made and allowed(made) and _whole(store, made)), None)
+
+    return retried("look for a checkpoint", url, find)
+
+
+def restore(
+    url: str, path: str, number: int | None = None, *, tell: Tell | None = None, stop: threading.Event | None = None
+) -> Set | None:
+    """Put a set back at `path`; returns the set, None where there is none and none was asked for.
+
+    With a `number` it is that set or StorageFailed, for all members of a group begin from the same one; without, the newest whole one
+    whose bytes are right. `path` is not there afterwards but with all of the set.
+    """
+    store = store_for(url)
+    if number is not None:
+        wanted = retried("read a checkpoint", url, lambda: _read(store, number))
+        if wanted is None:
+            raise _lost(store, number, "its manifest is gone")
+        _put_back(store, wanted, path, tell, stop)
+        return wanted
+    failure: StorageFailed | None = None
+    for found in reversed(sets(url)):
+        try:
+            _put_back(store, found, path, tell, stop)
+            return found
+        except StorageFailed as error:
+            if error.anchor != "checkpoint-lost":
+                raise
+            failure = error
+    if failure is not None:
+        raise failure
+    return None
+
+
+# -- saving --
+
+
+def _save(
+    store: Store, path: str, task: str, attempt: int, marks: Any, tell: Tell | None, stop: threading.Event | None
+) -> Set | None:
+    tree = scan(path, keep_links=True)
+    if tree is None or not (tree.leaves or tree.folders):
+        return None
+    numbers = _numbers(store)
+    before = next((made for n in reversed(numbers) if (made := _read(store, n))), None)
+    known = {file.path: file for file in before.files} if before is not None else {}
+    if before is not None and _same(tree, before):
+        return None
+    folder = f"{_FILES}/{folder_of(task)}.{attempt}.{secrets.token_hex(4)}"
+    flow = Flow(tree.size, tell, stop)
+    sent: dict[str, Stored] = {}
+    try:
+        for _ in range(_LOOKS):
+            sent = {name: file for name, file in sent.items() if name in tree.leaves}
+            wanted = [leaf for leaf in tree.leaves.values() if _version(sent.get(leaf.path)) != leaf.version]
+            flow.run(wanted, partial(_send, store, folder, tree, known, sent, flow))
+            now = scan(path, keep_links=True)
+            if now is not None and now.versions == {name: _version(file) for name, file in sent.items()}:
+                made = _publish(store, tree, sent, numbers, (task, attempt, marks))
+                if _whole(store, made):
+                    return made
+                store.remove(made.manifest)  # a set that it refers to was removed meanwhile
+                known, sent = {}, {}
+            if now is None:
+                break
+            tree = now
+    except BaseException:
+        store.remove(folder)
+        raise
+    store.remove(folder)
+    return None
+
+
+def _version(file: Stored | None) -> tuple[int, int, str] | None:
+    return None if file is None else (file.size, file.mtime_ns, file.link)
+
+
+def _same(tree: Tree, before: Set) -> bool:
+    return tree.versions == {file.path: _version(file) for file in before.files} and tree.folders == before.folders
+
+
+def _send(
+    store: Store,
+    folder: str,
+    tree: Tree,
+    known: Mapping[str, Stored],
+    sent: dict[str, Stored],
+    flow: Flow,
+    leaf: Leaf,
+) -> None:
+    """Send a file, or refer to where the last set has it; `sent` gets it only where it did not change meanwhile."""
+    if leaf.link:
+        sent[leaf.path] = Stored(leaf.path, 0, link=leaf.link)
+        return
+    local = tree.at(leaf.path)
+    try:
+        digest = _digest(local, flow.check)
+        old = known.get(leaf.path)
+        at = f"{folder}/{leaf.path}"
+        if old is not None and old.at and (old.size, old.sha256) == (leaf.size, digest):
+            at = old.at
+            flow.step(leaf.size)
+        else:
+            retried("store a checkpoint", f"{store.url}/{at}", lambda: store.upload(local, at, flow.step), flow)
+        status = os.stat(local)
+    except FileNotFoundError:
+        return  # removed meanwhile: the next look tells
+    if (status.st_size, status.st_mtime_ns) == (leaf.size, leaf.mtime_ns):
+        sent[leaf.path] = Stored(leaf.path, leaf.size, leaf.mtime_ns, leaf.mode, digest, at)
+
+
+def _publish(store: Store, tree: Tree, sent: Mapping[str, Stored], numbers: list[int], by: tuple[str, int, Any]) -> Set:
+    """Create the manifest under the first number that is free: from then on the set is there."""
+    task, attempt, marks = by
+    first = max(numbers, default=0) + 1
+    for number in range(first, first + _LATEST):
+        made = Set(number, task, attempt, tuple(sent[name] for name in sorted(sent)), tree.folders, tree.single, marks)
+        if store.create(made.manifest, _content(made)):
+            return made
+    raise StorageFailed(
+        f"the {_LATEST} numbers from {first} on are all taken", place=store.url, anchor="storage-failed"
+    )
+
+
+def _prune(store: Store, keep: int, made: Set) -> None:
+    """Keep the newest sets. The manifest goes first; bytes that no manifest refers to follow, of this writer's task alone where no set
+    ever had them, since another's may be on their way.
+    """
+    numbers = _numbers(store)
+    old = [found for n in numbers[: -max(keep, 1)] if (found := _read(store, n))]
+    kept = [found for n in numbers[-max(keep, 1) :] if (found := _read(store, n))]
+    for found in old:
+        store.remove(found.manifest)
+    needed = {file.at for found in kept for file in found.files}
+    for at in {file.at for found in old for file in found.files if file.at} - needed:
+        store.remove(at)
+    folders = {"/".join(at.split("/")[:2]) for at in needed if at}
+    for entry in store.entries(_FILES):
+        task, _, number = entry.name.rpartition(".")[0].rpartition(".")
+        own = task == folder_of(made.task) and number.isdigit() and int(number) <= made.attempt
+        if own and f"{_FILES}/{entry.name}" not in folders:
+            store.remove(f"{_FILES}/{entry.name}")
+
+
+# -- restoring --
+
+
+def _put_back(store: Store, made: Set, path: str, tell: Tell | None, stop: threading.Event | None) -> None:
+    path = os.path.abspath(path)
+    parent, name = os.path.split(path)
+    fresh = os.path.join(parent, f".{name}.restoring")
+    _remove(fresh)
+    make_room(parent, made.bytes)
+    os.makedirs(fresh)
+    flow = Flow(made.bytes, tell, stop)
+    try:
+        for folder in made.folders:
+            os.makedirs(safe_path(fresh, folder), exist_ok=True)
+        flow.run([file for file in made.files if not file.link], lambda file: _fetch(store, made, file, fresh, flow))
+        for file in made.files:
+            if file.link:
+                _make_link(fresh, file)
+        _swap(os.path.join(fresh, made.files[0].path) if made.single else fresh, path)
+    finally:
+        _remove(fresh)
+
+
+def _fetch(store: Store, made: Set, file: Stored, directory: str, flow: Flow) -> None:
+    target = safe_path(directory, file.path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+
+    def fetch() -> str:
+        digest = hashlib.sha256()
+        with writing(target, file.size), open(target, "wb", buffering=0) as into:
+            for offset in range(0, file.size, CHUNK):
+                data = store.read(file.at, offset, min(CHUNK, file.size - offset))
+                digest.update(data)
+                write_all(into.fileno(), data)
+                flow.step(len(data))
+        return digest.hexdigest()
+
+    try:
+        found = retried("restore a checkpoint", f"{store.url}/{file.at}", fetch, flow)
+    except FileNotFoundError as error:
+        if os.path.isdir(directory):
+            raise _lost(store, made.number, f"{file.path} is gone") from error
+        raise
+    if found != file.sha256:
+        raise _lost(store, made.number, f"{file.path} is not what was stored")
+    os.chmod(target, file.mode)
+    os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+
+
+def _make_link(directory: str, file: Stored) -> None:
+    target = safe_path(directory, file.path)
+    place = os.path.normpath(os.path.join(os.path.dirname(file.path), file.link))
+    if os.path.isabs(file.link) or place == ".." or place.startswith("../"):
+        safe_path(directory, "..", f"the target of {file.path}")
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.symlink(file.link, target)
+
+
+def _swap(fresh: str, path: str) -> None:
+    old = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.replaced")
+    _remove(old)
+    try:
+        os.rename(path, old)
+    except FileNotFoundError:
+        os.rename(fresh, path)
+        return
+    os.rename(fresh, path)
+    _remove(old)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _lost(store: Store, number: int, why: str) -> StorageFailed:
+    failure = StorageFailed(
+        f"checkpoint set {number} cannot be restored: {why}",
+        place=store.url,
+        mend="keep others from changing what is there",
+        anchor="checkpoint-lost",
+    )
+    failure.errno = errno.EIO
+    return failure
+
+
+# -- manifests --
+
+
+def _numbers(store: Store) -> list[int]:
+    names = [entry.name.removesuffix(".json") for entry in store.entries("") if entry.name.endswith(".json")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _read(store: Store, number: int) -> Set | None:
+    content = store.get(f"{number:08}.json")
+    if not content:
+        return None
+    told = json.loads(content)
+    if int(str(told["v"]).partition(".")[0]) > int(VERSION.partition(".")[0]):
+        raise StorageFailed(
+            f"checkpoint set {number} is of version {told['v']}, and {VERSION} is the newest known here",
+            place=store.url,
+            mend="use a newer Trainmaster",
+            anchor="newer-version",
+        )
+    known = {field.name for field in attrs.fields(Stored)}
+    files = tuple(Stored(**{key: value for key, value in file.items() if key in known}) for file in told["files"])
+    return Set(number, told["task"], told["attempt"], files, tuple(told["folders"]), told["single"], told.get("marks"))
+
+
+def _content(made: Set) -> bytes:
+    return json.dumps({"v": VERSION, **attrs.asdict(made)}).encode()
+
+
+def _whole(store: Store, made: Set) -> bool:
+    """Whether every file is there with its size."""
+    folders = {file.at.rpartition("/")[0] for file in made.files if file.at}
+    sizes = {f"{folder}/{e.name}": e.size for folder in folders for e in store.entries(folder) if not e.folder}
+    return all(sizes.get(file.at) == file.size for file in made.files if not file.link)
+
+
+def _digest(path: str, check: Callable[[], None]) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(CHUNK):
+            digest.update(data)
+            check()
+    return digest.hexdigest()

@@ -1,0 +1,471 @@
+"""Outputs: uploaded beside their place by every attempt, put in their place by one.
+
+    <url>/_temporary/<attempt id>/<role>-<index>/...   what an attempt has uploaded; nobody reads it
+    <url>/_temporary/commits/<role>-<index>.json       the claim: which attempt commits for the task, what, and whether it is done
+    <url>/<role>-<index>/...                           the output (layout: task), or <url>/... (layout: flat)
+    <url>/_SUCCESS                                     JSON, written last: every file of the output with its size
+    <url>/_partial/...                                 what the finished tasks of a failed job had committed
+
+The claim is created exclusively, so of two attempts one commits, whoever believes to have leave; it holds the list of
+files, so that whoever finishes a commit that was interrupted needs nothing else, and doing it twice changes nothing. A
+later attempt of the same task, which the master names only after it wrote the earlier one off, takes over a claim that
+is not done and removes what the earlier one could still move. Where a store `renames`, a task's folder appears in one
+step; elsewhere files are copied, and `done` in the claim, then `_SUCCESS`, say what is whole.
+
+`overwrite` replaces what is there when the first task commits: `_SUCCESS` goes first, so that no reader takes a mixture
+for the whole; what the old `_SUCCESS` lists and the job did not write again is removed at the end. Files that nobody
+listed are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import BadInput, EngineFailed, StorageFailed
+from trainmaster.core.job import Job, Output
+from trainmaster.data.stores import LocalStore, Store, store_for
+from trainmaster.data.transfer import THREADS, Flow, Tell, retried, safe_path
+from trainmaster.data.trees import Leaf, Tree, scan
+
+VERSION = "1.0"
+TEMPORARY, PARTIAL, SAVES, SUCCESS = "_temporary", "_partial", "_saves", "_SUCCESS"
+_COMMITS = f"{TEMPORARY}/commits"
+_REPLACED = f"{TEMPORARY}/replaced.json"
+_REPEATS = 3  # times a file that changes while it is read is taken again
+
+
+class CommitRefused(EngineFailed):
+    """Another attempt has committed, or something is in the place that is not the job's to replace."""
+
+
+@attrs.frozen(slots=True)
+class _Claim:
+    """Who commits for a task. `files`: path -> size. `instead`: whoever had claimed before, or "" """
+
+    job: str
+    attempt: int
+    id: str
+    files: dict[str, int]
+    done: bool = False
+    instead: str = ""
+
+
+def folder_of(task: str) -> str:
+    """`worker:0` as the name of a folder."""
+    return task.replace(":", "-")
+
+
+def attempt_id(job: str, task: str, attempt: int) -> str:
+    """Under which name an attempt uploads: no other attempt, of this job or another, has it."""
+    return f"{job}.{folder_of(task)}.{attempt}"
+
+
+def upload(
+    output: Output | Mapping[str, Any],
+    source: str,
+    job: str,
+    task: str,
+    attempt: int,
+    *,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+    threads: int = THREADS,
+) -> dict[str, Any]:
+    """Upload the file or directory `source` beside the output's place.
+
+    Returns {files, bytes, id} for `commit`, and `left_out`, names that are no files, where there are any. Files that an earlier call for
+    the same attempt has uploaded are not sent again. Raises FileNotFoundError where there is no `source`.
+    """
+    store = output_store(output)
+    found = attempt_id(job, task, attempt)
+    tree = scan(source)
+    if tree is None:
+        raise FileNotFoundError(source)
+    folder = f"{TEMPORARY}/{found}/{folder_of(task)}"
+    present = {file.path: file.size for file in store.files(folder)}
+    leaves = [leaf for leaf in tree.leaves.values() if present.get(f"{folder}/{leaf.path}") != leaf.size]
+    upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop), threads)
+    told: dict[str, Any] = {"files": len(tree.leaves), "bytes": tree.size, "id": found}
+    return told | ({"left_out": list(tree.left_out)} if tree.left_out else {})
+
+
+def upload_leaves(
+    store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf], flow: Flow, threads: int = THREADS
+) -> None:
+    """Put files of `tree` below `folder`. One that changes while it is read is taken again, some times."""
+
+    def put(leaf: Leaf) -> None:
+        path = f"{folder}/{leaf.path}"
+        for _ in range(_REPEATS):
+            counted = 0
+
+            def step(count: int) -> None:
+                nonlocal counted
+                counted += count
+                flow.step(count)
+
+            def once(step: Any = step) -> None:
+                nonlocal counted
+                flow.step(-counted)
+                counted = 0
+                store.upload(tree.at(leaf.path), path, step)
+
+            retried("store a file", f"{store.url}/{path}", once, flow)
+            if _unchanged(tree, leaf):
+                return
+
+    flow.run(leaves, put, threads)
+
+
+def _unchanged(tree: Tree, leaf: Leaf) -> bool:
+    now = scan(tree.at(leaf.path))
+    return now is not None and [found.version for found in now.leaves.values()] == [leaf.version]
+
+
+def commit(output: Output | Mapping[str, Any], uploaded: Mapping[str, Any], task: str, attempt: int) -> dict[str, Any]:
+    """Put what an attempt has uploaded in its place. A second call, by whomever, is a success too.
+
+    `uploaded`: what `upload` returned. Returns {files, bytes, id}. Raises CommitRefused where another attempt has committed, where
+    something else is in the place, or (layout: flat) another task wrote equal names.
+    """
+    store = output_store(output)
+    if "id" not in uploaded:
+        raise StorageFailed(
+            f"attempt {attempt} of {task} has uploaded nothing that could be committed",
+            place=store.url,
+            anchor="commit-refused",
+        )
+    claim = retried("commit an output", store.url, lambda: _committed(store, _how(output), uploaded, task, attempt))
+    return {"files": len(claim.files), "bytes": sum(claim.files.values()), "id": claim.id}
+
+
+def finish(output: Output | Mapping[str, Any], committed: Mapping[str, Any], job: str, succeeded: bool) -> None:
+    """The end of a job's output: `_SUCCESS` over what the tasks in `committed` have, or all of it moved to `_partial`.
+
+    `_temporary` is removed. A second call changes nothing.
+    """
+    store = output_store(output)
+    retried("finish an output", store.url, lambda: _finished(store, _how(output), committed, job, succeeded))
+
+
+def check_outputs(job: Job, probe: bool = True) -> None:
+    """Refuse, before anything starts, an output whose place is taken or cannot be written. Raises BadInput.
+
+    `probe`: write and remove a file where a store has no other way of telling; without it nothing is changed anywhere.
+    """
+    seen: dict[str, str] = {}
+    for name, output in job.outputs.items():
+        place = f"outputs.{name}.url: {output.url}"
+        store = output_store(output)
+        if (other := seen.setdefault(store.url, name)) != name:
+            raise BadInput(
+                f"outputs {other} and {name} go to one place",
+                place=place,
+                mend="give each a url of its own",
+                anchor="output-exists",
+            )
+        entries = retried("look at an output", store.url, lambda store=store: store.entries(""))  # type: ignore[misc]
+        present = [entry.name for entry in entries if entry.name not in (SAVES, PARTIAL)]
+        if present and not output.overwrite:
+            raise BadInput(
+                f"the output {name} exists already: {', '.join(present[:3])}{', ...' if len(present) > 3 else ''}",
+                place=place,
+                mend="give it another url, or say overwrite: true",
+                anchor="output-exists",
+            )
+        if (reason := _unwritable(store, probe)) is not None:
+            raise BadInput(
+                f"the output {name} cannot be written: {reason}",
+                place=place,
+                mend="check the permissions there, or give it another url",
+                anchor="output-unwritable",
+            )
+
+
+# -- how --
+
+
+@attrs.frozen(slots=True)
+class _How:
+    layout: str
+    overwrite: bool
+
+    def target(self, task: str) -> str:
+        return "" if self.layout == "flat" else f"{folder_of(task)}/"
+
+
+def _how(output: Output | Mapping[str, Any]) -> _How:
+    if isinstance(output, Output):
+        return _How(output.layout, output.overwrite)
+    return _How(output.get("layout", "task"), bool(output.get("overwrite")))
+
+
+def output_store(output: Output | Mapping[str, Any]) -> Store:
+    return store_for(output.url if isinstance(output, Output) else output["url"])
+
+
+def _committed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, attempt: int) -> _Claim:
+    claim = _claimed(store, how, uploaded, task, attempt)
+    if claim.done:
+        return claim
+    if how.layout == "flat":
+        _refuse_equal_names(store, task, claim)
+    try:
+        _put_in_place(store, how, task, claim)
+    except FileNotFoundError as error:
+        raise _written_off(store, task, claim.attempt) from error
+    except FileExistsError as error:
+        raise CommitRefused(
+            f"where the output of {task} belongs, something has appeared meanwhile",
+            place=str(error.filename or error),
+            mend="give each job an output of its own",
+            anchor="commit-refused",
+        ) from error
+    if (now := _read_claim(store, task)) is None or now.id != claim.id:
+        raise _written_off(store, task, claim.attempt)
+    claim = attrs.evolve(claim, done=True)
+    _write_claim(store, task, claim)
+    if not store.renames:
+        store.remove(f"{TEMPORARY}/{claim.id}")
+    return claim
+
+
+def _written_off(store: Store, task: str, attempt: int) -> CommitRefused:
+    return CommitRefused(f"attempt {attempt} of {task} was written off", place=store.url, anchor="commit-refused")
+
+
+def _finished(store: Store, how: _How, committed: Mapping[str, Any], job: str, succeeded: bool) -> None:
+    if succeeded:
+        if json.loads(store.get(SUCCESS) or b"{}").get("job") != job:
+            _write_success(store, how, committed, job)
+    else:
+        for task, claim in _claims(store).items():
+            if claim.job == job:
+                _set_apart(store, how, task, claim)
+    store.remove(TEMPORARY)
+
+
+def _claimed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, attempt: int) -> _Claim:
+    """The claim of this attempt, made or found. Raises CommitRefused where it is another's."""
+    path = f"{_COMMITS}/{folder_of(task)}.json"
+    job = uploaded["id"].rsplit(".", 2)[0]
+    there = _read_claim(store, task)
+    if there is not None and there.id == uploaded["id"]:
+        return there
+    if there is None and (done := _done_before(store, uploaded, task)) is not None:
+        return done
+    instead = ""
+    if there is not None:
+        if there.job == job and (there.done or there.attempt > attempt):
+            what = "has committed" if there.done else "is about to commit"
+            raise CommitRefused(
+                f"attempt {there.attempt} of {task} {what} its output", place=store.url, anchor="commit-refused"
+            )
+        if there.job != job and not how.overwrite:
+            raise CommitRefused(
+                f"another job, {there.job}, writes to the same place",
+                place=store.url,
+                mend="give each job an output of its own",
+                anchor="commit-refused",
+            )
+        instead = there.id
+    source = f"{TEMPORARY}/{uploaded['id']}/{folder_of(task)}/"
+    files = {file.path.removeprefix(source): file.size for file in store.files(source.rstrip("/"))}
+    if (len(files), sum(files.values())) != (uploaded["files"], uploaded["bytes"]):
+        raise StorageFailed(
+            f"of the output of {task}, {len(files)} of {uploaded['files']} files are where they were uploaded",
+            place=f"{store.url}/{source}",
+            mend="keep others from removing them",
+            anchor="storage-failed",
+        )
+    claim = _Claim(job, attempt, uploaded["id"], files, instead=instead)
+    if how.layout == "flat":
+        _refuse_equal_names(store, task, claim)
+    if not (how.overwrite or instead):
+        _refuse_strangers(store, how.target(task), files)
+    if how.overwrite:
+        _begin_overwriting(store, job)
+    if there is not None:
+        _write_claim(store, task, claim)
+        store.remove(f"{TEMPORARY}/{there.id}")  # what the other could still move
+    elif not store.create(path, _content(claim)):
+        return _claimed(store, how, uploaded, task, attempt)
+    return claim
+
+
+def _done_before(store: Store, uploaded: Mapping[str, Any], task: str) -> _Claim | None:
+    """The commit, as `_SUCCESS` tells it, of a job that has finished."""
+    job, _, number = uploaded["id"].rsplit(".", 2)
+    told = json.loads(store.get(SUCCESS) or b"{}")
+    mine = told.get("tasks", {}).get(task)
+    if told.get("job") != job or mine is None or mine["id"] != uploaded["id"]:
+        return None
+    return _Claim(job, int(number), mine["id"], {file["path"]: file["size"] for file in mine["files"]}, done=True)
+
+
+def _refuse_strangers(store: Store, target: str, files: Mapping[str, int]) -> None:
+    present = store.files(target.rstrip("/")) if target else [file for name in files if (file := store.look(name))]
+    if present:
+        raise CommitRefused(
+            f"{present[0].path} is there already, and not of this job",
+            place=store.url,
+            mend="give the output another url, or say overwrite: true",
+            anchor="output-exists",
+        )
+
+
+def _refuse_equal_names(store: Store, task: str, claim: _Claim) -> None:
+    """Every task claims before it looks, so of two with equal names at least one sees the other; it withdraws."""
+    for other, theirs in _claims(store).items():
+        if other != task and theirs.job == claim.job and (equal := sorted(claim.files.keys() & theirs.files.keys())):
+            store.remove(f"{_COMMITS}/{folder_of(task)}.json")
+            raise CommitRefused(
+                f"{other} and {task} both wrote {equal[0]}",
+                place=store.url,
+                mend="say layout: task, or name one task that writes it: from:",
+                anchor="equal-names",
+            )
+
+
+def _put_in_place(store: Store, how: _How, task: str, claim: _Claim) -> None:
+    source, target = f"{TEMPORARY}/{claim.id}/{folder_of(task)}", how.target(task)
+    replace = how.overwrite or bool(claim.instead)
+    if store.renames and target:
+        if store.exists(source):
+            if replace and store.exists(target.rstrip("/")):
+                store.move(target.rstrip("/"), f"{TEMPORARY}/replaced/{folder_of(task)}.{secrets.token_hex(4)}")
+            store.move(source, target.rstrip("/"))
+        elif claim.files and not store.exists(target.rstrip("/")):
+            raise _written_off(store, task, claim.attempt)
+        return
+    if target and replace:
+        for file in store.files(target.rstrip("/")):
+            if file.path.removeprefix(target) not in claim.files:
+                store.remove(file.path)
+
+    def place(name: str) -> None:
+        if store.renames:
+            _move_file(store, f"{source}/{name}", target + _safe(name), replace)
+        else:
+            store.copy(f"{source}/{name}", target + _safe(name))
+
+    Flow().run(claim.files, place)
+
+
+def _safe(name: str) -> str:
+    safe_path("", name)
+    return name
+
+
+def _move_file(store: Store, source: str, target: str, replace: bool) -> None:
+    if not store.exists(source) and store.exists(target):
+        return  # moved by a call before
+    if replace:
+        store.remove(target)
+    store.move(source, target)
+
+
+def _begin_overwriting(store: Store, job: str) -> None:
+    """The old output is not whole any more; what belonged to it is kept for the end."""
+    old = store.get(SUCCESS)
+    if old is None or json.loads(old or b"{}").get("job") == job:
+        return
+    store.create(_REPLACED, old)
+    store.remove(SUCCESS)
+
+
+def _write_success(store: Store, how: _How, committed: Mapping[str, Any], job: str) -> None:
+    claims = _claims(store)
+    tasks: dict[str, Any] = {}
+    written = set()
+    for task in sorted(committed, key=lambda task: (task.partition(":")[0], int(task.partition(":")[2] or 0))):
+        claim = claims.get(task)
+        if claim is None or claim.job != job or not claim.done:
+            raise StorageFailed(
+                f"the output of {task} is not committed",
+                place=store.url,
+                mend="submit the job again",
+                anchor="commit-refused",
+            )
+        files = [{"path": how.target(task) + name, "size": size} for name, size in sorted(claim.files.items())]
+        written |= {file["path"] for file in files}
+        tasks[task] = {"id": claim.id, "files": files}
+    replaced = json.loads(store.get(_REPLACED) or b"{}").get("tasks", {})
+    for old in (file["path"] for task in replaced.values() for file in task["files"]):
+        if old not in written and _safe(old):
+            store.remove(old)
+            _remove_empty(store, old)
+    sizes = [file["size"] for task in tasks.values() for file in task["files"]]
+    told = {"v": VERSION, "job": job, "files": len(sizes), "bytes": sum(sizes), "tasks": tasks}
+    store.put(SUCCESS, json.dumps(told, indent=1).encode() + b"\n")
+
+
+def _remove_empty(store: Store, path: str) -> None:
+    """Folders that an old file leaves empty."""
+    while (path := path.rpartition("/")[0]) and store.exists(path) and not store.entries(path):
+        store.remove(path)
+
+
+def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:
+    """Move what a task has committed to `_partial`; of a commit that was interrupted, remove what is in the place."""
+    target = how.target(task)
+    if not claim.done:
+        for name in claim.files:
+            if not store.renames or not store.exists(f"{TEMPORARY}/{claim.id}/{folder_of(task)}/{name}"):
+                store.remove(target + name)
+        return
+    if store.renames and target:
+        folder = target.rstrip("/")
+        if store.exists(folder):
+            store.remove(f"{PARTIAL}/{folder}")
+            store.move(folder, f"{PARTIAL}/{folder}")
+        return
+    for name in claim.files:
+        if store.exists(target + name):
+            store.remove(f"{PARTIAL}/{target}{name}")
+            store.move(target + name, f"{PARTIAL}/{target}{name}")
+            _remove_empty(store, target + name)
+
+
+def _claims(store: Store) -> dict[str, _Claim]:
+    """task -> its claim."""
+    found = {}
+    for entry in store.entries(_COMMITS):
+        role, _, index = entry.name.removesuffix(".json").rpartition("-")
+        if entry.name.endswith(".json") and (claim := _read_claim(store, f"{role}:{index}")) is not None:
+            found[f"{role}:{index}"] = claim
+    return found
+
+
+def _read_claim(store: Store, task: str) -> _Claim | None:
+    content = store.get(f"{_COMMITS}/{folder_of(task)}.json")
+    return None if content is None else _Claim(**json.loads(content))
+
+
+def _write_claim(store: Store, task: str, claim: _Claim) -> None:
+    store.put(f"{_COMMITS}/{folder_of(task)}.json", _content(claim))
+
+
+def _content(claim: _Claim) -> bytes:
+    return json.dumps(attrs.asdict(claim)).encode()
+
+
+def _unwritable(store: Store, probe: bool) -> str | None:
+    """Why nothing can be written there."""
+    if isinstance(store, LocalStore):
+        return store.unwritable()
+    if not probe:
+        return None
+    try:
+        name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
+        store.put(name, b"")
+        store.remove(name)
+    except StorageFailed as error:
+        return error.message
+    return None

@@ -1,0 +1,156 @@
+"""Saves: an output as it is while its program runs, beside where it will be at the end.
+
+    <url>/_saves/<UTC time>/<role>-<index>/...     the files that changed since the save before
+    <url>/_saves/<UTC time>/<role>-<index>.json    written last: every file of the task then, and in which save it lies
+
+A save's name is the time at which it was asked for, told to all tasks, so that one name holds all of them. Names sort
+by time. Only what changed is sent, told by size and time of change. When the oldest save goes, what a later one still
+refers to moves into that one first: every save that is there is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+
+from trainmaster.core.job import Output
+from trainmaster.data.outputs import SAVES, folder_of, output_store, upload_leaves
+from trainmaster.data.stores import Store
+from trainmaster.data.transfer import Flow, Tell, retried
+from trainmaster.data.trees import Leaf, scan
+
+_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?")
+
+
+@attrs.frozen(slots=True)
+class Saved:
+    """One save. `tasks`: those that have finished theirs; files and bytes are what a reader would get."""
+
+    name: str
+    at: float
+    tasks: tuple[str, ...]
+    files: int
+    bytes: int
+
+
+def save_name(at: float) -> str:
+    """The name of a save asked for at this time (seconds since 1970)."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def save(
+    output: Output | Mapping[str, Any],
+    source: str,
+    task: str,
+    name: str,
+    *,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent. Nothing there is nothing sent."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"not the name of a save: {name!r}")
+    store = output_store(output)
+    return retried("save an output", store.url, lambda: _save(store, source, task, name, tell, stop))
+
+
+def saves(output: Output | Mapping[str, Any]) -> list[Saved]:
+    """The saves of an output, oldest first."""
+    store = output_store(output)
+    return retried("list saves", store.url, lambda: [_saved(store, name) for name in _names(store)])
+
+
+def prune(output: Output | Mapping[str, Any], keep: int) -> list[str]:
+    """Remove all but the newest `keep` saves; returns the names removed. Only one caller at a time (the master, or one task)."""
+    store = output_store(output)
+    return retried("remove old saves", store.url, lambda: _prune(store, keep))
+
+
+def _save(
+    store: Store, source: str, task: str, name: str, tell: Tell | None, stop: threading.Event | None
+) -> dict[str, Any]:
+    tree = scan(source)
+    if tree is None:
+        return {"save": name, "files": 0, "bytes": 0}
+    before = next((found for old in reversed(_names(store)) if old < name and (found := _read(store, old, task))), {})
+    files: dict[str, Any] = {}
+    changed: list[Leaf] = []
+    for path, leaf in tree.leaves.items():
+        old = before.get(path)
+        if old is not None and (old["size"], old["mtime_ns"]) == (leaf.size, leaf.mtime_ns):
+            files[path] = old
+        else:
+            changed.append(leaf)
+            files[path] = {"size": leaf.size, "mtime_ns": leaf.mtime_ns, "in": name}
+    sent = sum(leaf.size for leaf in changed)
+    upload_leaves(store, f"{SAVES}/{name}/{folder_of(task)}", tree, changed, Flow(sent, tell, stop))
+    _write(store, name, task, files)
+    return {"save": name, "files": len(changed), "bytes": sent}
+
+
+def _prune(store: Store, keep: int) -> list[str]:
+    names = _names(store)
+    removed = []
+    while len(names) > max(keep, 1):
+        oldest = names.pop(0)
+        for later in names:
+            for task in _tasks(store, later):
+                _take_over(store, oldest, later, task)
+        store.remove(f"{SAVES}/{oldest}")
+        removed.append(oldest)
+    return removed
+
+
+def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
+    """Move what `later` refers to in `oldest` into it; the saves behind refer to it there."""
+    files = _read(store, later, task)
+    wanted = [path for path, file in files.items() if file["in"] == oldest]
+    if not wanted:
+        return
+    for path in wanted:
+        source, target = (f"{SAVES}/{name}/{folder_of(task)}/{path}" for name in (oldest, later))
+        if not store.exists(target):
+            store.copy(source, target)
+    names = _names(store)
+    for name in names[names.index(later) :]:
+        found = _read(store, name, task)
+        mine = [path for path in wanted if found.get(path, {}).get("in") == oldest]
+        for path in mine:
+            found[path] = {**found[path], "in": later}
+        if mine:
+            _write(store, name, task, found)
+
+
+def _saved(store: Store, name: str) -> Saved:
+    found = {task: _read(store, name, task) for task in _tasks(store, name)}
+    at = datetime.strptime(name.partition("Z")[0], "%Y-%m-%dT%H-%M-%S").replace(tzinfo=UTC).timestamp()
+    sizes = [file["size"] for files in found.values() for file in files.values()]
+    return Saved(name, at, tuple(found), len(sizes), sum(sizes))
+
+
+def _names(store: Store) -> list[str]:
+    return [entry.name for entry in store.entries(SAVES) if entry.folder and _NAME.fullmatch(entry.name)]
+
+
+def _tasks(store: Store, name: str) -> list[str]:
+    found = [
+        entry.name.removesuffix(".json") for entry in store.entries(f"{SAVES}/{name}") if entry.name.endswith(".json")
+    ]
+    return [":".join(folder.rsplit("-", 1)) for folder in found]
+
+
+def _read(store: Store, name: str, task: str) -> dict[str, Any]:
+    content = store.get(f"{SAVES}/{name}/{folder_of(task)}.json")
+    found: dict[str, Any] = {} if content is None else json.loads(content)["files"]
+    return found
+
+
+def _write(store: Store, name: str, task: str, files: Mapping[str, Any]) -> None:
+    content = json.dumps({"v": "1.0", "task": task, "files": files}).encode()
+    store.put(f"{SAVES}/{name}/{folder_of(task)}.json", content)

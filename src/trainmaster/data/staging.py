@@ -1,0 +1,266 @@
+"""Bringing a task's part of an input onto its disk, before its program starts.
+
+The files come into a *staging directory* beside the wanted one, `.NAME.staging`, each under the name `X.part` until it
+is whole; when all are, the directory is renamed to NAME. So NAME is there with everything or not at all. An
+interrupted download goes on where it was: the journal `.stamps` in the staging directory says of which content (size
+and stamp) the bytes are; a file that changed since begins again.
+
+Programs may write into their inputs, so local files are copied, never linked; where the file system can share blocks, the kernel does.
+(`as: mount` gives the original itself.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+
+import attrs
+
+from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.splits import File, Listing
+from trainmaster.data.stores import LocalStore, Store, store_for
+from trainmaster.data.transfer import (
+    CHUNK,
+    THREADS,
+    TRIES,
+    Flow,
+    Tell,
+    copy_file,
+    make_room,
+    retried,
+    safe_path,
+    write_all,
+    writing,
+)
+
+_JOURNAL = ".stamps"
+_PART = ".part"
+_REPEATS = 3  # times a file that changes while it is read begins again
+
+
+def download(
+    listing: Listing,
+    directory: str,
+    *,
+    threads: int = THREADS,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+    tries: int = TRIES,
+    store: Store | None = None,
+) -> int:
+    """Bring the files of `listing` to `directory`, and return their bytes.
+
+    A directory that an earlier call filled is left as it is where the listing is the same, else replaced; another's is refused with
+    BadInput. `tell(done, total)` in bytes, resumed ones included. Raises DiskFull, StorageFailed, or transfer.Stopped once `stop` is set;
+    what has come is kept for the next call.
+    """
+    directory = os.path.abspath(directory)
+    content = _digest(listing)
+    if os.path.lexists(directory):
+        staged = _staged(directory)
+        if staged == content:
+            if tell is not None:
+                tell(listing.size, listing.size)
+            return listing.size
+        if staged is None and (not os.path.isdir(directory) or os.listdir(directory)):
+            raise BadInput(
+                f"{directory} exists and is no input brought by an earlier attempt",
+                place=listing.prefix,
+                mend="move it away, or give the input another path: local:",
+                anchor="input-exists",
+            )
+    staging = staging_path(directory)
+    os.makedirs(staging, exist_ok=True)
+    source = store or store_for(listing.prefix)
+    flow = Flow(listing.size, tell, stop)
+    with _Journal(os.path.join(staging, _JOURNAL)) as journal:
+        plan = [_Fetch(source, listing.relative(file), file, staging, journal, flow, tries) for file in listing.files]
+        make_room(staging, sum(fetch.missing() for fetch in plan))
+        flow.run(plan, _Fetch.run, threads)
+    _remove_others(staging, {fetch.path for fetch in plan})
+    if os.path.lexists(directory):
+        shutil.rmtree(directory)
+    with writing(staging), open(_marker(directory), "w") as file:
+        file.write(content)
+    os.rename(staging, directory)
+    return flow.done
+
+
+def staging_path(directory: str) -> str:
+    parent, name = os.path.split(os.path.abspath(directory))
+    return os.path.join(parent, f".{name}.staging")
+
+
+def _marker(directory: str) -> str:
+    parent, name = os.path.split(directory)
+    return os.path.join(parent, f".{name}.staged")
+
+
+def _staged(directory: str) -> str | None:
+    """Of which listing the directory is the outcome; None where it is none of ours."""
+    try:
+        with open(_marker(directory)) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _digest(listing: Listing) -> str:
+    rows = sorted((listing.relative(file), file.size, file.stamp) for file in listing.files)
+    return hashlib.sha256(json.dumps([listing.prefix, rows]).encode()).hexdigest()
+
+
+def _remove_others(staging: str, wanted: set[str]) -> None:
+    """Files that an interrupted download of another listing has left, and the journal."""
+    for folder, _, names in os.walk(staging):
+        for name in names:
+            if (path := os.path.join(folder, name)) not in wanted:
+                os.unlink(path)
+
+
+def discard(directory: str) -> None:
+    """Remove what an interrupted download to `directory` has left."""
+    shutil.rmtree(staging_path(directory), ignore_errors=True)
+
+
+class _Journal:
+    """Of which content each file in the staging directory is: lines of JSON, the last about a file counts."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.stamps: dict[str, tuple[int, str]] = {}
+        whole = 0
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                for line in file:
+                    if line.endswith(b"\n"):  # the last may be cut where the writer died
+                        name, size, stamp = json.loads(line)
+                        self.stamps[name] = (size, stamp)
+                        whole += len(line)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._file.truncate(whole)
+
+    def __enter__(self) -> _Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def note(self, name: str, size: int, stamp: str) -> None:
+        with self._lock:
+            with writing(self._path):
+                self._file.write(json.dumps([name, size, stamp]).encode() + b"\n")
+            self.stamps[name] = (size, stamp)
+
+
+@attrs.define
+class _Fetch:
+    """One file on its way."""
+
+    store: Store
+    name: str
+    file: File
+    staging: str
+    journal: _Journal
+    flow: Flow
+    tries: int
+    counted: int = 0  # of its bytes, how many the flow has counted
+
+    @property
+    def path(self) -> str:
+        return safe_path(self.staging, self.name, "a file of the input")
+
+    def missing(self) -> int:
+        """Bytes not on the disk yet, as far as sizes tell."""
+        return max(self.file.size - _size(self.path) - _size(self.path + _PART), 0)
+
+    def run(self) -> None:
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        where = f"{self.store.url}/{self.name}"
+        try:
+            for _ in range(_REPEATS):
+                if retried("fetch an input", where, self._once, self.flow, self.tries):
+                    return
+        except FileNotFoundError as error:
+            raise StorageFailed(
+                "a file of the input is gone since it was listed",
+                place=where,
+                mend="submit again",
+                anchor="input-changed",
+            ) from error
+        raise StorageFailed(
+            "a file of the input changes while it is read",
+            place=where,
+            mend="let its writer finish first",
+            anchor="input-changed",
+        )
+
+    def _once(self) -> bool:
+        """Fetch what is missing; False where the file changed meanwhile."""
+        size, stamp = self.file.size, self.file.stamp
+        noted = self.journal.stamps.get(self.name)
+        if noted is not None or not stamp:
+            now = self.store.look(self.name)
+            if now is None:
+                raise FileNotFoundError(self.name)
+            size, stamp = now.size, now.stamp
+        part = self.path + _PART
+        if noted != (size, stamp):
+            for old in (part, self.path):
+                if os.path.lexists(old):
+                    os.unlink(old)
+            self.journal.note(self.name, size, stamp)
+        if os.path.exists(self.path):
+            self._count(size)
+            return True
+        start = min(_size(part), size)
+        self._count(start)
+        if isinstance(self.store, LocalStore):
+            done = copy_file(os.path.join(self.store.root, self.name), part, self._step, start)
+        else:
+            done = self._read(part, start, size)
+        one_request = size <= CHUNK and not isinstance(self.store, LocalStore)
+        now = File(self.name, size, stamp=stamp) if one_request else self.store.look(self.name)
+        if now is None or done != size or (now.size, now.stamp) != (size, stamp):
+            self.journal.note(self.name, -1, "")  # never the stamp of a content
+            self.file = attrs.evolve(self.file, stamp="")
+            return False
+        os.rename(part, self.path)
+        return True
+
+    def _read(self, part: str, start: int, size: int) -> int:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            os.ftruncate(descriptor, start)
+            os.lseek(descriptor, start, os.SEEK_SET)
+            while start < size:
+                data = self.store.read(self.name, start, min(CHUNK, size - start))
+                if not data:
+                    break
+                with writing(part, size - start):
+                    write_all(descriptor, data)
+                start += len(data)
+                self._step(len(data))
+        finally:
+            os.close(descriptor)
+        return start
+
+    def _step(self, count: int) -> None:
+        self.counted += count
+        self.flow.step(count)
+
+    def _count(self, present: int) -> None:
+        """What is on the disk by now; less than before where the file began again."""
+        difference, self.counted = present - self.counted, present
+        self.flow.step(difference)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,52 @@
+"""What a framework says: which ports each task needs, and how a formed generation is told to the programs.
+
+A framework is a module with these two functions and a docstring for its users. It is plain mapping: it opens nothing
+and starts nothing. What every framework's programs see alike is added by `frameworks.placement` from
+`frameworks.variables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from trainmaster.core.formation import Formation
+from trainmaster.core.job import Job, Role
+
+
+@attrs.frozen(slots=True)
+class Placement:
+    """What the programs of one task are told.
+
+    `env` is of every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy).
+    `defaults` are set only where the program's environment does not have them. `files` are written by the agent into
+    a directory of the attempt, and `paths` are variables that name such a file: variable -> file name.
+    """
+
+    env: dict[str, str] = attrs.field(factory=dict)
+    copies: list[dict[str, str]] = attrs.field(factory=lambda: [{}])
+    files: dict[str, bytes] = attrs.field(factory=dict)
+    paths: dict[str, str] = attrs.field(factory=dict)
+    defaults: dict[str, str] = attrs.field(factory=dict)
+
+
+class Framework(Protocol):
+    """A framework's module."""
+
+    __doc__: str | None
+
+    def ports(self, role: Role, job: Job) -> Sequence[str]:
+        """The names of the ports that each task of `role` reserves for the framework, beside those the role
+        declares."""
+        ...
+
+    def environment(self, formation: Formation, task: str) -> Placement:
+        """What the programs of `task` are told beside the variables that all frameworks have."""
+        ...
+
+
+def texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Values as an environment has them."""
+    return {name: str(value) for name, value in values.items()}

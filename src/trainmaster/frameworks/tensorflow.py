@@ -1,0 +1,32 @@
+"""TensorFlow: TF_CONFIG for tf.distribute (MultiWorkerMirroredStrategy, ParameterServerStrategy, estimators) and the
+older TF_ variables.
+
+The cluster has the roles `chief` (or `master`), `worker` and `ps`. An evaluator is told of the cluster and is not in
+it, as TensorFlow's guide to distributed training demands. Tasks of other roles have TF_ROLE and TF_INDEX alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from trainmaster.core.formation import Formation
+from trainmaster.core.job import Job, Role
+from trainmaster.frameworks.contract import Placement
+
+CLUSTER = ("chief", "master", "worker", "ps")
+
+
+def ports(role: Role, job: Job) -> Sequence[str]:
+    return ("tensorflow",) if role.name in CLUSTER else ()
+
+
+def environment(formation: Formation, task: str) -> Placement:
+    me = formation.by_task[task]
+    env = {"TF_ROLE": me.role, "TF_INDEX": str(me.index)}
+    if me.role in (*CLUSTER, "evaluator"):
+        roles = formation.roles
+        cluster = {role: [peer.at("tensorflow") for peer in roles[role]] for role in CLUSTER if role in roles}
+        env["TF_CLUSTER_DEF"] = json.dumps(cluster)
+        env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": me.role, "index": me.index}})
+    return Placement(env)

@@ -1,0 +1,136 @@
+"""The variables that every program has, whatever its framework: one table, from which the reference is made.
+
+Most are known when the generation is formed and are set here. The others are known only where the program runs: the
+agent sets them with `input_variable`, `output_variable` and `file_list`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import attrs
+
+from trainmaster.core.formation import Formation
+from trainmaster.frameworks.contract import Placement
+
+LONGEST = 100 * 1024  # bytes of INPUT_FILE_LIST; Linux takes 128 KiB in one variable (execve(2), MAX_ARG_STRLEN)
+PEERS_FILE = "peers.json"
+FILE_LIST_FILE = "inputFileList.txt"
+
+
+@attrs.frozen(slots=True)
+class Variable:
+    """A variable as the reference shows it."""
+
+    name: str
+    doc: str
+    example: str
+    agent: bool = False  # set where the program runs
+
+
+VARIABLES = (
+    Variable("TRAINMASTER_JOB", "the job's id", "digits-k3x7qa"),
+    Variable("TRAINMASTER_ROLE", "the task's role", "worker"),
+    Variable("TRAINMASTER_INDEX", "the task's index in its role, from 0", "1"),
+    Variable("TRAINMASTER_ATTEMPT", "which try of the task this is, from 1", "2"),
+    Variable(
+        "TRAINMASTER_GENERATION",
+        "which formation of the tasks this is, from 1; a change of members makes a new one",
+        "3",
+    ),
+    Variable("TRAINMASTER_RESTARTS", "how often the job restarted its programs so far", "1"),
+    Variable("TRAINMASTER_COPY", "which copy of the program in its container this is, from 0 (`processes`)", "0"),
+    Variable("TRAINMASTER_COPIES", "how many copies of the program its container runs", "1"),
+    Variable("TRAINMASTER_PORT_<NAME>", "a port reserved for this task, of `ports` or of the framework", "23017"),
+    Variable(
+        "TRAINMASTER_PEERS",
+        'a JSON file: role -> a list of {"address", "ports"} by index, of every task of the job that was reached so far',
+        "/run/.../peers.json",
+    ),
+    Variable(
+        "TRAINMASTER_INPUT_<NAME>",
+        "where the input NAME is; for `list` a file with a URL a line",
+        "/data/train",
+        agent=True,
+    ),
+    Variable(
+        "TRAINMASTER_OUTPUT_<NAME>", "where to write the output NAME: the attempt's own path", "/data/model", agent=True
+    ),
+    Variable(
+        "TRAINMASTER_SOCKET",
+        "the agent's socket, which `trainmaster.runtime` speaks to",
+        "/run/.../worker-0.sock",
+        agent=True,
+    ),
+    Variable(
+        "INPUT_FILE_LIST",
+        f"JSON: input -> the list of its URLs, for inputs `as: list`; above {LONGEST // 1024} KiB it is in the file "
+        f"{FILE_LIST_FILE} of the working directory instead",
+        '{"train": ["hdfs://data/a.csv"]}',
+        agent=True,
+    ),
+    Variable(
+        "PYTHONPATH",
+        "one directory more, the last, which holds `trainmaster.runtime` alone",
+        "/run/user/1000/trainmaster/digits-k3q7xa/python",
+        agent=True,
+    ),
+    Variable("PYTHONUNBUFFERED", "1, so that Python's output is seen at once; not set where the job sets it", "1"),
+)
+
+
+def environment(formation: Formation, task: str) -> Placement:
+    """The variables of `task` that are known once the generation is formed."""
+    me = formation.by_task[task]
+    env = {
+        "TRAINMASTER_JOB": formation.job,
+        "TRAINMASTER_ROLE": me.role,
+        "TRAINMASTER_INDEX": str(me.index),
+        "TRAINMASTER_ATTEMPT": str(me.attempt),
+        "TRAINMASTER_GENERATION": str(formation.generation),
+        "TRAINMASTER_RESTARTS": str(formation.restarts),
+        "TRAINMASTER_COPIES": str(me.copies),
+    }
+    env |= {f"TRAINMASTER_PORT_{spelled(name)}": str(port) for name, port in me.ports.items()}
+    return Placement(
+        env,
+        [{"TRAINMASTER_COPY": str(copy)} for copy in range(me.copies)],
+        {PEERS_FILE: peers(formation)},
+        {"TRAINMASTER_PEERS": PEERS_FILE},
+        {"PYTHONUNBUFFERED": "1"},
+    )
+
+
+@lru_cache(maxsize=1)  # the same bytes for every task of a formation
+def peers(formation: Formation) -> bytes:
+    """The peers' file. An index that has no address is null, so that places stay those of the indexes."""
+    table: dict[str, list[dict[str, object] | None]] = {}
+    for role, members in formation.roles.items():
+        table[role] = [None] * (members[-1].index + 1)
+        for peer in members:
+            table[role][peer.index] = {"address": peer.address, "ports": dict(peer.ports)}
+    return json.dumps(table).encode()
+
+
+def spelled(name: str) -> str:
+    """A name as part of a variable: capitals, whatever is no letter or digit as `_`."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name).upper()
+
+
+def input_variable(name: str) -> str:
+    return f"TRAINMASTER_INPUT_{spelled(name)}"
+
+
+def output_variable(name: str) -> str:
+    return f"TRAINMASTER_OUTPUT_{spelled(name)}"
+
+
+def file_list(lists: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, bytes]]:
+    """INPUT_FILE_LIST, or the file that stands for it: (variables, files of the working directory)."""
+    if not lists:
+        return {}, {}
+    text = json.dumps({name: list(urls) for name, urls in lists.items()})
+    encoded = text.encode()
+    return ({"INPUT_FILE_LIST": text}, {}) if len(encoded) <= LONGEST else ({}, {FILE_LIST_FILE: encoded})

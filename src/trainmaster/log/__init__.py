@@ -1,0 +1,1 @@
+"""The event log of a job on any storage: append, follow, snapshot, index."""

@@ -1,0 +1,126 @@
+"""The jobs under a state directory, newest first, without reading their logs whole each time.
+
+A job's *headline* is what a list shows of it: name, state, times. It comes from a few types of events alone, in the
+table `HEADLINES`; the others are told apart by a look at their bytes. What was read is remembered in `index.json` with
+the number of the last event, so the next look reads only what came since. The index is a cache: deleted, damaged or out
+of date, it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.events import Event, decode
+from trainmaster.log.reader import Reader
+from trainmaster.log.storage import LocalStorage, Storage
+
+JOBS = "jobs"
+INDEX = "index.json"
+_VERSION = 1
+
+
+@attrs.frozen(slots=True)
+class Headline:
+    """One job in a list. Times are in seconds since 1970; `state` is waiting, running, ending or the final one."""
+
+    id: str
+    name: str = ""
+    state: str = "waiting"
+    reason: str = ""
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    n: int = 0  # the last event read
+    epoch: int = -1  # which wrote it
+    unreadable: str = ""  # why the log could not be read (further)
+
+
+def _submitted(event: Event) -> dict[str, Any]:
+    return {"name": str((event.data.get("job") or {}).get("name", "")), "submitted": event.at}
+
+
+def _ended(event: Event) -> dict[str, Any]:
+    reason = event.data.get("reason")
+    return {"state": str(event.data.get("state", "ended")), "reason": str(reason or ""), "ended": event.at}
+
+
+HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
+    "submitted": _submitted,
+    "generation-formed": lambda event: {"state": "running", "started": event.at},
+    "member-joined": lambda event: {"state": "running", "started": event.at},  # where tasks start one by one
+    "ending": lambda event: {"state": "ending", "reason": str(event.data.get("reason") or "")},
+    "ended": _ended,
+}
+_TELLING = re.compile(b'"type":"(?:' + "|".join(map(re.escape, HEADLINES)).encode() + b')"')
+
+
+def jobs(state: LocalStorage) -> list[Headline]:
+    """The jobs under `state`, newest first. The cache is brought up to date where that can be done."""
+    known = _cached(state)
+    found = []
+    for entry in state.entries(JOBS):
+        if entry.folder:
+            found.append(
+                headline(
+                    LocalStorage(f"{state.root}/{JOBS}/{entry.name}"), known.get(entry.name) or Headline(entry.name)
+                )
+            )
+    found.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
+    if {job.id: job for job in found} != known:
+        _keep(state, found)
+    return found
+
+
+def headline(storage: Storage, known: Headline) -> Headline:
+    """The headline of the job in `storage`; `known` is what was read of it earlier."""
+    if known.ended is not None and not known.unreadable:
+        return known
+    reader = Reader(storage, after=known.n)
+    try:
+        reader.refresh()
+        if known.n and not reader.holds(known.epoch, known.n):
+            reader, known = Reader(storage), Headline(known.id)
+        known = attrs.evolve(known, unreadable="")
+        while batch := reader.poll():
+            for line in batch.lines:
+                if _TELLING.search(line):
+                    known = _told(known, decode(line))
+            known = attrs.evolve(known, n=batch.last, epoch=batch.epoch)
+    except (TrainmasterError, ValueError) as failure:
+        return attrs.evolve(known, unreadable=str(failure).splitlines()[0])
+    return known
+
+
+def _told(known: Headline, event: Event) -> Headline:
+    tell = HEADLINES.get(event.type)
+    if tell is None:
+        return known  # the words stood elsewhere in the line
+    news = tell(event)
+    if known.started is not None:
+        news.pop("started", None)
+    return attrs.evolve(known, **news)
+
+
+def _cached(state: LocalStorage) -> dict[str, Headline]:
+    content = state.read(INDEX)
+    try:
+        index: Mapping[str, Any] = json.loads(content or b"{}")
+        if index.get("version") != _VERSION:
+            return {}
+        return {fields["id"]: Headline(**fields) for fields in index["jobs"]}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _keep(state: LocalStorage, found: list[Headline]) -> None:
+    content = json.dumps({"version": _VERSION, "jobs": [attrs.asdict(job) for job in found]}, separators=(",", ":"))
+    try:
+        state.replace(INDEX, content.encode() + b"\n", durable=False)
+    except StorageFailed:
+        return  # a cache: where the disk is full or not ours, the next list reads the logs again

@@ -1,0 +1,258 @@
+"""A storage behind a URL: objects of S3, Google or Azure, files of HDFS, whatever fsspec opens.
+
+Objects are put whole and cannot be appended. What matters is *exclusive* creation, and filesystems differ in it:
+
+- obstore, s3fs, gcsfs, adlfs put with a condition (`If-None-Match: *`, `ifGenerationMatch=0`), which the server
+  decides;
+- HDFS decides at the rename of a finished file;
+- fsspec's own default only looks first, which two at once both pass; obstore's fsspec class ignores the wish in
+  silence.
+
+Some S3-compatible servers ignore the condition too, so the first `create` tries it out on an object of its own. Where
+it does not hold, a *claim* takes its place: put an object of one's own name beside the wanted one, then list; whoever
+sees another claim withdraws. Of two, the later put comes before its lister's look, so both never win (both may lose,
+and try the next name). It asks of the store only that a listing shows what was put before it. A claim stays beside the
+file it won.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.log.storage import Appender, Entry, checked, storage_failed
+
+CLAIM = ".claim-"
+_OBSTORE = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs", "abfss": "abfss"}
+_PATIENCE = 20  # seconds of tries within one request; the waiting then names the storage, and the caller tries on
+_CONDITIONAL = ("s3fs", "gcsfs", "adlfs")  # packages whose pipe_file(mode="create") is the server's decision
+
+
+class ObjectStorage:
+    """The files under a URL. `options` go to the fsspec filesystem."""
+
+    appends = False
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url = url.rstrip("/")
+        self._fs, self._root = open_filesystem(self.url, options)
+        self._create: Callable[[str, bytes], bool] | None = None
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{checked(path)}" if path else self._root
+
+    def _name(self, path: str) -> str:
+        return f"{self.url}/{path}" if path else self.url
+
+    def entries(self, folder: str) -> list[Entry]:
+        return [entry for entry in self._everything(folder) if CLAIM not in entry.name]
+
+    def _everything(self, folder: str) -> list[Entry]:
+        at = self._at(folder)
+        with _ours("list a folder", self._name(folder)):
+            self._fs.invalidate_cache(at)
+            try:
+                rows = self._fs.ls(at, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        entries = []
+        for row in rows:
+            name = str(row["name"]).rstrip("/").rsplit("/", 1)[-1]
+            if name and str(row["name"]).rstrip("/") != at and not name.startswith("."):
+                entries.append(Entry(name, int(row.get("size") or 0), row["type"] == "directory"))
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        if size == 0:
+            return b""
+        with _ours("read", self._name(path)):
+            try:
+                if size is None and not offset:
+                    return bytes(self._fs.cat_file(self._at(path)))
+                if size is None:
+                    self._fs.invalidate_cache(self._at(path))
+                    size = max(int(self._fs.info(self._at(path))["size"]) - offset, 0)
+                return bytes(self._fs.cat_file(self._at(path), start=offset, end=offset + size)) if size else b""
+            except FileNotFoundError:
+                return None
+
+    def create(self, path: str, data: bytes) -> bool:
+        with _ours("create", self._name(path)):
+            return self._exclusive()(path, data)
+
+    def replace(self, path: str, data: bytes, durable: bool = True) -> None:
+        with _ours("write", self._name(path)):
+            if _package(self._fs) == "hdfs_native":
+                self._finished(path, data, overwrite=True)
+            else:
+                self._fs.pipe_file(self._at(path), data)
+
+    def appender(self, path: str) -> Appender:
+        raise BadInput(f"{self._name(path)} cannot be appended to", anchor="storage-failed")
+
+    def sync(self, path: str) -> None:
+        """An object that was put is durable."""
+
+    def remove(self, path: str) -> None:
+        with _ours("remove", self._name(path)):
+            try:
+                self._fs.rm_file(self._at(path))
+            except FileNotFoundError:
+                return
+
+    def exists(self, path: str) -> bool:
+        with _ours("look at", self._name(path)):
+            self._fs.invalidate_cache(self._at(path))
+            return bool(self._fs.exists(self._at(path)))
+
+    # -- exclusive creation --
+
+    @property
+    def conditional(self) -> bool:
+        with _ours("try out conditional puts", self.url):
+            return self._exclusive() != self._claim
+
+    def _exclusive(self) -> Callable[[str, bytes], bool]:
+        if self._create is None:
+            self._create = self._find_exclusive()
+        return self._create
+
+    def _find_exclusive(self) -> Callable[[str, bytes], bool]:
+        package = _package(self._fs)
+        if package == "hdfs_native":
+            return lambda path, data: self._finished(path, data, overwrite=False)
+        if package == "fsspec" and self._fs.protocol == "memory":
+            return self._put_new
+        if package in ("obstore", *_CONDITIONAL):
+            put = self._put_obstore if package == "obstore" else self._put_new
+            if self._holds(put):
+                return put
+        return self._claim
+
+    def _holds(self, put: Callable[[str, bytes], bool]) -> bool:
+        """Whether the server heeds the condition: of two equal puts only the first may succeed."""
+        trial = f"exclusive-{secrets.token_hex(6)}.trial"
+        try:
+            return put(trial, b"") and not put(trial, b"")
+        except Exception as error:
+            if not _unsupported(error):
+                raise
+            return False
+        finally:
+            self.remove(trial)
+
+    def _put_new(self, path: str, data: bytes) -> bool:
+        try:
+            self._fs.pipe_file(self._at(path), data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def _put_obstore(self, path: str, data: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        bucket, key = self._fs._split_path(self._at(path))
+        try:
+            obstore.put(self._fs._construct_store(bucket), key, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def _finished(self, path: str, data: bytes, overwrite: bool) -> bool:
+        """Write beside, then rename: the rename is atomic and, unless told otherwise, refuses an existing name."""
+        folder, _, name = self._at(path).rpartition("/")
+        draft = f"{folder}/.{name}.{secrets.token_hex(6)}.tmp"
+        try:
+            with self._fs.open(draft, "wb") as file:
+                file.write(data)
+            self._fs.mv(draft, self._at(path), overwrite=overwrite)
+        except FileExistsError:
+            return False
+        finally:
+            if self._fs.exists(draft):
+                self._fs.rm_file(draft)
+        return True
+
+    def _claim(self, path: str, data: bytes) -> bool:
+        folder, _, name = path.rpartition("/")
+        ours = f"{name}{CLAIM}{secrets.token_hex(8)}"
+
+        def rivals() -> bool:
+            names = {entry.name for entry in self._everything(folder)} - {ours}
+            return any(other == name or other.startswith(name + CLAIM) for other in names)
+
+        if rivals():
+            return False
+        claim = f"{folder}/{ours}" if folder else ours
+        self._fs.pipe_file(self._at(claim), b"")
+        if rivals():
+            self.remove(claim)
+            return False
+        self._fs.pipe_file(self._at(path), data)
+        return True
+
+
+def open_filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    scheme, _, rest = url.partition("://")
+    try:
+        if scheme.lower() in _OBSTORE and not options and (store := _obstore(_OBSTORE[scheme.lower()])):
+            return store, rest
+        from fsspec.core import url_to_fs
+
+        fs, root = url_to_fs(url, use_listings_cache=False, **options)
+    except (ImportError, ValueError) as error:
+        raise BadInput(
+            f"cannot open {url}: {error}",
+            place=f"storage: {url}",
+            mend="use a path, or a URL that fsspec knows",
+            anchor="storage-url",
+        ) from error
+    except Exception as error:
+        raise storage_failed("open", url, error) from error
+    return fs, str(root).rstrip("/")
+
+
+def _obstore(protocol: str) -> Any:
+    try:
+        from obstore.fsspec import FsspecStore
+    except ImportError:
+        return None
+    import os
+    from datetime import timedelta
+
+    store: Any = FsspecStore  # its overloads want the protocol as a literal
+    endpoint = (
+        os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or os.environ.get("AWS_ENDPOINT")
+        or ""
+    )
+    options = {"allow_http": True} if protocol == "s3" and endpoint.startswith("http://") else {}
+    return store(
+        protocol, client_options=options, retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=_PATIENCE)}
+    )
+
+
+def _package(fs: Any) -> str:
+    return type(fs).__module__.partition(".")[0]
+
+
+def _unsupported(error: Exception) -> bool:
+    """Whether a server refused the condition itself, rather than being out of reach."""
+    return isinstance(error, NotImplementedError | TypeError) or any(
+        word in f"{type(error).__name__} {error}" for word in ("NotImplemented", "NotSupported", "not supported", "501")
+    )
+
+
+@contextmanager
+def _ours(doing: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except TrainmasterError:
+        raise
+    except Exception as error:
+        raise storage_failed(doing, url, error) from error

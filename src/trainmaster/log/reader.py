@@ -1,0 +1,229 @@
+"""Reading the log: all of it, from a number on, or as it grows.
+
+A `Reader` stands behind a line and hands out the whole lines that follow, however often it is asked; a torn end is
+simply not there yet. It needs nothing but the storage, so any process may read while a master writes. When a later
+epoch turns out not to have read what an earlier one wrote last, the reader goes back to where that epoch begins:
+numbers then fall, and what had higher ones before never counted.
+
+A line that is missing where a later one exists is damage, and said so: nothing is skipped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
+
+import attrs
+
+from trainmaster.core.errors import StorageFailed
+from trainmaster.log.segments import FOLDER, Head, Segment, head_of, number, segments
+from trainmaster.log.storage import Storage
+
+T = TypeVar("T")
+CHUNK = 1024 * 1024  # bytes read at once
+LOCAL_PERIOD, OBJECT_PERIOD = 0.02, 1.0  # seconds between two looks at a log that does not grow
+
+
+@attrs.frozen(slots=True)
+class Batch:
+    """Consecutive lines of one epoch, newlines included; `first` is the number of the first."""
+
+    epoch: int
+    first: int
+    lines: list[bytes]
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+class Reader:
+    """Stands behind line `after` (0: the beginning) of the log in `storage`."""
+
+    def __init__(self, storage: Storage, after: int = 0, chunk: int = CHUNK) -> None:
+        self.last = after  # the number of the last line handed out
+        self.quick = storage.appends  # `poll` needs no thread of its own
+        self.period = LOCAL_PERIOD if self.quick else OBJECT_PERIOD
+        self._storage, self._chunk = storage, chunk
+        self._epoch: int | None = None  # of that line
+        self._segments: dict[int, list[Segment]] = {}
+        self._heads: dict[int, Head] = {}
+        self._gap = False  # a line is missing that should be there, by the last listing
+        self._places: dict[
+            Segment, tuple[int, int]
+        ] = {}  # segment -> an offset in it, and the number of the line there
+
+    def poll(self) -> Batch | None:
+        """The next lines (about a chunk of them), or None while there are no more."""
+        if self._segments and (batch := self._next()):
+            return batch
+        self.refresh()
+        if (batch := self._next()) or not self._gap:
+            return batch
+        # A listing is no instant: a file may have grown after it was looked at, while the next one was begun.
+        self.refresh()
+        if (batch := self._next()) or not self._gap:
+            return batch
+        raise StorageFailed(
+            f"the event log is damaged: event {self.last + 1} is missing, and later ones are there",
+            place=f"{self._storage.url}/{FOLDER}",
+            mend="put its files back from a copy; the job cannot be resumed without them",
+            anchor="log-damaged",
+        )
+
+    def refresh(self) -> None:
+        """Look at what is there now."""
+        self._segments = segments(self._storage)
+        for epoch, parts in self._segments.items():
+            if epoch not in self._heads and (head := self._head(parts[0])):
+                self._heads[epoch] = head
+        head = self._heads.get(self.epoch)
+        if head is not None and self._epoch is not None and self._epoch < self.epoch:
+            self.last = min(self.last, head.end_of(self._epoch))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that decides what counts: the highest with a whole first line; -1 while there is none."""
+        return max(self._heads, default=-1)
+
+    @property
+    def read(self) -> dict[int, int]:
+        """Up to where each epoch was read, once `poll` has given None: what a new epoch's first line is to say."""
+        head = self._heads.get(self.epoch)
+        return {} if head is None else {**head.read, self.epoch: self.last}
+
+    def holds(self, epoch: int, n: int) -> bool:
+        """Whether line `n`, as that epoch wrote it, counts (as of the last look)."""
+        head = self._heads.get(self.epoch)
+        return head is not None and (epoch == self.epoch or (epoch < self.epoch and n <= head.read.get(epoch, 0)))
+
+    # -- inside --
+
+    def _head(self, segment: Segment) -> Head | None:
+        size = 4096
+        while True:
+            start = self._storage.read(segment.path, 0, min(size, segment.size))
+            if start is None:
+                return None
+            line, newline, _ = start.partition(b"\n")
+            if newline or size >= segment.size:
+                return head_of(line + newline, segment.first)
+            size *= 16
+
+    def _next(self) -> Batch | None:
+        self._gap = False
+        head = self._heads.get(self.epoch)
+        if head is None:
+            return None
+        n = self.last + 1
+        older = (epoch for epoch in sorted(head.read) if epoch < self.epoch and head.read[epoch] >= n)
+        epoch = next(older, self.epoch)
+        limit = head.read[epoch] if epoch != self.epoch else None
+        if lines := self._lines(epoch, n, limit):
+            self.last, self._epoch = self.last + len(lines), epoch
+            return Batch(epoch, n, lines)
+        self._gap = limit is not None or n < head.n or self._segments[epoch][-1].first > n
+        return None
+
+    def _lines(self, epoch: int, n: int, limit: int | None) -> list[bytes]:
+        """Lines from `n` on.
+
+        The segment that begins nearest before `n` has them; an object that came back late may hide an earlier one.
+        """
+        parts = [part for part in self._segments.get(epoch, ()) if part.first <= n]
+        if not parts:
+            return []
+        lines = self._lines_of(parts[-1], n)
+        if not lines and (limit is not None or self._segments[epoch][-1].first > n):
+            lines = next((found for part in reversed(parts[:-1]) if (found := self._lines_of(part, n))), [])
+        return lines if limit is None else lines[: limit + 1 - n]
+
+    def _lines_of(self, segment: Segment, n: int) -> list[bytes]:
+        offset, at = self._places.get(segment, (0, segment.first))
+        if at > n:
+            offset, at = 0, segment.first
+        size = self._chunk
+        while offset < segment.size:
+            data = self._storage.read(segment.path, offset, min(size, segment.size - offset))
+            whole = data.rfind(b"\n") + 1 if data else 0
+            if not data or not whole:
+                if not data or offset + size >= segment.size:
+                    break
+                size *= 2  # a line longer than a chunk
+                continue
+            lines, sound = _numbered(data[:whole], at)
+            if sound:
+                self._places[segment] = (offset + whole, at + len(lines))
+            if at + len(lines) > n:
+                return lines[n - at :]
+            if not sound:
+                break  # not our lines: what a crash of the machine left at the end
+            offset, at = offset + whole, at + len(lines)
+        return []
+
+
+def replay(reader: Reader, decode: Callable[[bytes], T]) -> Iterator[T]:
+    """What there is now behind the reader, decoded (`bytes` leaves a line as it is)."""
+    while batch := reader.poll():
+        yield from map(decode, batch.lines)
+
+
+def follow(
+    reader: Reader,
+    decode: Callable[[bytes], T],
+    stop: Callable[[], bool] = lambda: False,
+    wait: Callable[[float], object] = time.sleep,
+    period: float | None = None,
+) -> Iterator[T]:
+    """What is there and what comes, a look each `period` seconds, until `stop()`: what is there then still comes."""
+    while True:
+        last_look = stop()
+        yield from replay(reader, decode)
+        if last_look:
+            return
+        wait(reader.period if period is None else period)
+
+
+async def follow_async(
+    reader: Reader, decode: Callable[[bytes], T], stop: Callable[[], bool] = lambda: False, period: float | None = None
+) -> AsyncIterator[T]:
+    """`follow` for an event loop; a storage that may answer slowly is read in a thread."""
+    import asyncio
+
+    while True:
+        last_look = stop()
+        while batch := reader.poll() if reader.quick else await asyncio.to_thread(reader.poll):
+            for line in batch.lines:
+                yield decode(line)
+            await asyncio.sleep(0)
+        if last_look:
+            return
+        await asyncio.sleep(reader.period if period is None else period)
+
+
+def find(storage: Storage, n: int) -> bytes | None:
+    """Line `n`, or None where the log does not reach it."""
+    batch = Reader(storage, after=n - 1).poll() if n > 0 else None
+    return batch.lines[0] if batch else None
+
+
+def _numbered(data: bytes, at: int) -> tuple[list[bytes], bool]:
+    """The lines of `data` numbered at, at + 1, ..., and whether that is all: mostly it is, as its two ends prove."""
+    lines = data.splitlines(keepends=True)
+    holed = b"\0" in data  # a page that never reached the disk reads as zeros; JSON holds none
+    if not holed and number(lines[0]) == at and number(lines[-1]) == at + len(lines) - 1 and data.endswith(b"}\n"):
+        return lines, True
+    count = 0
+    while count < len(lines) and number(lines[count]) == at + count and _is_json(lines[count]):
+        count += 1
+    return lines[:count], False
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""The files of a log: `events/<epoch>-<n>.jsonl`, and which of their lines count.
+
+A *line* is one JSON object that ends in a newline and carries "n", its number: 1, 2, ... over all epochs. A *segment*
+holds consecutive lines of one epoch from number n on; its end may be torn, and a later segment may repeat lines of an
+earlier one, byte for byte. The first line of an epoch may carry "read": {earlier epoch: its last number}; what such an
+epoch holds beyond that does not count, whoever wrote it. The highest epoch that has a whole first line decides.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from trainmaster.log.storage import Storage
+
+FOLDER = "events"
+_NAME = re.compile(r"(\d+)-(\d+)\.jsonl")
+_NUMBER = re.compile(rb'\{"v":"[^"\\]*","n":(\d+)[,}]')
+
+
+@attrs.frozen(slots=True, order=True)
+class Segment:
+    """A file of lines. `first` is the number of its first line, `size` what was there when it was listed, in bytes."""
+
+    epoch: int
+    first: int
+    size: int = attrs.field(eq=False, default=0)
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.epoch}-{self.first}.jsonl"
+
+
+@attrs.frozen(slots=True)
+class Head:
+    """What the first line of an epoch says: its number, and up to where its master has read the earlier epochs."""
+
+    n: int
+    read: Mapping[int, int]
+
+    def end_of(self, epoch: int) -> int:
+        """The last number that counts of an earlier epoch or any before it."""
+        return max((last for other, last in self.read.items() if other <= epoch), default=0)
+
+
+def segments(storage: Storage) -> dict[int, list[Segment]]:
+    """The segments there are now: epoch -> in order."""
+    found: dict[int, list[Segment]] = {}
+    for entry in storage.entries(FOLDER):
+        if match := _NAME.fullmatch(entry.name):
+            segment = Segment(int(match[1]), int(match[2]), entry.size)
+            found.setdefault(segment.epoch, []).append(segment)
+    return {epoch: sorted(found[epoch]) for epoch in sorted(found)}
+
+
+def number(line: bytes) -> int:
+    """The number of a line, or -1 where it is no line of a log."""
+    if match := _NUMBER.match(line):  # as our own encoder writes it
+        return int(match[1])
+    try:
+        n = json.loads(line)["n"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return -1
+    return n if type(n) is int else -1
+
+
+def head_of(line: bytes, first: int) -> Head | None:
+    """What an epoch's first line says, or None where it is not whole."""
+    if not line.endswith(b"\n") or number(line) != first:
+        return None
+    try:
+        record = json.loads(line)
+        return Head(first, {int(epoch): int(n) for epoch, n in (record.get("read") or {}).items()})
+    except (ValueError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,87 @@
+"""Snapshots: a state as it was after some event, so that a restart reads only what came later.
+
+A snapshot is a cache. It is named by its last event, the epoch that wrote that event and the version of the code that
+folded it, and carries a checksum; one that is damaged, of other code, or of events that later turned out not to count
+is passed over. All may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import attrs
+
+from trainmaster.log.reader import Reader
+from trainmaster.log.storage import Storage
+
+FOLDER = "snapshots"
+KEPT = 2
+_NAME = re.compile(r"(\d+)-(\d+)-(.+)\.snapshot")
+
+
+@attrs.frozen(slots=True, order=True)
+class _Name:
+    epoch: int
+    n: int
+    code: str
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.n}-{self.epoch}-{self.code}.snapshot"
+
+
+def write_snapshot(storage: Storage, n: int, epoch: int, code: str, state: bytes) -> None:
+    """Keep `state`, the fold of the events up to `n`, which `epoch` wrote; the oldest beyond `KEPT` are removed."""
+    header = {"n": n, "epoch": epoch, "code": code, "size": len(state), "sha256": _checksum(state)}
+    storage.replace(_Name(epoch, n, _plain(code)).path, json.dumps(header).encode() + b"\n" + state)
+    for name in _names(storage)[:-KEPT]:
+        storage.remove(name.path)
+
+
+def read_snapshot(storage: Storage, code: str, reader: Reader | None = None) -> tuple[int, bytes] | None:
+    """The newest sound snapshot made by `code`, as its last event's number and the state; None where there is none.
+
+    `reader` (one that has looked at the log) tells which events count.
+    """
+    if reader is None:
+        reader = Reader(storage)
+        reader.refresh()
+    for name in reversed(_names(storage)):
+        if name.code == _plain(code) and reader.holds(name.epoch, name.n):
+            content = storage.read(name.path)
+            state = None if content is None else _sound(content, name, code)
+            if state is not None:
+                return name.n, state
+    return None
+
+
+def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
+    """What a master begins with: the newest snapshot's state, or None, and a reader that stands behind it."""
+    found = read_snapshot(storage, code)
+    return (None, Reader(storage)) if found is None else (found[1], Reader(storage, after=found[0]))
+
+
+def _names(storage: Storage) -> list[_Name]:
+    matches = (_NAME.fullmatch(entry.name) for entry in storage.entries(FOLDER))
+    return sorted(_Name(int(match[2]), int(match[1]), match[3]) for match in matches if match)
+
+
+def _sound(content: bytes, name: _Name, code: str) -> bytes | None:
+    line, _, state = content.partition(b"\n")
+    try:
+        header = json.loads(line)
+        told = (header["n"], header["epoch"], header["code"], header["size"], header["sha256"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return state if told == (name.n, name.epoch, code, len(state), _checksum(state)) else None
+
+
+def _checksum(state: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(state).hexdigest()
+
+
+def _plain(code: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+]", "_", code)

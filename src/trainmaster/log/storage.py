@@ -1,0 +1,376 @@
+"""Where the log lives: one small Protocol over a directory of this machine, or any fsspec URL.
+
+Paths are relative, with "/" between their parts. A *folder* need not be made first. `create` makes a file that was not
+there, whole or not at all, and of several who try at once at most one is told True: epochs stand on that. `replace`
+swaps a whole file. Only a storage that `appends` gives out an `Appender`; objects cannot be appended, so a log on them
+is many files, each put once.
+
+Everything a storage raises is StorageFailed, made in `storage_failed` alone. A file that is not there is no error:
+reading it gives None.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from trainmaster.core.errors import BadInput, StorageFailed
+
+_FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is spent"}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+@attrs.frozen(slots=True)
+class Entry:
+    """What a folder holds under one name. `size` in bytes, 0 for a folder."""
+
+    name: str
+    size: int
+    folder: bool = False
+
+
+class Appender(Protocol):
+    """One file that grows. After an error the length is unknown until `truncate` succeeds."""
+
+    def write(self, data: bytes) -> None:
+        """Append all of `data`."""
+
+    def sync(self) -> None:
+        """Have what was written on stable storage."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Storage(Protocol):
+    """Files under one root."""
+
+    url: str
+    appends: bool  # whether files can grow
+
+    @property
+    def conditional(self) -> bool:
+        """Whether `create` is decided by the storage itself, so that one that lands late is refused."""
+
+    def entries(self, folder: str) -> list[Entry]:
+        """The entries of `folder`, by name; none where it does not exist."""
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        """Up to `size` bytes from `offset` (all that follow without a size), or None where there is no such file."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make a file, durable and whole; False where it exists already."""
+
+    def replace(self, path: str, data: bytes, durable: bool = True) -> None:
+        """Put `data` in the place of whatever is at `path`; readers see the old or the new."""
+
+    def appender(self, path: str) -> Appender:
+        """Make an empty file to append to. Raises StorageFailed where it exists already."""
+
+    def sync(self, path: str) -> None:
+        """Have what anyone wrote to `path` on stable storage."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing where there is none."""
+
+    def exists(self, path: str) -> bool: ...
+
+
+def storage_for(place: str | Path) -> Storage:
+    """The storage at a path, a file:// URL, or any other URL that fsspec knows. Raises BadInput for others."""
+    text = os.fspath(place)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return LocalStorage(text)
+    if scheme[1].lower() in ("file", "local"):
+        from urllib.parse import unquote, urlsplit
+
+        return LocalStorage(unquote(urlsplit(text).path))
+    from trainmaster.log.objects import ObjectStorage
+
+    return ObjectStorage(text)
+
+
+def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:
+    """The one place that turns a foreign error into ours: what was done, to what, why it failed, what to do."""
+    number = getattr(error, "errno", None)
+    if number in _FULL:
+        reason, mend, anchor = (
+            _FULL[number] + _room(path),
+            "free space there, or move storage: to a larger place",
+            "disk-full",
+        )
+    elif number == errno.EFBIG:
+        reason, mend, anchor = (
+            "the file would exceed the limit on file sizes",
+            "raise the limit: ulimit -f",
+            "disk-full",
+        )
+    elif number in _REFUSED:
+        reason, mend, anchor = os.strerror(number), "check the permissions there, or move storage:", "storage-failed"
+    else:
+        reason, mend, anchor = _words(error), "check that the storage can be reached: storage:", "storage-failed"
+    failure = StorageFailed(f"could not {doing}: {reason}", place=path, mend=mend, anchor=anchor)
+    failure.errno = number
+    return failure
+
+
+def is_full(failure: StorageFailed) -> bool:
+    """Whether the storage failed for want of room."""
+    return failure.anchor == "disk-full"
+
+
+def _words(error: BaseException) -> str:
+    text = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip().splitlines()[0]
+    return text[:200]
+
+
+def _room(path: str) -> str:
+    try:
+        figures = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return ""  # the figure is an extra; the full disk is told without it
+    free, whole = (blocks * figures.f_frsize // 1024 for blocks in (figures.f_bavail, figures.f_blocks))
+    return f" ({free} KiB free of {whole} KiB)"
+
+
+def checked(path: str) -> str:
+    """`path`, if it stays under its root. Raises BadInput."""
+    if path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise BadInput(f"{path!r} is not a path inside the storage", anchor="storage-path")
+    return path
+
+
+class LocalStorage:
+    """A directory, of this machine or mounted. Files are the owner's alone; dot files are not listed."""
+
+    appends = True
+    conditional = True
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = os.path.abspath(os.path.expanduser(root))
+        self.url = self.root
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, checked(path)) if path else self.root
+
+    def entries(self, folder: str) -> list[Entry]:
+        found = []
+        try:
+            with os.scandir(self._at(folder)) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    try:
+                        is_folder = entry.is_dir()
+                        found.append(Entry(entry.name, 0 if is_folder else entry.stat().st_size, is_folder))
+                    except FileNotFoundError:
+                        continue  # removed since: as if it had never been listed
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise storage_failed("list a folder", self._at(folder), error) from error
+        return sorted(found, key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        full = self._at(path)
+        try:
+            with open(full, "rb", buffering=0) as file:
+                if offset:
+                    file.seek(offset)
+                if size is None:
+                    return file.readall()
+                data = file.read(size) or b""
+                while len(data) < size and (more := file.read(size - len(data))):
+                    data += more
+                return data
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_failed("read", full, error) from error
+
+    def create(self, path: str, data: bytes) -> bool:
+        full = self._at(path)
+        try:
+            if os.path.lexists(full):
+                return False
+            draft = self._draft(full, data, durable=True)
+            try:
+                made = _link(draft, full, data)
+            finally:
+                os.unlink(draft)
+            if made:
+                _sync_folder(os.path.dirname(full))
+            return made
+        except OSError as error:
+            raise storage_failed("create", full, error) from error
+
+    def replace(self, path: str, data: bytes, durable: bool = True) -> None:
+        full = self._at(path)
+        try:
+            draft = self._draft(full, data, durable)
+            try:
+                os.rename(draft, full)
+            except OSError:
+                os.unlink(draft)
+                raise
+            if durable:
+                _sync_folder(os.path.dirname(full))
+        except OSError as error:
+            raise storage_failed("write", full, error) from error
+
+    def appender(self, path: str) -> Appender:
+        full = self._at(path)
+        try:
+            descriptor = self._open(full, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+            try:
+                _sync_folder(os.path.dirname(full))
+            except OSError:
+                os.close(descriptor)
+                os.unlink(full)
+                raise
+        except OSError as error:
+            raise storage_failed("create", full, error) from error
+        return _LocalAppender(full, descriptor)
+
+    def sync(self, path: str) -> None:
+        full = self._at(path)
+        try:
+            descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_failed("sync", full, error) from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise storage_failed("sync", full, error) from error
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(self._at(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_failed("remove", self._at(path), error) from error
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self._at(path))
+
+    def _open(self, full: str, flags: int) -> int:
+        try:
+            return os.open(full, flags | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            _make_folders(os.path.dirname(full))
+            return os.open(full, flags | os.O_CLOEXEC, 0o600)
+
+    def _draft(self, full: str, data: bytes, durable: bool) -> str:
+        """A file beside `full` that holds `data`; removed again where that fails."""
+        folder, name = os.path.split(full)
+        draft = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
+        descriptor = self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        except OSError:
+            os.unlink(draft)
+            raise
+        finally:
+            os.close(descriptor)
+        return draft
+
+
+class _LocalAppender:
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+
+    def write(self, data: bytes) -> None:
+        self._do("append", lambda: write_all(self._descriptor, data))
+
+    def sync(self) -> None:
+        self._do("sync", lambda: os.fdatasync(self._descriptor))
+
+    def truncate(self, size: int) -> None:
+        self._do("truncate", lambda: os.ftruncate(self._descriptor, size))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._do("close", lambda: os.close(descriptor))
+
+    def _do(self, doing: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            raise storage_failed(doing, self._path, error) from error
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`: a disk that fills up takes a part first, and names the reason on the next call."""
+    done = os.write(descriptor, data)
+    if done < len(data):
+        rest = memoryview(data)[done:]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def _link(draft: str, full: str, data: bytes) -> bool:
+    try:
+        os.link(draft, full)
+    except FileExistsError:
+        # NFS may repeat a link whose answer was lost (open(2), O_EXCL): two names then prove that it was ours.
+        return os.stat(draft).st_nlink == 2
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _create_in_place(full, data)  # a file system without links
+    return True
+
+
+def _create_in_place(full: str, data: bytes) -> bool:
+    try:
+        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _make_folders(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folders(parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems know no fsync of a directory
+            raise
+    finally:
+        os.close(descriptor)
