@@ -1,0 +1,114 @@
+"""What an engine must do.
+
+An engine grants containers that run one given thing, our agent, and takes them back. Ranks, data, restarts, completion and elasticity are
+not its concern. The client side runs where a job is submitted, the master side inside the master; both speak the stimuli of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
+
+Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned
+
+
+@attrs.frozen(slots=True)
+class Request:
+    """One container asked for. Memory is what the container gets (the program's plus the overhead), in bytes."""
+
+    task: str
+    serial: int
+    role: str
+    index: int
+    memory: int
+    cores: float
+    gpus: int = 0
+    priority: int = 0  # of the role; higher first
+    gang: str = ""  # requests of one gang name are granted together, or none
+    least: int = 0  # of this role in this gang: enough to begin with (replicas.min); 0: all of them
+    nodes: Mapping[str, Any] = attrs.field(factory=dict)  # labels, exclude
+    program_memory: int = 0  # the program's own part of `memory`, bytes
+
+
+@attrs.frozen(slots=True)
+class Holder:
+    """A container that a restarted master finds the engine already holds for it."""
+
+    task: str
+    serial: int
+    container: str
+    node: str
+
+
+@attrs.frozen(slots=True)
+class Free:
+    """What one node has and what of it is free. Memory in bytes."""
+
+    node: str
+    cores: float
+    memory: int
+    gpus: int
+    free_cores: float
+    free_memory: int
+    free_gpus: int
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+
+
+class MasterSide(Protocol):
+    """The engine as the master of one job uses it. Everything is idempotent: asks are absolute, keyed by (task, serial)."""
+
+    async def open(self, epoch: int) -> Sequence[Holder]:
+        """Take part as the master of this epoch; returns the containers still held for the job. Earlier epochs are refused from now on."""
+        ...
+
+    async def ask(self, requests: Sequence[Request]) -> None:
+        """State the whole set of asks not granted yet; one that is no longer in it is withdrawn.
+
+        An ask whose container was granted already, to this master or one before it, is answered by what became of it: `Granted` again,
+        or `ContainerExited`.
+        """
+        ...
+
+    async def release(self, task: str, serial: int) -> None:
+        """Take a container (or ask) back; its agent is told to go and, if it does not, ended. A `ContainerExited` follows."""
+        ...
+
+    def changes(self) -> AsyncIterator[Change]:
+        """What happens to asks and containers, in the order in which it happened."""
+        ...
+
+    async def free(self) -> Sequence[Free]:
+        """What the engine could still grant."""
+        ...
+
+    async def close(self, state: str) -> None:
+        """The job is over: give everything back and tell the engine the job's final state."""
+        ...
+
+
+class ClientSide(Protocol):
+    """The engine as the submitting side uses it."""
+
+    def check(self, job: Any) -> None:
+        """Raise BadInput where the job can never run here, naming asked, largest and key."""
+        ...
+
+    def find(self, job_id: str) -> str | None:
+        """The handle `engine://place/job-id`, or None."""
+        ...
+
+    def jobs(self) -> Sequence[str]:
+        """The ids of the jobs the engine knows."""
+        ...
+
+    def kill(self, job_id: str) -> None:
+        """End a job whose master does not answer."""
+        ...
+
+    def fate(self, job_id: str) -> str:
+        """What became of a job whose master is gone: `running`, `resumable`, `ended` or `unknown`, as the engine sees it."""
+        ...

@@ -1,0 +1,120 @@
+"""The local engine as the submitting side uses it: what can run here, and what became of a job."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmaster.core.errors import BadInput
+from trainmaster.engines.contract import Request
+from trainmaster.engines.local import places, processes
+from trainmaster.engines.local.processes import AGENT, MASTER, PROGRAM, TEMPLATE
+
+_FILES_A_TASK, _FILES = 4, 64  # the master's: a connection, a pidfd, a log and its follower; and its own
+_PROCESSES_A_TASK, _PROCESSES = (
+    8,
+    16,
+)  # an agent, its threads, a program of a few threads; master, template and their threads
+
+
+class LocalClient:
+    """`ClientSide` on this machine. `requests(job)` says which containers a job asks for, at its largest, with `least` set."""
+
+    def __init__(self, requests: Callable[[Any], Sequence[Request]]) -> None:
+        self._requests = requests
+
+    def check(self, job: Any) -> None:
+        """BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks."""
+        from trainmaster.engines.local import queue
+        from trainmaster.engines.local.machine import machine
+
+        requests = list(self._requests(job))
+        capacity = machine(any(one.gpus for one in requests))
+        for unit in queue.line([], [queue.Ask("", one, 0, number) for number, one in enumerate(requests)]):
+            if why := queue.refusal(capacity, [ask.request for ask in unit.need]):
+                lacking = queue.amount(ask.request for ask in unit.need).lacking(queue.total(capacity))
+                raise BadInput(
+                    why,
+                    place=f"roles.{unit.need[0].request.role}.resources.{lacking}",
+                    mend="ask for less, or for fewer replicas",
+                    anchor="larger-than-the-machine",
+                )
+        check_limits(len(requests))
+
+    def find(self, job_id: str) -> str | None:
+        """`local://<node>/<job id>`, or None where this node never had the job."""
+        return f"local://{places.node_name()}/{job_id}" if job_id in self.jobs() else None
+
+    def jobs(self) -> Sequence[str]:
+        """The ids of the jobs that have a storage here, or that run here."""
+        try:
+            stored = {entry.name for entry in (places.state_dir() / "jobs").iterdir() if entry.is_dir()}
+        except FileNotFoundError:
+            stored = set()
+        return sorted(stored.union(places.live_jobs()))
+
+    def fate(self, job_id: str) -> str:
+        """`running` while its master or an agent lives, `resumable` if both are gone before its end, else `ended` or `unknown`."""
+        if processes.living(job_id, MASTER, AGENT):
+            return "running"
+        if job_id in places.live_jobs():
+            return "resumable"
+        return "ended" if job_id in self.jobs() else "unknown"
+
+    def kill(self, job_id: str) -> None:
+        """End a job whose master does not answer: agents are told first, and killed after 10 s; nothing of it is resumed.
+
+        The masters are stopped meanwhile, not killed: their sockets stay open, and no agent takes their place.
+        """
+        places.set_live(job_id, False)
+        for made in processes.living(job_id, MASTER):
+            processes.send(made.process, signal.SIGSTOP)
+        for made in processes.living(job_id, AGENT):
+            processes.send(made.process, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while processes.living(job_id, AGENT) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        while left := processes.living(job_id):  # again while a dying one starts another
+            processes.end([made.process for made in left if made.kind in (AGENT, PROGRAM, TEMPLATE)])
+            for made in left:
+                if made.kind == MASTER:
+                    processes.send(made.process, signal.SIGKILL)
+            if time.monotonic() > deadline + 10:
+                break
+
+
+def check_limits(tasks: int) -> None:
+    """BadInput where this user's limits of open files or processes are too low for a job of so many tasks."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _limit("open files", _FILES + tasks * _FILES_A_TASK, 0, files, "ulimit -Hn")
+    _, allowed = resource.getrlimit(resource.RLIMIT_NPROC)
+    needed = _PROCESSES + tasks * _PROCESSES_A_TASK
+    if os.getuid() and allowed != resource.RLIM_INFINITY:  # root is not limited (setrlimit(2))
+        _limit("processes", needed, _threads(), allowed, "ulimit -Hu")
+
+
+def _limit(what: str, needed: int, used: int, limit: int, how: str) -> None:
+    if limit != resource.RLIM_INFINITY and needed > limit - used:
+        there = f"{limit} are allowed" + (f", of which {used} are in use" if used else "")
+        raise BadInput(
+            f"the job's tasks need {needed} {what}, {there}",
+            mend=f"raise the limit ({how}, or LimitNOFILE and TasksMax of the service), or ask for fewer replicas",
+            anchor="limits",
+        )
+
+
+def _threads() -> int:
+    """The threads of this user, which is what the limit counts."""
+    count = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            if status.stat().st_uid == os.getuid():
+                count += len(os.listdir(status.parent / "task"))
+        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            continue
+    return count

@@ -1,0 +1,205 @@
+"""Where the local engine keeps things.
+
+*State* outlives the machine's boot: the jobs' storage, and one empty file `live/<job>@<node>` for each job that this node has begun and not
+finished, so that what a crash left is found without reading any log. *Runtime* dies with the boot: sockets, lock files, the ledger. It is a
+private directory (mode 0700, owned by us, on a local file system) with one folder for each boot and process-id namespace, in which alone
+process ids mean anything. It is not under `XDG_RUNTIME_DIR`, which is removed at the user's last logout while jobs go on, and which a
+cron job or another login would not share. A socket's path must fit 107 bytes (unix(7)).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainmaster.core.errors import BadInput
+
+# File systems whose locks and shared maps are not the machine's own (mountinfo's names).
+REMOTE = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "pvfs2",
+        "fuse.sshfs",
+    )
+)
+_ABANDONED = 60.0  # s after which a job's directory in which no process ever registered is left over
+_SOCKET_PATH = 107
+
+
+def state_dir() -> Path:
+    """`$TRAINMASTER_STATE_DIR`, else `$XDG_STATE_HOME/trainmaster`, else `~/.local/state/trainmaster`; not created."""
+    if given := os.environ.get("TRAINMASTER_STATE_DIR"):
+        return Path(given).absolute()
+    if home := os.environ.get("XDG_STATE_HOME"):
+        return Path(home).absolute() / "trainmaster"
+    return Path.home() / ".local" / "state" / "trainmaster"
+
+
+def job_storage(job: str) -> Path:
+    """The job's storage while `storage` is not set; not created."""
+    return state_dir() / "jobs" / job
+
+
+def runtime_dir() -> Path:
+    """This boot's folder in `$TRAINMASTER_RUNTIME_DIR`, else in `/tmp/trainmaster-<uid>`; created, private.
+
+    BadInput where the place cannot be trusted.
+    """
+    given = os.environ.get("TRAINMASTER_RUNTIME_DIR")
+    root = Path(given).absolute() if given else Path(f"/tmp/trainmaster-{os.getuid()}")
+    return _checked(root, boot_key())
+
+
+@functools.lru_cache(maxsize=8)
+def _checked(root: Path, key: str) -> Path:
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+        found = root.lstat()
+    except OSError as error:
+        raise _unusable(root, f"it cannot be made: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise _unusable(root, "it is not a directory")
+    if found.st_uid != os.getuid():
+        raise _unusable(root, f"it belongs to user {found.st_uid}, not to {os.getuid()}")
+    if found.st_mode & 0o077:
+        raise _unusable(root, f"others may enter it (mode {found.st_mode & 0o777:o}, 700 is needed)")
+    if (kind := file_system(root)) in REMOTE:
+        raise _unusable(root, f"it is on a network file system ({kind})")
+    (root / key).mkdir(mode=0o700, exist_ok=True)
+    return root / key
+
+
+def _unusable(root: Path, why: str) -> BadInput:
+    return BadInput(
+        f"the runtime directory {root} cannot be used: {why}",
+        mend="set TRAINMASTER_RUNTIME_DIR to a private directory on a local disk",
+        anchor="runtime-directory",
+    )
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds `path`, "" where it is not told."""
+    best, kind, real = "", "", os.path.realpath(path)
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        mounted, _, source = line.partition(" - ")
+        point = mounted.split()[4].replace("\\040", " ")
+        if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
+            best, kind = point, source.split()[0]
+    return kind
+
+
+def boot_id() -> str:
+    """The id that the kernel gave this boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError as error:
+        raise BadInput("this machine has no /proc of Linux, which the local engine needs", anchor="linux") from error
+
+
+def boot_key() -> str:
+    """A short name for this boot and process-id namespace: the beginning of the boot's id, the namespace's inode."""
+    return f"{boot_id()[:8]}-{os.stat('/proc/self/ns/pid').st_ino:08x}"
+
+
+def is_boot_key(name: str) -> bool:
+    """Whether a name could be what `boot_key` gives in some boot."""
+    return re.fullmatch("[0-9a-f]{8}-[0-9a-f]{8}", name) is not None
+
+
+def node_name() -> str:
+    """What this machine is called in events."""
+    return os.uname().nodename
+
+
+def job_dir(job: str) -> Path:
+    """The job's folder in the runtime directory; created."""
+    path = runtime_dir() / job
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def socket_path(job: str, name: str) -> Path:
+    """`<runtime>/<job>/<name>.sock`; BadInput where that is longer than a socket's path may be."""
+    path = job_dir(job) / f"{name}.sock"
+    if (length := len(os.fsencode(path))) > _SOCKET_PATH:
+        raise BadInput(
+            f"the path of a socket would have {length} bytes, {_SOCKET_PATH} are allowed: {path}",
+            mend="set TRAINMASTER_RUNTIME_DIR to a shorter path, or shorten the job's name",
+            anchor="runtime-directory",
+        )
+    return path
+
+
+def remove_job_dir(job: str) -> None:
+    """Remove the job's folder in the runtime directory: the last act of its master, or of the sweep."""
+    import shutil  # it is slow to import, and a command that finds nothing to remove does without
+
+    shutil.rmtree(runtime_dir() / job, ignore_errors=True)
+
+
+def abandoned(path: Path) -> bool:
+    """Whether a job's folder without any process is too old to be a job that is just beginning."""
+    try:
+        return time.time() - path.stat().st_mtime > _ABANDONED
+    except FileNotFoundError:
+        return False
+
+
+def live_jobs() -> list[str]:
+    """Jobs that this node has begun and not finished, across boots."""
+    tail = f"@{node_name()}"
+    try:
+        return sorted(name.removesuffix(tail) for name in os.listdir(state_dir() / "live") if name.endswith(tail))
+    except FileNotFoundError:
+        return []
+
+
+def set_live(job: str, live: bool) -> None:
+    """Note that this node has begun the job, or has finished it."""
+    path = state_dir() / "live" / f"{job}@{node_name()}"
+    if live:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Only one process at a time is inside, over the whole runtime directory."""
+    descriptor = os.open(runtime_dir().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold_runtime_dir() -> int:
+    """A descriptor that keeps a cleaner of temporary files out for as long as it is open (tmpfiles.d(5), "Age": a shared BSD lock)."""
+    descriptor = os.open(runtime_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # a cleaner that is in it now leaves soon
+    return descriptor

@@ -1,0 +1,254 @@
+"""The template: a process with the agent's code imported, out of which agents are forked in a millisecond.
+
+It is single-threaded, or forking it would be unsafe. The first is forked from the master before the master has any thread or loop; a later
+one is a fresh interpreter. It takes orders over a socket, one JSON object a line: `{"task", "serial", "spec"}` forks an agent, which runs
+`run(spec)`. Its answers carry task and serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or
+`{"failed": why}`.
+
+It is its agents' parent and, as a subreaper, inherits what a dead agent leaves behind: every child of it that is not an agent is such a
+process, and is killed, unless it is marked as a master, template or agent: an agent may have begun the job's next master. Only when none
+is left is the agent's exit reported, so that nothing of a container outlives the report.
+When the master dies (the socket ends) the template takes no more orders and stays only until its agents have gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import attrs
+
+from trainmaster.engines.local import processes
+
+Run = Callable[[dict[str, Any]], None]
+
+_FAILED = 70  # the exit status of an agent that raised; EX_SOFTWARE of sysexits.h
+_STUBBORN = 5.0  # s after which an exit is reported although the kernel still holds on to a killed process
+
+
+@attrs.frozen(slots=True)
+class Link:
+    """The master's end: the template's process id, and the socket to it."""
+
+    pid: int
+    socket: socket.socket
+
+
+def fork(job: str, run: Run) -> Link:
+    """Fork a template out of this process, which must have no thread and no event loop yet."""
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        _serve(theirs, job, run)
+    theirs.close()
+    return Link(pid, ours)
+
+
+def command(job: str, entry: str) -> list[str]:
+    """The command of a template in a fresh interpreter; `entry` is "module:function" of the agent's `run`."""
+    return [sys.executable, "-I", "-m", __name__, job, entry]
+
+
+def spawn(argv: Sequence[str]) -> Link:
+    """Start a template by a command, to which the number of its socket is appended."""
+    ours, theirs = socket.socketpair()
+    theirs.set_inheritable(True)
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    pid = os.posix_spawn(argv[0], [*argv, str(theirs.fileno())], os.environ, file_actions=actions)
+    theirs.close()
+    return Link(pid, ours)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    job, named, descriptor = arguments
+    _serve(socket.socket(fileno=int(descriptor)), job, entry(named))
+
+
+def entry(named: str) -> Run:
+    """The agent's `run` by its name, "module:function": engines know agents by name alone."""
+    import importlib
+
+    module, _, name = named.partition(":")
+    run: Run = getattr(importlib.import_module(module), name)
+    return run
+
+
+def _serve(link: socket.socket, job: str, run: Run) -> NoReturn:
+    status = _FAILED
+    try:
+        _Template(link, job, run).serve()
+        status = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the master's code
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class _Template:
+    def __init__(self, link: socket.socket, job: str, run: Run) -> None:
+        self._link: socket.socket | None = link
+        self._job, self._run = job, run
+        self._agents: dict[int, tuple[str, int]] = {}
+        self._gone: list[dict[str, Any]] = []  # exits not reported yet
+        self._gone_since = 0.0
+        self._received = b""
+
+    def serve(self) -> None:
+        assert self._link is not None
+        self._settle(self._link)
+        bell, ring = socket.socketpair()
+        for end in (bell, ring):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ring.fileno(), warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(bell, select.POLLIN)
+        poll.register(self._link, select.POLLIN)
+        while self._linked or self._agents or self._gone:
+            for descriptor, _ in poll.poll(1000 if self._gone else None):
+                if descriptor == bell.fileno():
+                    bell.recv(4096)
+                elif not self._take():
+                    poll.unregister(descriptor)
+                    self._let_go()
+            self._reap()
+
+    @property
+    def _linked(self) -> bool:
+        return self._link is not None
+
+    def _settle(self, link: socket.socket) -> None:
+        """Become a process of one's own: session, descriptors, signals."""
+        os.setsid()
+        processes.adopt_orphans()
+        processes.set_name("tm-template")
+        processes.mark(self._job, processes.TEMPLATE, "", 0, os.getpid())
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        _close_all_but(link.fileno())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        gc.freeze()  # so that collections in agents do not copy the pages they share with us
+
+    def _take(self) -> bool:
+        """Read orders and obey them; False at the end of the link."""
+        assert self._link is not None
+        try:
+            received = self._link.recv(1 << 16)
+        except ConnectionResetError:
+            return False
+        *lines, self._received = (self._received + received).split(b"\n")
+        for line in lines:
+            self._fork(json.loads(line))
+        return bool(received)
+
+    def _fork(self, order: Mapping[str, Any]) -> None:
+        who = {"task": order["task"], "serial": order["serial"]}
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell({**who, "failed": f"no process could be made: {error.strerror}"})
+            return
+        if not pid:
+            self._become_agent(order)
+        self._agents[pid] = (order["task"], order["serial"])
+        # Marked by us, so that it is before anybody hears of it, and by itself, should we die here.
+        made = processes.mark(self._job, processes.AGENT, order["task"], order["serial"], pid)
+        self._tell({**who, "forked": pid, "start": 0 if made is None else made.process.start})
+
+    def _become_agent(self, order: Mapping[str, Any]) -> NoReturn:
+        status = _FAILED
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            processes.adopt_orphans()
+            processes.set_name("tm-agent")
+            processes.mark(self._job, processes.AGENT, order["task"], order["serial"], os.getpid())
+            _close_all_but()
+            self._run(order["spec"])
+            status = 0
+        except SystemExit as leaving:
+            status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the template's loop
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        """Gather exits, end what they left behind, and report them once nothing is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if pid in self._agents:
+                task, serial = self._agents.pop(pid)
+                self._gone.append({"task": task, "serial": serial, "exited": os.waitstatus_to_exitcode(status)})
+                self._gone_since = time.monotonic()
+        if not self._gone:
+            return
+        orphans = self._orphans()
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)  # our own child, not reaped yet: the id is surely its
+        if orphans and time.monotonic() - self._gone_since < _STUBBORN:
+            return  # their deaths wake us
+        for told in self._gone:
+            self._tell(told)
+        self._gone.clear()
+
+    def _orphans(self) -> list[int]:
+        found = [pid for pid in processes.children(os.getpid()) if pid not in self._agents]
+        if not found:
+            return []
+        ours = processes.living(self._job, processes.MASTER, processes.TEMPLATE, processes.AGENT)
+        spared = {made.process.pid for made in ours}
+        return [pid for pid in found if pid not in spared]
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        if self._link is None:
+            return
+        try:
+            self._link.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:  # the master is gone; the end of the link, read next, says so
+            return
+
+    def _let_go(self) -> None:
+        """The master is dead: keep nothing of it open."""
+        assert self._link is not None
+        self._link.close()
+        self._link = None
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        os.close(null)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close every descriptor above the standard three but these."""
+    low = 3
+    for descriptor in sorted(kept):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, 1 << 20)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
