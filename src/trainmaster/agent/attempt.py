@@ -1,0 +1,500 @@
+"""The life of one attempt: prepare, start, watch, end, upload, commit. What happened is told as reports; what to do comes as orders.
+
+    prepare -> ready -> start -> started -> ended -> uploading -> uploaded -> commit -> committed
+                  any of them -> stop -> ended (stopped)
+
+One task at a time carries the attempt on; an order `stop` cancels it, wherever it is, ends what runs and tells `ended`. An attempt ends
+once: after its first `ended` that is not well nothing more is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from trainmaster.agent import program as programs_of
+from trainmaster.agent.checkpointing import Checkpointing, restore
+from trainmaster.agent.environ import environ, filled
+from trainmaster.agent.failure import AttemptFailed, failed, words
+from trainmaster.agent.kernel import signal_number
+from trainmaster.agent.output import Output
+from trainmaster.agent.place import Place
+from trainmaster.agent.program import CannotStart, Launch, Outcome, Program
+from trainmaster.agent.spool import Spool, tail
+from trainmaster.agent.streaming import Records
+from trainmaster.agent.watching import Limits, Told, Watching
+
+TAIL = 20  # lines of output in the report of an end
+EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
+FULL = 64 * 1024  # bytes; a disk with less free is full
+GRACE = 10.0  # s, where an order names none
+
+log = logging.getLogger(__name__)
+
+
+class Attempt:
+    """One attempt of this container's task. `place` is what all its attempts have in common."""
+
+    def __init__(self, number: int, place: Place) -> None:
+        self.number, self.place = number, place
+        self.phase = "new"
+        self.status: dict[str, Any] = {}  # the fields of all its reports, for a hello
+        self.spool = Spool(place.log(number), place.log_limit, place.log_first)
+        self.logged = False  # nothing more will be printed
+        self._began = self._ran = time.monotonic()
+        self._order: Mapping[str, Any] = {}
+        self._start: Mapping[str, Any] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[None]] = set()
+        self._program: Program | None = None
+        self._output: Output | None = None
+        self._watching: Watching | None = None
+        self._stopped = self._by_itself = False  # by itself: it had ended before it was stopped
+        self._halt = threading.Event()  # for threads that copy
+        self._told = Told()
+        self._inputs: dict[str, str] = {}
+        self._outputs: dict[str, dict[str, Any]] = {}
+        self._uploaded: dict[str, Any] = {}
+        self._checkpointing: Checkpointing | None = None
+        self._saves: dict[str, None] = {}
+        self._saving: asyncio.Lock = asyncio.Lock()
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("ended", "done")
+
+    @property
+    def running(self) -> bool:
+        return self._program is not None and self._program.running
+
+    @property
+    def pids(self) -> list[int]:
+        """Those whom the attempt itself waits for."""
+        return [] if self._program is None else self._program.pids
+
+    # -- orders --
+
+    def prepare(self, order: Mapping[str, Any]) -> None:
+        if self.phase == "new":
+            self.phase, self._order = "staging", order
+            self._carry_on(self._prepare())
+
+    def start(self, order: Mapping[str, Any]) -> None:
+        if self.phase == "ready":
+            self.phase, self._start = "starting", order
+            self._carry_on(self._run())
+
+    def commit(self, order: Mapping[str, Any]) -> None:
+        if self.phase == "uploaded":
+            self.phase = "committing"
+            self._carry_on(self._commit(order))
+
+    async def stop(self, number: int | None, grace: float | None) -> None:
+        """End the attempt, wherever it is; `ended` is told when nothing of it runs any more."""
+        if self.over or self._stopped:
+            return
+        self._stopped = True
+        self._by_itself = self._program is not None and self._program.died
+        self._halt.set()
+        if self.running:
+            await self._end_program(number, grace)
+            return  # what carries the attempt on sees the program's end, and tells it
+        await self._drop_work()
+        await self._sweep()
+        await self._finish(AttemptFailed("not-needed"))
+
+    def save(self, name: str) -> None:
+        if name not in self._saves and self.phase == "running":
+            self._saves[name] = None
+            self._beside(self._save(name))
+
+    def warn(self, seconds: float, why: str, number: int | None) -> None:
+        """Tell the program that its container will be taken back; by a signal only where the job asks for one."""
+        self.place.programs.warn(seconds, why)
+        if number is not None and self._program is not None:
+            self._program.signal(number)
+
+    def peer_finished(self, limit: float | None) -> None:
+        if self._watching is not None and self._watching.finishing is None:
+            self._watching.finishing = (asyncio.get_running_loop().time(), limit)
+
+    def dump(self) -> None:
+        """Write into the log what every process does."""
+        if self._watching is not None and self._output is not None:
+            for line in self._watching.stacks():
+                self._output.write(line)
+
+    # -- what the program tells --
+
+    def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
+        self._told.progress += 1
+        self._told.value = value if value is not None else self._told.value
+        self._told.step = step if step is not None else self._told.step
+        told = {"value": self._told.value, "step": self._told.step, "metrics": dict(metrics)}
+        self._report("progress", **{name: given for name, given in told.items() if given not in (None, {})})
+
+    def entered(self, phase: str | None) -> None:
+        self._told.phase = phase or ""
+        self._report("phase", name=self._told.phase)
+
+    def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
+        if self._checkpointing is not None:
+            self._checkpointing.told(state, marks)
+
+    def read_shards(self) -> None:
+        """Shards were reported as done: a kind of progress."""
+        self._told.progress += 1
+
+    # -- the way of the attempt --
+
+    def _carry_on(self, work: Awaitable[None]) -> None:
+        self._work = asyncio.ensure_future(self._guarded(work))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        """Whatever ends the work unforeseen becomes an end of the attempt, with a reason."""
+        try:
+            await work
+        except AttemptFailed as failure:
+            await self._give_up(failure)
+        except CannotStart as trouble:
+            await self._give_up(
+                AttemptFailed(trouble.outcome.reason, {"status": trouble.outcome.status, **trouble.outcome.figures})
+            )
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("attempt %d failed in our own code", self.number)
+            await self._give_up(failed("agent-lost", error))
+
+    async def _give_up(self, failure: AttemptFailed) -> None:
+        self._halt.set()
+        await self._sweep()
+        await self._finish(failure)
+
+    async def _prepare(self) -> None:
+        order, site = self._order, self.place.workplace
+        # Records printed to stdout are kept in the task's own directory, for the programs' may be shared.
+        own = {"stream": site.work, "upload": ""}
+        self._outputs = {
+            name: {**output, "local": os.path.join(own[output["as"]], output["local"])}
+            for name, output in (order.get("outputs") or {}).items()
+        }
+        await self._thread("staging-failed", site.furnish, order)
+        if given := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
+            await self._thread("staging-failed", self.place.materials.provide, given, site.cwd)
+        if order.get("inputs"):
+            stage = self.place.materials.stage
+            self._inputs = await self._thread(
+                "staging-failed", stage, order["inputs"], site.cwd, self._count("staging"), self._halt
+            )
+        restored = None
+        if (checkpoint := order.get("checkpoint")) and checkpoint.get("set") is not None:
+            restored = await self._thread(
+                "restore-failed", restore, checkpoint, site.cwd, self._count("staging"), self._halt
+            )
+        ports = {}
+        if order.get("ports"):
+            ports = await self._thread("staging-failed", site.reserve, order["ports"])
+        if order.get("prepare") and not self.place.prepared:
+            await self._prepare_command(order)
+        self.phase = "ready"
+        told = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
+        self._report("ready", **told, **({"restored": restored} if restored else {}))
+
+    async def _prepare_command(self, order: Mapping[str, Any]) -> None:
+        """Run the role's `prepare` command, once a container."""
+        environ = self._environ(order.get("env") or {})
+        launch = Launch(order["prepare"], self.place.workplace.cwd, environ, self.place.allowance)
+        outcome = await self._launch(launch, None, Records())
+        if not outcome.well:
+            raise AttemptFailed(
+                "prepare-failed", {"status": outcome.status if outcome.signal is None else -outcome.signal}
+            )
+        self.place.prepared = True
+
+    async def _run(self) -> None:
+        order, site = self._start, self.place.workplace
+        if order.get("files"):
+            await self._thread("staging-failed", site.write, order["files"], self.place.address)
+        fill = self._fill
+        launch = Launch(
+            order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd,
+            self._environ(order.get("env") or {}), self.place.allowance, tuple(map(fill, order.get("copies") or [{}])),
+        )  # fmt: skip
+        if (checkpoint := self._order.get("checkpoint")) and checkpoint.get("every"):
+            self._checkpointing = Checkpointing(
+                checkpoint, self.place.workplace.cwd, self.place.task, self.number, self.place.programs.marks,
+                lambda: [process.pid for process in self.place.processes()], self._report,
+            )  # fmt: skip
+            await self._checkpointing.begin()
+        self.place.programs.begin(self.number)
+        outcome = await self._launch(launch, self._began_running, self._records(launch.environ))
+        await self._after(outcome)
+
+    def _records(self, environ: Mapping[str, str]) -> Records:
+        """What is fed to the program, and kept of its stdout."""
+        given = next((one for one in (self._order.get("inputs") or {}).values() if one["as"] == "stream"), None)
+        into = next((one["local"] for one in self._outputs.values() if one["as"] == "stream"), None)
+        return Records(given, into, environ, self._told.fed)
+
+    def _began_running(self) -> None:
+        assert self._program is not None
+        self.phase, self._ran = "running", time.monotonic()
+        self._report("started", pid=self._program.pids[0])
+        if self._checkpointing is not None:
+            self._beside(self._checkpointing.run())
+
+    async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
+        """Run something to its end, with its output collected, and nothing of it left."""
+        memory = self._start.get("memory") if began else None
+        group = self.place.limit_memory(memory)
+        if group is not None:
+            launch = self.place.inside(launch, group)
+        self._output = output = Output(
+            self.spool, self._on_line, self.place.grown, records.stdout, secrets=self.place.secrets.values()
+        )
+        try:
+            self._program = await programs_of.start(launch, output.ends, records.stdin, spare=self.place.spare)
+        except BaseException:
+            records.close()
+            raise
+        finally:
+            output.started()
+            records.forked()
+        self.place.mark(self._program.pids)
+        if began:
+            began()
+        try:
+            return await self._watch(self._program, output, records, None if group is not None else memory, group)
+        finally:
+            if group is not None:
+                await asyncio.to_thread(group.remove)
+
+    async def _watch(
+        self, program: Program, output: Output, records: Records, memory: int | None, group: Any
+    ) -> Outcome:
+        start = self._start
+        limits = Limits(memory, start.get("stall"))
+        self._watching = Watching(
+            limits, self._told, lambda: output.read + records.moved, self.place.sample,
+            spare=self.place.spare, devices=self.place.devices,
+            own_network=self.place.own_network,
+        )  # fmt: skip
+        ending = asyncio.ensure_future(program.wait())
+        watching = asyncio.ensure_future(self._watching.run())
+        records.begin()
+        over: set[asyncio.Future[Any]] = {ending, watching, records.failing}
+        try:
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            if records.failing.done():
+                await self._end_program(None, None)
+                outcome = Outcome("staging-failed")
+            elif ending.done():
+                outcome = ending.result()
+                await (program.tidy() if not program.running else self._end_program(None, None))
+            else:
+                outcome = await self._wrong(*watching.result())
+            if group is not None and not outcome.well and (exceeded := group.exceeded()) is not None:
+                outcome = Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
+        finally:
+            watching.cancel()
+            ending.cancel()
+        await output.drained()
+        if (failure := await records.finish()) is not None:
+            outcome = Outcome(failure.reason, outcome.status, outcome.signal, failure.figures)
+        if self.spool.lost:
+            detail = f"{self.spool.lost:,} bytes of its output could not be written"
+            self._report("warned", what="log", bytes=self.spool.lost, detail=detail)
+        return outcome
+
+    async def _wrong(self, reason: str, figures: dict[str, Any]) -> Outcome:
+        """The watch found something: end the program for it."""
+        if reason != "out-of-memory":
+            self.dump()
+        assert self._program is not None
+        if reason == "out-of-memory":
+            await self._program.sweep()
+        else:
+            await self._end_program(None, None)
+        return Outcome(reason, figures=figures)
+
+    async def _end_program(self, number: int | None, grace: float | None) -> None:
+        assert self._program is not None
+        stop = self._start.get("stop") or {}
+        number = number if number is not None else signal_number(stop.get("signal") or "SIGTERM")
+        grace = grace if grace is not None else float(stop.get("grace", GRACE))
+        left = await self._program.stop(number, grace)
+        if left:
+            log.error("processes that even SIGKILL does not end: %s", ", ".join(f"{p.pid} {p.name}" for p in left))
+
+    async def _after(self, outcome: Outcome) -> None:
+        """The program has ended and its output is whole."""
+        if self._checkpointing is not None:
+            await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
+        await self._end_aside()
+        await self.place.end_programs(self._stopped)
+        if self._stopped:
+            await self._finish(AttemptFailed(outcome.reason, dict(outcome.figures)), outcome)
+            return
+        if not outcome.well:
+            await self._finish(self._explained(outcome), outcome)
+            return
+        self.phase = "exited"
+        self._close_log()
+        self._tell_end("exit", {"status": 0}, outcome)
+        if outputs := self._outputs:
+            upload = self.place.materials.upload
+            told = self._count("uploading")
+            self._uploaded = await self._thread(
+                "upload-failed", upload, outputs, self.place.workplace.cwd, self.number, told, self._halt
+            )
+            self.phase = "uploaded"
+            self._report("uploaded", outputs=self._uploaded)
+        else:
+            self.phase = "uploaded"  # nothing to commit; until its group has ended too, it may still be taken back
+
+    async def _commit(self, order: Mapping[str, Any]) -> None:
+        outputs = order.get("outputs") or self._outputs
+        done = await self._thread("commit-failed", self.place.materials.commit, outputs, self._uploaded, self.number)
+        self.phase = "done"
+        self._report("committed", outputs=done)
+
+    def _explained(self, outcome: Outcome) -> AttemptFailed:
+        """An error status whose last lines name a cause that is not the program's."""
+        reason, figures = outcome.reason, dict(outcome.figures)
+        last = "\n".join(tail(self.spool.path, TAIL))
+        early = time.monotonic() - self._ran < EARLY
+        if reason == "exit" and early and self.place.workplace.ports and not self.place.blamed_port:
+            line = next((line for line in last.splitlines() if "address already in use" in line.lower()), "")
+            if line or "EADDRINUSE" in last:
+                self.place.blamed_port = True  # once: a second time it is the program's own affair
+                return AttemptFailed("address-in-use", {"detail": line.strip()[-200:], **figures})
+        if reason == "exit" and "No space left on device" in last:
+            return AttemptFailed("disk-full", {"detail": "the program met a full disk", **figures})
+        if (
+            reason == "exit" and (free := free_bytes(self.place.workplace.cwd)) < FULL
+        ):  # what it said of it could not be kept
+            return AttemptFailed(
+                "disk-full", {"detail": f"the program met a full disk, {free} bytes are free", **figures}
+            )
+        return AttemptFailed(reason, figures)
+
+    # -- beside the program --
+
+    async def _save(self, name: str) -> None:
+        async with self._saving:
+            made: dict[str, Any]
+            try:
+                made = await asyncio.to_thread(
+                    self.place.materials.save,
+                    self._outputs,
+                    self.place.workplace.cwd,
+                    name,
+                    self._halt,
+                )
+            except Exception as error:  # noqa: BLE001  the program goes on; whoever asked sees which task did not save
+                log.warning("save %s failed: %s", name, error)
+                made = {"files": 0, "bytes": 0, "gave_up": words(error)}
+        self._report("saved", save=name, **made)
+
+    def _beside(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    # -- the end --
+
+    async def _finish(self, failure: AttemptFailed, outcome: Outcome | None = None) -> None:
+        if self.over:
+            return
+        self.phase = "ended"
+        await self.place.end_programs(self._stopped)
+        self._close_log()
+        self._tell_end(failure.reason, failure.figures, outcome)
+
+    def _tell_end(self, reason: str, figures: Mapping[str, Any], outcome: Outcome | None) -> None:
+        told: dict[str, Any] = {"reason": reason, "figures": dict(figures), "tail": tail(self.spool.path, TAIL)}
+        if outcome is not None:
+            told |= {"status": outcome.status, "signal": outcome.signal}
+        if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
+            told["stopped"] = True  # else it failed in the same moment, by itself
+        if self._watching is not None:
+            told["memory"] = self._watching.highest
+        if self._program is not None and self._program.failed_copy is not None:
+            told["copy"] = self._program.failed_copy
+        self._report("ended", **told)
+
+    def _close_log(self) -> None:
+        if not self.logged:
+            self.logged = True
+            self.spool.close()
+            self.place.grown()
+
+    async def _drop_work(self) -> None:
+        """Cancel what carries the attempt on, but not from within itself."""
+        if self._work is not None and self._work is not asyncio.current_task():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        await self._end_aside()
+
+    async def _end_aside(self) -> None:
+        """End what goes on beside the program."""
+        if self._checkpointing is not None:
+            self._checkpointing.halt()
+        aside = list(self._aside)
+        for task in aside:
+            task.cancel()
+        await asyncio.gather(*aside, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        """End what runs, and have its output whole."""
+        if self._program is not None:
+            await self._program.sweep()
+        if self._output is not None and not self._output.closed:
+            await self._output.drained()
+
+    # -- small --
+
+    def _report(self, kind: str, **fields: Any) -> None:
+        self.status |= {name: value for name, value in fields.items() if name not in ("tail", "manifest")}
+        self.place.report(kind, self.number, elapsed=round(time.monotonic() - self._began, 3), **fields)
+
+    def _count(self, kind: str) -> Callable[[int, int], None]:
+        """A counter that threads may call."""
+        loop = asyncio.get_running_loop()
+        return lambda done, total: (
+            loop.call_soon_threadsafe(lambda: self._report(kind, done=done, total=total)),
+            None,
+        )[1]
+
+    async def _thread(self, reason: str, act: Callable[..., Any], *given: Any) -> Any:
+        """Do blocking work in a thread; what it raises becomes `reason`."""
+        try:
+            return await asyncio.to_thread(act, *given)
+        except AttemptFailed:
+            raise
+        except Exception as error:
+            told = getattr(error, "reason", None)
+            raise failed(
+                told if isinstance(told, str) and told in ("input-missing", "output-missing") else reason, error
+            ) from error
+
+    def _fill(self, env: Mapping[str, str]) -> dict[str, str]:
+        return filled(self.place, env)
+
+    def _environ(self, env: Mapping[str, str]) -> dict[str, str]:
+        return environ(self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs)
+
+    def _on_line(self, value: float) -> None:
+        self.progressed(value, None, {})
+
+
+def free_bytes(place: str) -> int:
+    """What is free on the disk of a directory, for whoever may not use the superuser's reserve."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize

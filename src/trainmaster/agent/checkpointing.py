@@ -1,0 +1,117 @@
+"""Storing a checkpoint path behind training, as sets (see `data.checkpoints` and `data.watch`).
+
+The path is looked at each `LOOK` seconds. Once `every` has passed since the last set, and it has changed and nobody writes it, it is
+stored. Each look carries the marks of that moment, or those that a program told with a checkpoint of its own; a set has the marks of before
+its first change. When a program has ended, what it left is stored at once: what it saved in its grace is what the next attempt begins from.
+After an end by force only what had been still before is taken for whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.agent.failure import words
+
+LOOK = 2.0  # s
+LAST_WITHIN = 60.0  # s for the set of a program that has ended
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointing:
+    """One attempt's. `marks()` tells how far the inputs are read, `pids()` who may be writing; `report(kind, **fields)`."""
+
+    def __init__(
+        self, checkpoint: Mapping[str, Any], folder: str, task: str, attempt: int, marks: Callable[[], Any],
+        pids: Callable[[], list[int]], report: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._url, self._every, self._keep = checkpoint["url"], float(checkpoint["every"]), int(checkpoint["keep"])
+        self._path = os.path.join(folder, checkpoint["path"])
+        self._task, self._attempt = task, attempt
+        self._marks, self._pids, self._report = marks, pids, report
+        self._watch: Any = None
+        self._told: Any = None  # marks that the program told with its own checkpoint
+        self._saved = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._halt = threading.Event()
+        self._stored_at = asyncio.get_running_loop().time()
+
+    def told(self, state: str, marks: Any) -> None:
+        """The program says where it stands with a checkpoint of its own making."""
+        if state == "saved":
+            self._told = marks
+            self._saved.set()
+
+    async def begin(self) -> None:
+        """Before the program starts: what is there by now is no news."""
+        await self._look(False)
+
+    async def run(self) -> None:
+        """Look and store until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK, self._every)):
+                    await self._saved.wait()
+            settled = self._saved.is_set()
+            self._saved.clear()
+            async with self._busy:
+                await self._store(settled, due=self._every)
+
+    async def last(self, whole: bool) -> None:
+        """The program has ended; `whole`: by itself, so that what it wrote is complete."""
+        try:
+            async with asyncio.timeout(LAST_WITHIN), self._busy:
+                await self._store(whole, due=0.0)
+        except TimeoutError:
+            self._halt.set()
+            self._report("warned", what="checkpoint", detail=f"the last set was not stored within {LAST_WITHIN:.0f} s")
+
+    def halt(self) -> None:
+        """Have a thread that stores give up."""
+        self._halt.set()
+
+    async def _store(self, settled: bool, due: float) -> None:
+        try:
+            ready = await self._look(settled)
+            now = asyncio.get_running_loop().time()
+            if ready is None or now - self._stored_at < due:
+                return
+            self._stored_at = now
+            made = await asyncio.to_thread(self._save, ready.mark)
+        except Exception as error:  # noqa: BLE001  training goes on without this set; the next one is tried in its time
+            log.warning("a checkpoint could not be stored: %s", words(error))
+            self._report("warned", what="checkpoint", detail=words(error))
+            return
+        if made is not None:
+            self._watch.stored()
+            self._report("checkpoint", **made.told())
+
+    async def _look(self, settled: bool) -> Any:
+        from trainmaster.data.watch import Watch
+
+        marks, self._told = (self._told if self._told is not None else self._marks()), None
+        if self._watch is None:
+            self._watch = await asyncio.to_thread(Watch, self._path, mark=marks)
+            return None
+        now = asyncio.get_running_loop().time()
+        return await asyncio.to_thread(self._watch.look, now, marks, self._pids(), settled)
+
+    def _save(self, marks: Any) -> Any:
+        from trainmaster.data.checkpoints import save_set
+
+        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, keep=self._keep, stop=self._halt)
+
+
+def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:
+    """Put the named set back at its path; {set, task, attempt} of what was restored. Blocks."""
+    from trainmaster.data import checkpoints
+
+    path = os.path.join(folder, checkpoint["path"])
+    made = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
+    return None if made is None else {"set": made.number, "task": made.task, "attempt": made.attempt}

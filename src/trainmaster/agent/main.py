@@ -1,0 +1,175 @@
+"""Becoming the agent of a container: from what it was given (the spec) to its end.
+
+The spec is one JSON object. It comes as an argument where the agent is forked out of a warm template, else on stdin; it holds the job's
+token and secrets, so it is never on a command line or in a file.
+
+    job_id task serial            whose container this is; `container` and `node` as the engine names them; `engine`
+    socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
+    storage                       the job's storage, a path or URL; `work`: the task's own directory, `runtime`: the job's runtime directory
+    job                           the job as JSON; `secrets` {name: value}, `environ` of the submitter (absent: ours)
+    allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
+    devices, address, grace, log_limit, log_first, log_every, log_piece, master_command, cwd
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import websockets.asyncio.client  # noqa: F401 - here, so that a template has it before it forks agents
+
+import trainmaster.engines.local.limits
+import trainmaster.engines.ports  # noqa: F401 - the same
+from trainmaster.agent import kernel, shipping, spool
+from trainmaster.agent.channel import Link
+from trainmaster.agent.kernel import Allowance
+from trainmaster.agent.materials import Materials
+from trainmaster.agent.place import Place
+from trainmaster.agent.programs import Programs
+from trainmaster.agent.shipping import Shipping
+from trainmaster.agent.supervise import Agent
+from trainmaster.agent.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Be the agent until it is no longer needed. Called in a process of its own, which has no thread and no loop."""
+    allowance = Allowance.from_json(spec["allowance"]) if spec.get("allowance") else Allowance.present()
+    kernel.raise_descriptor_limit()
+    kernel.adopt_orphans()
+    os.umask(allowance.umask)  # what is uploaded gets its user's permissions; our own files are made private one by one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    asyncio.run(_serve(spec, allowance))
+
+
+async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
+    agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node", "")))
+    place = _place(spec, agent, allowance)
+    _log_to(os.path.join(place.logs, "agent.log"))
+    agent.settle(place, None if _is_local(spec["storage"]) else _shipping(spec))
+    presence = None
+    if spec.get("socket") and spec.get("engine", "local") == "local":
+        presence = _stand_by(agent, spec, place, allowance)
+    elif not spec.get("socket"):
+        agent.channel.find = lambda: _find(spec)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.over, "terminated")
+    gc.freeze()  # what is loaded by now lives as long as we do
+    try:
+        await agent.run()
+    finally:
+        if presence is not None:
+            presence.close()
+
+
+def _link(spec: Mapping[str, Any]) -> Link:
+    return Link(
+        spec["token"], float(spec.get("grace") or 30.0), str(spec.get("socket") or ""), tuple(spec.get("addresses") or ()),
+        str(spec.get("certificate") or ""),
+    )  # fmt: skip
+
+
+def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place:
+    name = spec["task"].replace(":", "-")
+    runtime = spec["runtime"]
+    local = _is_local(spec["storage"])
+    work = spec.get("work") or (os.path.join(_path(spec["storage"]), "work", name) if local else os.getcwd())
+    private = os.path.join(runtime, f"{name}.d")
+    programs = Programs(os.path.join(runtime, f"{name}.sock"), agent.leasing.lease)
+    place = Place(
+        job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), engine=spec.get("engine", "local"),
+        logs=os.path.join(_path(spec["storage"]) if local else os.path.join(runtime, "spool"), "logs", name),
+        workplace=Workplace(work, private), programs=programs, allowance=allowance,
+        materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
+        environ=dict(os.environ) if spec.get("environ") is None else dict(spec["environ"]), secrets=dict(spec.get("secrets") or {}),
+        report=agent.channel.report, sample=agent.channel.sample, grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1",
+        devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
+        log_first=int(spec.get("log_first") or spool.HEAD),
+        own_network=spec.get("engine") == "kubernetes", grace=float(spec.get("grace") or 30.0),
+    )  # fmt: skip
+    programs.on_progress = agent.progressed
+    programs.on_phase = agent.entered
+    programs.on_checkpoint = agent.checkpointed
+    return place
+
+
+def _cache(spec: Mapping[str, Any]) -> str:
+    """Where this machine keeps what jobs share: beside the jobs of the local engine, else below the task's own place."""
+    if _is_local(spec["storage"]):
+        return os.path.join(os.path.dirname(os.path.dirname(_path(spec["storage"]))), "cache")
+    return os.path.join(os.getcwd(), ".cache")
+
+
+def _shipping(spec: Mapping[str, Any]) -> Shipping:
+    every, piece = float(spec.get("log_every") or shipping.EVERY), int(spec.get("log_piece") or shipping.PIECE)
+    return Shipping(lambda: _storage(spec), spec["task"], every, piece)
+
+
+def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Allowance) -> Any:
+    """Be ready to start the master's successor."""
+    from trainmaster.agent import successor
+
+    presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"])
+    told = {name: spec.get(name) for name in ("token", "secrets", "environ", "cwd")} | {
+        "allowance": allowance.to_json()
+    }
+    storage = _path(spec["storage"])
+
+    def spawn() -> int:
+        pid = successor.spawn(
+            spec.get("master_command"), storage, told, cwd=str(spec.get("cwd") or "/"),
+            output=os.path.join(storage, "logs", "master", "start.log"), umask=allowance.umask,
+        )  # fmt: skip
+        successor.mark(spec["job_id"], pid)
+        return pid
+
+    async def unreachable() -> None:
+        master = agent.channel.master or spec.get("master_pid")
+        if not successor.alive(master):
+            await successor.succeed(
+                spec["runtime"], presence, spec["socket"], spawn, lambda: agent.channel.master, place.spare
+            )
+
+    agent.channel.unreachable = unreachable
+    return presence
+
+
+def _find(spec: Mapping[str, Any]) -> tuple[int, Sequence[str]] | None:
+    """The master's record, read anew."""
+    from trainmaster.log.epochs import read_master
+
+    record = read_master(_storage(spec), spec["token"])
+    return None if record is None else (record.epoch, record.addresses)
+
+
+def _storage(spec: Mapping[str, Any]) -> Any:
+    from trainmaster.log.storage import storage_for
+
+    return storage_for(spec["storage"])
+
+
+def _is_local(storage: str) -> bool:
+    return "://" not in storage or storage.startswith("file://")
+
+
+def _path(storage: str) -> str:
+    return storage.removeprefix("file://")
+
+
+def _log_to(path: str) -> None:
+    """Our own log, apart from the program's."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        logging.basicConfig(
+            filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+        )
+    except OSError as error:  # a full disk must not keep the agent from its work
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+        log.warning("no log of our own: %s", error)

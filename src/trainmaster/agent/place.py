@@ -1,0 +1,99 @@
+"""What all attempts of one task in this container have in common: who it is, what it may use, where its things are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.agent import spool
+from trainmaster.agent.kernel import Allowance
+from trainmaster.agent.materials import Materials
+from trainmaster.agent.processes import Process, kin
+from trainmaster.agent.program import Launch
+from trainmaster.agent.programs import Programs
+from trainmaster.agent.workplace import Workplace
+
+DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
+
+
+@attrs.define(slots=True, eq=False)
+class Place:
+    """The container of one task."""
+
+    job: str
+    task: str
+    serial: int
+    engine: str
+    logs: str  # the folder of the task's logs, on this machine
+    workplace: Workplace
+    programs: Programs
+    materials: Materials
+    allowance: Allowance
+    environ: Mapping[str, str]
+    secrets: Mapping[str, str] = attrs.field(repr=False)
+    report: Callable[..., None]
+    sample: Callable[[dict[str, Any]], None]
+    grown: Callable[[], None]  # some log grew
+    address: str = "127.0.0.1"
+    devices: Sequence[str] = ()
+    log_limit: int = spool.LIMIT
+    log_first: int = spool.HEAD
+    own_network: bool = False  # whether the network devices seen are the container's alone
+    grace: float = 30.0
+    spare: set[int] = attrs.field(factory=set)  # children of the agent that are not the program's
+    prepared: bool = False  # the role's `prepare` command has run
+    blamed_port: bool = False
+
+    @property
+    def role(self) -> str:
+        return self.task.rpartition(":")[0]
+
+    @property
+    def index(self) -> int:
+        return int(self.task.rpartition(":")[2])
+
+    def log(self, attempt: int) -> str:
+        return os.path.join(self.logs, f"{attempt}.log")
+
+    # -- the programs' socket --
+
+    async def end_programs(self, stopped: bool) -> None:
+        """The program is over: what it reported reaches the master, then its connections are closed."""
+        if not self.programs.attempt:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_STOPPED if stopped else self.grace):
+                await self.programs.drain()
+        self.programs.end()
+
+    def processes(self) -> list[Process]:
+        """Whatever runs below the agent and is the program's."""
+        return kin(os.getpid(), self.spare)
+
+    # -- what the engine allows --
+
+    def limit_memory(self, limit: int | None) -> Any:
+        """A control group with that limit (see `engines.local.limits`), or None where none can be made or none is asked for."""
+        if limit is None or self.engine != "local":
+            return None
+        from trainmaster.engines.local.limits import MemoryLimit
+
+        return MemoryLimit.create(self.job, self.task, limit)
+
+    @staticmethod
+    def inside(launch: Launch, group: Any) -> Launch:
+        """The launch, its copies joining `group` before they become the program."""
+        return attrs.evolve(launch, before=(*launch.before, group.add))
+
+    def mark(self, pids: Sequence[int]) -> None:
+        """Note the program's processes where whoever survives us finds them."""
+        if self.engine == "local":
+            from trainmaster.engines.local import processes
+
+            for pid in pids:
+                processes.mark(self.job, processes.PROGRAM, self.task, self.serial, pid)

@@ -1,0 +1,204 @@
+"""Processes as /proc shows them, and ending a whole tree of them.
+
+A process is known by (pid, start time): a pid alone may be another's by the time it is signalled. The agent is a child subreaper, so
+whatever a program starts stays among the agent's descendants, however often it forks and whichever sessions it makes; `spare` names
+children of the agent that are not the program's (a master that it started), with all that is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable
+
+import attrs
+
+END_WITHIN = 10.0  # s until a process that SIGKILL does not end (it hangs in the kernel) is given up
+_LOOK_AGAIN = 0.5  # s after which a tree is looked at again though nothing of it ended
+
+
+@attrs.frozen(slots=True)
+class Process:
+    """One line of /proc/<pid>/stat. Times in clock ticks, `resident` in pages."""
+
+    pid: int
+    start: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    ticks: int
+    ticks_of_children: int
+    resident: int
+    name: str
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+def look(pid: int) -> Process | None:
+    """One process, or None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    close = text.rindex(b")")
+    name, rest = text[text.index(b"(") + 1 : close], text[close + 2 :].split()
+    ticks, ticks_of_children = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
+    return Process(
+        pid, int(rest[19]), int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), ticks, ticks_of_children,
+        int(rest[21]), name.decode("utf-8", "replace"),
+    )  # fmt: skip
+
+
+def everyone() -> list[Process]:
+    """Every process of this machine (or of this PID namespace)."""
+    return [found for name in os.listdir("/proc") if name.isdigit() and (found := look(int(name))) is not None]
+
+
+def descendants(root: int, spare: Collection[int] = ()) -> list[Process]:
+    """All processes below `root`, zombies too, by a walk of the whole of /proc; `spare` and what is below them are left out."""
+    children: dict[int, list[Process]] = {}
+    for process in everyone():
+        children.setdefault(process.parent, []).append(process)
+    return _below(root, spare, lambda pid: children.get(pid, []))
+
+
+def kin(root: int, spare: Collection[int] = ()) -> list[Process]:
+    """The same, cheaper and only nearly exact (proc(5), `children`): for sampling, not for ending."""
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):
+        return descendants(root, spare)
+    return _below(root, spare, _children)
+
+
+def _children(pid: int) -> list[Process]:
+    pids: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile, so it has none
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                pids += map(int, file.read().split())
+    return [found for child in pids if (found := look(child)) is not None]
+
+
+def _below(root: int, spare: Collection[int], children: Callable[[int], list[Process]]) -> list[Process]:
+    found: list[Process] = []
+    seen = {root, *spare}
+    parents = [root]
+    while parents:
+        for process in children(parents.pop()):
+            if process.pid not in seen:
+                seen.add(process.pid)
+                found.append(process)
+                parents.append(process.pid)
+    return found
+
+
+def send(process: Process, number: int) -> bool:
+    """Signal exactly this process; False where it is gone, or its pid is another's."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        now = look(process.pid)
+        if now is None or now.start != process.start:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def send_group(group: int, number: int) -> bool:
+    """Signal a process group; False where nobody is in it any more. Raises ValueError for what kill(2) takes for everybody."""
+    if group <= 1:
+        raise ValueError(f"{group} is no process group of a program")
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def ended(processes: Iterable[Process], within: float) -> None:
+    """Return when one of `processes` ended (at once, where one has), or after `within` seconds."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    descriptors: list[int] = []
+
+    def tell() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    try:
+        for process in processes:
+            try:
+                descriptor = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                return
+            descriptors.append(descriptor)
+            loop.add_reader(descriptor, tell)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await over
+    finally:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+async def wait_until_gone(select: Callable[[], list[Process]], within: float) -> list[Process]:
+    """Wait until `select` finds no living process, or for `within` seconds; what then still lives."""
+    until = time.monotonic() + within
+    while True:
+        alive = [process for process in select() if process.alive]
+        left = until - time.monotonic()
+        if not alive or left <= 0:
+            return alive
+        await ended(alive, min(left, _LOOK_AGAIN))
+
+
+async def end_all(root: int, spare: Collection[int] = (), within: float = END_WITHIN) -> list[Process]:
+    """SIGKILL everything below `root` until nothing is left; what withstood that for `within` seconds."""
+    until = time.monotonic() + within
+    while True:
+        alive = [process for process in descendants(root, spare) if process.alive]
+        left = until - time.monotonic()
+        if not alive or left <= 0:
+            return alive
+        for process in alive:
+            send(process, signal.SIGKILL)
+        await ended(alive, min(left, _LOOK_AGAIN))
+
+
+def reap_orphans(root: int, ours: Collection[int], spare: Collection[int]) -> None:
+    """Reap the zombies that fell to `root` (this process), but for children that someone waits for."""
+    for process in descendants(root, spare):
+        if process.state == "Z" and process.parent == root and process.pid not in ours:
+            _reap(process.pid)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):  # someone else reaped it after all
+        os.waitpid(pid, os.WNOHANG)
+
+
+class Orphans:
+    """Reaps zombies that were reparented to us, each when seen a second time: whoever else waits for a child of ours was first."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, int]] = set()
+
+    def reap(self, processes: Iterable[Process], ours: Collection[int]) -> None:
+        me = os.getpid()
+        zombies = {(p.pid, p.start) for p in processes if p.state == "Z" and p.parent == me and p.pid not in ours}
+        for pid, _start in zombies & self._seen:
+            _reap(pid)
+        self._seen = zombies

@@ -1,0 +1,133 @@
+"""What the program's process tree uses: processor, memory, disk, straight from /proc.
+
+Memory is the proportional set size where asking is cheap: copies that were forked share pages, and a sum of resident sizes would count
+these once a copy. The kernel walks every page for it, so it is asked only while it takes less than `DEAR`; above that, only when the
+resident sum says that a limit may have been passed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Sequence
+
+import attrs
+
+from trainmaster.agent.processes import Process, kin
+
+EVERY = 3.0  # s
+DEAR = 0.01  # s that the proportional sizes of a whole tree may take each time
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@attrs.frozen(slots=True)
+class Sample:
+    """One look. `cpu` in cores since the last look, `cpu_seconds` and `moved` (bytes read and written) never fall."""
+
+    cpu: float
+    memory: int
+    resident: int
+    cpu_seconds: float
+    moved: int
+    processes: int
+
+
+class Sampler:
+    """Looks at everything below this process."""
+
+    def __init__(self, spare: Collection[int] = ()) -> None:
+        self._spare = spare
+        self._ticks: dict[tuple[int, int], int] = {}
+        self._bytes: dict[tuple[int, int], int] = {}
+        self._used = 0
+        self._moved = 0
+        self._at = time.monotonic()
+        self._cost = 0.0
+        self.seen: list[Process] = []
+
+    def look(self, limit: int | None = None) -> Sample:
+        now = time.monotonic()
+        self.seen = kin(os.getpid(), self._spare)
+        alive = [process for process in self.seen if process.alive]
+        spent = self._advance(self._ticks, {(p.pid, p.start): p.ticks for p in self.seen})
+        self._used += spent
+        self._moved += self._advance(self._bytes, {(p.pid, p.start): _moved(p.pid) for p in alive})
+        cores = spent / _TICK / max(1e-3, now - self._at)
+        self._at = now
+        resident = sum(process.resident for process in alive) * _PAGE
+        memory = self.memory(alive, resident) if self._cost < DEAR or (limit and resident > limit) else resident
+        return Sample(cores, memory, resident, self._used / _TICK, self._moved, len(alive))
+
+    def memory(self, alive: Sequence[Process], resident: int) -> int:
+        """The proportional set size of `alive`, bytes; of one that cannot be asked its resident size."""
+        if len(alive) == 1:
+            return resident
+        before = time.thread_time()
+        total = sum(_proportional(process.pid) or process.resident * _PAGE for process in alive)
+        self._cost = time.thread_time() - before
+        return min(total, resident)
+
+    @staticmethod
+    def _advance(known: dict[tuple[int, int], int], now: dict[tuple[int, int], int]) -> int:
+        """How much all grew together; a process that was not known brings all that it has."""
+        grown = sum(max(0, value - known.get(key, 0)) for key, value in now.items())
+        known.clear()
+        known.update(now)
+        return grown
+
+
+def _proportional(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:
+            for line in file.read().splitlines():
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None  # it ended, or is not ours to ask
+    return None
+
+
+def _moved(pid: int) -> int:
+    """Bytes that went through its reads and writes: files, pipes and most sockets."""
+    try:
+        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+            fields = dict(line.split(b": ") for line in file.read().splitlines())
+    except OSError:
+        return 0
+    return int(fields[b"rchar"]) + int(fields[b"wchar"])
+
+
+def network(own: bool) -> int:
+    """Bytes that all interfaces but the loopback carried; 0 where the network is the whole machine's and says nothing of us."""
+    if not own:
+        return 0
+    total = 0
+    with open("/proc/net/dev", "rb", buffering=0) as file:
+        for line in file.read().splitlines()[2:]:
+            name, _, figures = line.partition(b":")
+            if name.strip() != b"lo":
+                values = figures.split()
+                total += int(values[0]) + int(values[8])
+    return total
+
+
+def stacks(seen: Sequence[Process]) -> list[str]:
+    """A line for each process: what it does, by the kernel's word; for a hang's record in the log."""
+    lines = []
+    for process in seen:
+        waits, inside = _read(f"/proc/{process.pid}/wchan"), _read(f"/proc/{process.pid}/stack")
+        frames = " < ".join(line.split()[-1].split("+")[0] for line in inside.splitlines()[:6])
+        cpu = process.ticks / _TICK
+        lines.append(
+            f"pid {process.pid} {process.name} state {process.state} cpu {cpu:.1f} s waits in {frames or waits or '?'}"
+        )
+    return lines
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(4096).strip()
+    except OSError:
+        return ""  # it ended, or the kernel tells it to root alone

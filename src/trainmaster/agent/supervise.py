@@ -1,0 +1,257 @@
+"""The agent of one container: carries out orders over successive attempts of its task, and ends when it is no longer wanted.
+
+Orders are idempotent by (attempt, verb, id): one that comes again, or for an attempt that is over, does nothing. An order for a later
+attempt ends the one before it first. The agent leaves when told to, when its master refuses it, or when its grace has run out; whichever
+it is, no process of a program is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.agent.attempt import Attempt
+from trainmaster.agent.channel import Channel, Link
+from trainmaster.agent.follow import Follows, Source
+from trainmaster.agent.kernel import signal_number
+from trainmaster.agent.leasing import Leasing
+from trainmaster.agent.place import Place
+from trainmaster.agent.processes import Orphans, end_all, kin
+from trainmaster.agent.shipping import Shipping
+
+LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
+SHIP_WITHIN = 20.0  # s for the last piece of the logs
+REAP_EVERY = 2.0  # s
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    """Orders in, attempts on. Implements `channel.Owner`."""
+
+    def __init__(self, link: Link, container: str = "", node: str = "") -> None:
+        self.channel = Channel(link, self)
+        self.leasing = Leasing(self.channel)
+        self.why = ""  # why it ended
+        self._container, self._node = container, node
+        self._place: Place | None = None
+        self._shipping: Shipping | None = None
+        self._attempts: dict[int, Attempt] = {}
+        self._current = 0
+        self._done: set[tuple[int, str, str]] = set()
+        self._turns: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self._over = asyncio.Event()
+
+    def settle(self, place: Place, shipping: Shipping | None) -> None:
+        """Give the agent its place; before `run`."""
+        self._place, self._shipping = place, shipping
+        self.follows = Follows(place.task, self._source)
+
+    @property
+    def place(self) -> Place:
+        assert self._place is not None
+        return self._place
+
+    # -- the channel's owner --
+
+    def hello(self) -> dict[str, Any]:
+        attempt = self._attempts.get(self._current)
+        return {
+            "task": self.place.task, "serial": self.place.serial, "host": os.uname().nodename, "pid": os.getpid(), "node": self._node,
+            "container": self._container, "address": self.address, "attempt": self._current,
+            "phase": attempt.phase if attempt else "new", "status": attempt.status if attempt else {},
+            "holds": self.place.programs.held(),
+        }  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        if self.channel.address:
+            self.place.address = self.channel.address
+        return self.place.address
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        kind = message.get("type")
+        if kind == "order":
+            self._turns.put_nowait(message)
+        elif kind in ("follow", "unfollow", "window"):
+            self._follow(kind, message)
+        elif kind == "lease":
+            self.leasing.answered(message)
+
+    def _follow(self, kind: str, message: Mapping[str, Any]) -> None:
+        number = message.get("id")
+        if type(number) is not int:
+            return
+        if kind == "follow":
+            self.follows.follow(number, int(message.get("attempt", 0)), int(message.get("offset", 0)))
+        elif kind == "window":
+            self.follows.window(number, int(message.get("frames", 1)))
+        else:
+            self.follows.unfollow(number)
+        self.channel.wake()
+
+    def log_piece(self) -> dict[str, Any] | None:
+        return self.follows.next()
+
+    def connected(self, welcome: Mapping[str, Any]) -> None:
+        """Drop the shards that we held and that are not ours any more."""
+        drop = welcome.get("drop")
+        for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
+            self.place.programs.drop(name, ranges)
+        self.place.programs.wake()
+
+    def disconnected(self) -> None:
+        self.follows.clear()
+        self.leasing.disconnected()
+
+    def over(self, why: str) -> None:
+        self.why = self.why or why
+        self._over.set()
+        self._turns.put_nowait(None)
+
+    # -- what programs tell --
+
+    def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
+        if (attempt := self._attempts.get(self._current)) is not None:
+            attempt.progressed(value, step, metrics)
+
+    def entered(self, phase: str | None) -> None:
+        if (attempt := self._attempts.get(self._current)) is not None:
+            attempt.entered(phase)
+
+    def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
+        if (attempt := self._attempts.get(self._current)) is not None:
+            attempt.checkpointed(state, marks)
+
+    # -- the agent's own life --
+
+    async def run(self) -> None:
+        """Serve until told to leave, refused, or out of grace."""
+        await self.place.programs.start()
+        beside = [asyncio.create_task(act) for act in (self.channel.run(), self._reap())]
+        if self._shipping is not None:
+            beside.append(asyncio.create_task(self._shipping.run()))
+        try:
+            while not self._over.is_set():
+                order = await self._turns.get()
+                if order is not None:
+                    await self._obey(order)
+        finally:
+            await self._close(beside)
+
+    async def _close(self, beside: list[asyncio.Task[None]]) -> None:
+        log.info("the agent ends: %s", self.why)
+        for attempt in self._attempts.values():
+            await attempt.stop(None, None)
+        await end_all(os.getpid(), self.place.spare)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        await self.place.programs.close()
+        self.place.workplace.release()
+
+    async def _reap(self) -> None:
+        orphans = Orphans()
+        while True:
+            await asyncio.sleep(REAP_EVERY)
+            attempt = self._attempts.get(self._current)
+            orphans.reap(kin(os.getpid()), attempt.pids if attempt else ())
+
+    def _source(self, number: int) -> Source | None:
+        attempt = self._attempts.get(number)
+        path = self.place.log(number)
+        if attempt is not None and not attempt.logged:
+            return Source(path, attempt.spool)
+        return Source(path) if attempt is not None or number < self._current or os.path.exists(path) else None
+
+    # -- orders --
+
+    async def _obey(self, order: Mapping[str, Any]) -> None:
+        verb, number = str(order.get("verb")), order.get("attempt")
+        act = _VERBS.get(verb)
+        if act is None or type(number) is not int:
+            log.warning("an order that is not known: %s", str(order)[:200])
+            return
+        key = (number, verb, str(order.get("id", "")))
+        if verb != "dump" and key in self._done:
+            return
+        self._done.add(key)
+        if verb == "leave":
+            await self._leave(number)
+        elif number >= self._current:
+            await act(self, await self._attempt(number), order)
+
+    async def _attempt(self, number: int) -> Attempt:
+        """The attempt, made where it is new; those before it are ended first."""
+        if number not in self._attempts:
+            for earlier in self._attempts.values():
+                await earlier.stop(None, None)
+            self._attempts = {n: kept for n, kept in self._attempts.items() if n >= number - 3}
+            attempt = self._attempts[number] = Attempt(number, self.place)
+            attempt.spool.movers.append(functools.partial(self.follows.moved, number))
+            self.leasing.on_done = attempt.read_shards
+            self.place.workplace.attempt = number
+            self._current = number
+            self.leasing.attempt = number
+        return self._attempts[number]
+
+    async def _prepare(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.prepare(order)
+        if self._shipping is not None:
+            self._shipping.follow(attempt.spool, attempt.number)
+
+    async def _start(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.start(order)
+
+    async def _stop(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        name, grace = order.get("signal"), order.get("grace")
+        await attempt.stop(None if name is None else signal_number(str(name)), None if grace is None else float(grace))
+
+    async def _commit(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.commit(order)
+
+    async def _save(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.save(str(order.get("save") or order.get("id")))
+
+    async def _warn(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        name = order.get("signal")
+        attempt.warn(
+            float(order.get("seconds", 0.0)), str(order.get("why", "")), signal_number(str(name)) if name else None
+        )
+
+    async def _peer_finished(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.peer_finished(order.get("limit"))
+
+    async def _dump(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        attempt.dump()
+
+    async def _leave(self, number: int) -> None:
+        """End what still runs, have the logs stored and everything told; then go."""
+        for attempt in self._attempts.values():
+            await attempt.stop(None, None)
+        gave_up = ""
+        if self._shipping is not None:
+            gave_up = await self._shipping.finish(SHIP_WITHIN)
+        self.channel.report("left", number, logs=not gave_up, gave_up=gave_up)
+        telling = {asyncio.ensure_future(self.channel.flushed(LEAVE_WITHIN)), asyncio.ensure_future(self._over.wait())}
+        await asyncio.wait(telling, return_when=asyncio.FIRST_COMPLETED)  # a master that lets us go has heard enough
+        for task in telling:
+            task.cancel()
+        self.over("left")
+
+
+_VERBS: dict[str, Callable[[Agent, Attempt, Mapping[str, Any]], Any]] = {
+    "prepare": Agent._prepare,
+    "start": Agent._start,
+    "stop": Agent._stop,
+    "commit": Agent._commit,
+    "save": Agent._save,
+    "warn": Agent._warn,
+    "peer-finished": Agent._peer_finished,
+    "dump": Agent._dump,
+    "leave": Agent._stop,
+}

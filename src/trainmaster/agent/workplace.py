@@ -1,0 +1,129 @@
+"""Where an attempt's program runs: its directory, its ports, the files and variables that tell it where things are.
+
+    share    the submitter's own directory
+    copy     a directory of the task's own, filled once from the archive of `files`, else from the submitter's directory
+    unpack   the same, always from the archive
+
+Files that the framework wants (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
+the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only this end knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.agent.failure import AttemptFailed
+from trainmaster.core.errors import BadInput
+
+_PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
+
+
+class Workplace:
+    """One task's place in this container; `work` is its own directory, `private` its folder for what is ours."""
+
+    def __init__(self, work: str, private: str) -> None:
+        self.work, self.private = work, private
+        self.cwd = work
+        self.attempt = 0
+        self.ports: dict[str, int] = {}
+        self._reserved: Any = None
+
+    def furnish(self, order: Mapping[str, Any]) -> None:
+        """Make the working directory of a `prepare` order. Blocks; called in a thread."""
+        os.makedirs(self.private, mode=0o700, exist_ok=True)
+        if order.get("workdir", "share") == "share":
+            self.cwd = order.get("cwd") or self.work
+            if not os.path.isdir(self.cwd):
+                raise AttemptFailed("staging-failed", {"detail": f"the working directory {self.cwd} is not there"})
+            return
+        self.cwd = self.work
+        os.makedirs(self.work, exist_ok=True)
+        source = order.get("archive") or (order.get("cwd") if order["workdir"] == "copy" else None)
+        note = os.path.join(self.private, "filled")
+        if source is None or _said(note) == source:
+            return
+        if os.path.isdir(source):
+            shutil.copytree(source, self.work, symlinks=True, dirs_exist_ok=True)
+        else:
+            _unpack(source, self.work)
+        with open(note, "w", encoding="utf-8") as file:
+            file.write(source)
+
+    def reserve(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Ports by name, fresh for each attempt: what an earlier one left behind cannot be reached by the next. 0: any.
+
+        A task that restarts alone asks for those it had, by which its peers know it; they are still reserved.
+        """
+        if self.ports and dict(wanted) == self.ports:
+            return self.ports
+        from trainmaster.engines.ports import Ports
+
+        before, self._reserved = self._reserved, None
+        free = [name for name, number in wanted.items() if not number]
+        if free:
+            self._reserved = Ports()
+            self._reserved.take(len(free))
+        if before is not None:
+            before.release()
+        chosen = dict(zip(free, self._reserved.numbers if self._reserved is not None else (), strict=True))
+        self.ports = {name: number or chosen[name] for name, number in wanted.items()}
+        return self.ports
+
+    def release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
+
+    def write(self, files: Mapping[str, str], address: str) -> None:
+        """Write what the framework wants; a name cannot leave its folder."""
+        for name, text in files.items():
+            folder = self.cwd if name.startswith("./") else self.files
+            path = os.path.normpath(os.path.join(folder, name))
+            if not path.startswith(os.path.join(os.path.normpath(folder), "")):
+                raise BadInput(f"the file {name!r} would leave its folder", anchor="storage-path")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(self.filled(text, address))
+
+    @property
+    def files(self) -> str:
+        return os.path.join(self.private, f"files-{self.attempt}")
+
+    def filled(self, text: str, address: str) -> str:
+        """`text` with its places filled in."""
+
+        def place(found: re.Match[str]) -> str:
+            name = found[1]
+            if name.startswith("port:"):
+                return str(self.ports[name[5:]]) if name[5:] in self.ports else found[0]
+            return {"files": self.files, "cwd": self.cwd, "address": address}[name]
+
+        return _PLACE.sub(place, text) if "{" in text else text
+
+
+def _said(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _unpack(archive: str, folder: str) -> None:
+    """Unpack a tar archive; a member that would leave the folder is refused."""
+    import tarfile
+
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+    except tarfile.TarError as error:
+        raise AttemptFailed("staging-failed", {"detail": f"the archive of the files: {error}"}) from error
+
+
+def variable(name: str) -> str:
+    """A name as it stands in a variable: TRAINMASTER_INPUT_<this>."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

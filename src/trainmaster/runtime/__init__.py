@@ -1,0 +1,122 @@
+"""What a program may import: who it is, its records, and a line to those who watch over it.
+
+Everything here is harmless where no master is: alone, `task()` is the only member of its role, `shards(name)` reads
+the whole input, and what is told is told to nobody. So one program runs under Trainmaster, under another launcher, and
+by hand. A master that is away is waited for and never raises. This package needs the standard library only and imports
+nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough.
+
+    from trainmaster import runtime
+
+    for record in runtime.shards("train", default="data/*.csv"):
+        ...
+        runtime.progress(step=step, loss=loss)
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .inputs import Shard, Shards
+    from .reports import Warned, checkpoint, metrics, phase, progress, saved, warning
+
+__all__ = [
+    "Shard",
+    "Shards",
+    "Task",
+    "Warned",
+    "checkpoint",
+    "metrics",
+    "phase",
+    "progress",
+    "saved",
+    "shards",
+    "task",
+    "warning",
+]
+
+_HOME = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
+_HOME |= {"Shard": "inputs", "Shards": "inputs"}
+
+
+def __getattr__(name: str) -> Any:
+    """The rest is loaded when first used: a program that only asks who it is pays for nothing else."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class Task:
+    """Which member of which job this process belongs to.
+
+    `world` is the number of tasks of its role and `peers` their addresses and ports, {role: [{...}, ...]} by index.
+    Alone: worker 0 of 1, attempt 1.
+    """
+
+    __slots__ = ("alone", "attempt", "generation", "index", "job", "peers", "restarts", "role", "world")
+
+    def __init__(self) -> None:
+        told = os.environ.get
+        self.job = told("TRAINMASTER_JOB", "")
+        self.role = told("TRAINMASTER_ROLE", "worker")
+        self.index = int(told("TRAINMASTER_INDEX") or 0)
+        self.attempt = int(told("TRAINMASTER_ATTEMPT") or 1)
+        self.generation = int(told("TRAINMASTER_GENERATION") or 1)
+        self.restarts = int(told("TRAINMASTER_RESTARTS") or 0)
+        self.alone = not self.job
+        self.peers = _peers(told("TRAINMASTER_PEERS", ""))
+        self.world = max(1, len(self.peers.get(self.role, ())))
+
+    @property
+    def key(self) -> str:
+        return f"{self.role}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"<Task {self.key} of {self.job or 'no job'}, attempt {self.attempt}, generation {self.generation}>"
+
+
+def task() -> Task:
+    """Who this process is, by the TRAINMASTER_ variables of its environment."""
+    return Task()
+
+
+def shards(
+    name: str,
+    *,
+    default: str = "",
+    epochs: int = 1,
+    encoding: str | None = "utf-8",
+    errors: str = "surrogateescape",
+    batch: int = 10,
+    wait: bool = True,
+) -> Shards:
+    """The records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries.
+
+    Under a master each record goes to one task, over the epochs of the job file. Alone, all of
+    TRAINMASTER_INPUT_<NAME>, or of `default` (a file, a directory or a pattern), is read `epochs` times. `batch`
+    shards are leased at once (None: as many as last a moment, 10 at first). A reader that finds nothing to lease waits
+    for the other readers' last shards; with `wait=False` it ends.
+    """
+    from .inputs import Shards
+
+    return Shards(name, default, epochs, encoding, errors, batch, wait)
+
+
+def _peers(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    import json
+
+    with open(path, encoding="utf-8") as file:
+        peers = json.load(file)
+    return peers if isinstance(peers, dict) else {}

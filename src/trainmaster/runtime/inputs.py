@@ -1,0 +1,310 @@
+"""The records of an input that is read `as: shards`: each read by one task, counted once, wherever tasks come and go.
+
+Shards are leased some at a time. A shard is done once the consumer has moved past its last record, that is, asked for
+the next one; what is done is reported with the next lease, or at the next shard if the last report is a while ago.
+Where the consumer stops early, what it leased and did not finish goes to others. When nothing is left to lease, the
+reader waits until all others are done too, since what they lose must be read by somebody.
+
+A program that prefetches moves past records before it has used them: it takes `.shards(manual=True)` and calls
+`done()` itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from time import monotonic
+
+from .link import Link
+from .reading import Reader, cut_alone
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_REPORT_EVERY = 0.5  # s between reports of their own, where shards take long
+_BATCH, _BATCH_MOST = 10, 80  # shards of a lease where the program does not say: the first and the most
+_BATCH_LASTS = (0.01, 1.0)  # s: leases grow where they last less, and shrink where they last longer
+_EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
+_FORKED = "this iterator was begun before a fork, and is the parent's: begin one in each process"
+
+_forks = 0  # how often this process's line was forked since it began
+
+
+class Shard:
+    """A part of the input that this task is to read."""
+
+    __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")
+
+    def __init__(self, source: _Source, number: int, epoch: int, path: str, kind: str, start: int, end: int) -> None:
+        self._source = source
+        self._read: int | None = None
+        self.number, self.epoch, self.path, self.kind, self.start, self.end = number, epoch, path, kind, start, end
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.number}: {self.path} {self.kind} {self.start}-{self.end}>"
+
+    def records(self) -> Iterator[Any]:
+        """Its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries."""
+        read, began = 0, _forks
+        for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
+            read += 1
+            yield record
+            if _forks != began:
+                raise RuntimeError(_FORKED)
+        self._read = read
+
+    def done(self, records: int | None = None) -> None:
+        """Count it as read. `records`: how many it had, where the program read them without `records()`."""
+        self._source.done(self, self._read if records is None else records)
+
+
+class Shards:
+    """An input. Iterating gives its records, over all epochs; each iterator leases for itself, so threads and processes
+    may have their own.
+    """
+
+    def __init__(
+        self, name: str, default: str, epochs: int, encoding: str | None, errors: str, batch: int | None, wait: bool
+    ) -> None:
+        if (batch is not None and batch < 1) or epochs < 0:
+            raise ValueError("batch is at least 1, epochs at least 0")
+        self.name = name
+        self._default, self._epochs, self._encoding, self._errors = default, epochs, encoding, errors
+        self._batch, self._wait = batch, wait
+
+    def __iter__(self) -> Iterator[Any]:
+        for shard in self.shards():
+            yield from shard.records()
+
+    def shards(self, *, manual: bool = False) -> Iterator[Shard]:
+        """The shards themselves. One that the consumer has moved past is done; with `manual` only those whose `done()`
+        it called.
+        """
+        source, began = self._source(), _forks
+        try:
+            while (shard := source.next()) is not None:
+                yield shard
+                if _forks != began:
+                    raise RuntimeError(_FORKED)
+                if not manual:
+                    shard.done()
+        finally:
+            if _forks == began:
+                source.close()
+
+    def epochs(self) -> Iterator[tuple[int, Iterator[Any]]]:
+        """(epoch, its records) for each epoch. A shard that another task lost late in an epoch may be read in the next
+        one.
+        """
+        shards = self.shards()
+        ahead = next(shards, None)
+        while ahead is not None:
+            epoch, part = ahead.epoch, _Part(ahead, shards)
+            yield epoch, iter(part)
+            part.finish()
+            ahead = part.ahead
+
+    def _source(self) -> _Source:
+        path = os.environ.get("TRAINMASTER_SOCKET")
+        if path:
+            return _Leased(self, path)
+        return _Alone(self)
+
+    def _reader(self) -> Reader:
+        return Reader(self._encoding, self._errors)
+
+    def _place(self) -> str:
+        variable = "TRAINMASTER_INPUT_" + "".join(c if c.isalnum() else "_" for c in self.name).upper()
+        place = os.environ.get(variable) or self._default
+        if not place:
+            raise FileNotFoundError(f"input {self.name}: neither {variable} is set nor a default path given")
+        return place
+
+
+class _Part:
+    """The shards of one epoch, out of an iterator over all."""
+
+    def __init__(self, first: Shard, shards: Iterator[Shard]) -> None:
+        self.ahead: Shard | None = first
+        self._epoch, self._shards = first.epoch, shards
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.ahead is not None and self.ahead.epoch <= self._epoch:
+            yield from self.ahead.records()
+            self.ahead = next(self._shards, None)
+
+    def finish(self) -> None:
+        """Past what the consumer left of this epoch: it counts as read, as what follows a `break` in a loop over
+        epochs.
+        """
+        while self.ahead is not None and self.ahead.epoch <= self._epoch:
+            self.ahead = next(self._shards, None)
+
+
+class _Source(ABC):
+    """Where shards come from, for one iterator."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.reader = shards._reader()
+
+    @abstractmethod
+    def next(self) -> Shard | None: ...
+
+    @abstractmethod
+    def done(self, shard: Shard, records: int | None) -> None: ...
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+class _Alone(_Source):
+    """All files, once an epoch, with nobody to tell."""
+
+    def __init__(self, shards: Shards) -> None:
+        super().__init__(shards)
+        cuts = cut_alone(shards._place())
+        self._left = (
+            Shard(self, epoch * len(cuts) + i, epoch, *cut)
+            for epoch in range(shards._epochs)
+            for i, cut in enumerate(cuts)
+        )
+
+    def next(self) -> Shard | None:
+        return next(self._left, None)
+
+    def done(self, shard: Shard, records: int | None) -> None:
+        pass
+
+
+class _Leased(_Source):
+    """What the agent leases to this iterator, over a connection of its own: when it closes, the agent takes back what
+    is not done.
+    """
+
+    def __init__(self, shards: Shards, path: str) -> None:
+        super().__init__(shards)
+        self._shards = shards
+        self._want = shards._batch or _BATCH
+        self._link = Link(path, self._greeting, self._heard)
+        self._queue: deque[Shard] = deque()
+        self._given: set[int] = set()  # handed to the consumer and not done
+        self._done: list[list[int | None]] = []  # [number, records], to be reported
+        self._reported = monotonic()
+        self._leased = 0.0  # when the last lease came that gave something
+        self._lock = threading.Lock()  # of the two above; done() may come from any thread
+        self._instead: _Alone | None = None
+        _open.append(self)
+
+    def next(self) -> Shard | None:
+        if self._instead is not None:
+            return self._instead.next()
+        if self._queue:
+            self._report_if_due()
+        while not self._queue:
+            answer = self._ask()
+            if answer.get("unknown"):  # not an input of shards: what was staged for this task is all there is
+                self._instead = _Alone(self._shards)
+                return self._instead.next()
+            if answer.get("end") or answer.get("none"):
+                return None
+            for number, epoch, path, kind, start, end in answer["shards"]:
+                self._queue.append(Shard(self, number, epoch, path, kind, start, end))
+        shard = self._queue.popleft()
+        with self._lock:
+            self._given.add(shard.number)
+        return shard
+
+    def done(self, shard: Shard, records: int | None) -> None:
+        with self._lock:
+            if shard.number in self._given:
+                self._given.discard(shard.number)
+                self._done.append([shard.number, records])
+
+    def close(self) -> None:
+        self.flush()
+        if self in _open:
+            _open.remove(self)
+        self._link.end()
+        super().close()
+
+    def flush(self) -> None:
+        """Send the last report, where there is one."""
+        self._report()
+        self._link.flush(_EXIT_LIMIT)
+
+    def _ask(self) -> dict[str, Any]:
+        with self._lock:
+            telling = self._done[:]
+        if self._shards._batch is None and self._leased:
+            lasted = monotonic() - self._leased
+            if lasted < _BATCH_LASTS[0]:
+                self._want = min(self._want * 2, _BATCH_MOST)
+            elif lasted > _BATCH_LASTS[1]:
+                self._want = max(self._want // 2, 1)
+        frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": self._shards._wait}
+        answer = self._link.ask({**frame, "done": telling})
+        assert answer is not None
+        with self._lock:
+            del self._done[: len(telling)]
+        self._reported = monotonic()
+        self._leased = self._reported if answer.get("shards") else 0.0
+        return answer
+
+    def _report_if_due(self) -> None:
+        if monotonic() - self._reported > _REPORT_EVERY:
+            self._report()
+
+    def _report(self) -> None:
+        with self._lock:
+            telling, self._done = self._done, []
+        self._reported = monotonic()
+        if telling and not self._link.post({"op": "done", "input": self._shards.name, "done": telling}):
+            with self._lock:
+                self._done = telling + self._done
+
+    def _greeting(self) -> dict[str, Any]:
+        with self._lock:
+            held = [
+                *self._given,
+                *(shard.number for shard in self._queue),
+                *(n for n, _ in self._done if n is not None),
+            ]
+        return {"input": self._shards.name, "hold": held} if held else {}
+
+    def _heard(self, frame: dict[str, Any]) -> None:
+        if lost := set(frame.get("lost") or ()):  # we were away, and another reads them now
+            self._queue = deque(shard for shard in self._queue if shard.number not in lost)
+        if frame.get("op") == "warning":
+            from .reports import warned
+
+            warned(frame)
+
+
+_open: list[_Leased] = []
+
+
+def _at_exit() -> None:
+    for source in list(_open):
+        source.flush()
+
+
+def _after_fork() -> None:
+    global _forks
+    _forks += 1
+    for source in _open:
+        source._lock = threading.Lock()
+    _open.clear()
+
+
+def _arm() -> None:
+    import atexit
+
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+_arm()

@@ -1,0 +1,235 @@
+"""One connection of this process to its agent: a Unix socket, a JSON object a line, both ways.
+
+The agent may be away for a while, or for good where the program runs alone. So `post` never waits and never raises:
+what cannot be sent is dropped. `ask` waits for its answer through any absence, connecting anew and asking again; every
+question is one that may be asked twice. A forked child does not share its parent's connections: it closes its copies
+and makes its own when it needs one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from time import monotonic, sleep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    Frame = dict[str, Any]
+
+PROTOCOL = "1.0"
+_UNSENT_LIMIT = 256 * 1024  # bytes kept for an agent that does not read
+_PAUSES = (0.02, 1.0)  # between tries to connect: the first and the longest
+
+
+class Link:
+    """Connects when first used. `greeting()` is added to the first frame of each connection; `heard` is given frames
+    that answer no question.
+    """
+
+    def __init__(
+        self, path: str, greeting: Callable[[], Frame] | None = None, heard: Callable[[Frame], None] | None = None
+    ) -> None:
+        self._path, self._greeting, self._heard = path, greeting, heard
+        self._socket: socket.socket | None = None
+        self._lock = threading.RLock()
+        self._unsent, self._unread = bytearray(), bytearray()
+        self._asked = 0
+        self._again = 0.0  # when `post` may try to connect again
+        self._pause = _PAUSES[0]
+        self._timeout: float | None = 0.0  # of the socket, as it is set
+        _links.append(self)
+
+    def post(self, frame: Frame) -> bool:
+        """Send `frame`, or drop it where the agent is away or does not read. Never waits."""
+        with self._lock:
+            if self._socket is None and not self._connected():
+                return False
+            if len(self._unsent) < _UNSENT_LIMIT:
+                self._unsent += _encoded(frame)
+            return self._pushed()
+
+    def ask(self, frame: Frame, limit: float | None = None) -> Frame | None:
+        """The answer to `frame`, however long the agent is away; with a `limit` in seconds None after it."""
+        until = None if limit is None else monotonic() + limit
+        with self._lock:
+            while until is None or monotonic() < until:
+                try:
+                    if self._socket is None:
+                        self._connect()
+                    return self._asked_once(frame, until)
+                except (OSError, ValueError):  # the agent is away, or what answers is none
+                    self.close()
+                    sleep(self._pause)
+                    self._pause = min(self._pause * 2, _PAUSES[1])
+                except BaseException:  # an interrupt: the answer would come later and find nobody
+                    self.close()
+                    raise
+            return None
+
+    def listen(self) -> None:
+        """Hand what the agent says to `heard` for as long as the process lives. For a thread of its own."""
+        while True:
+            try:
+                if self._socket is None:
+                    self._connect()
+                    self._pushed()
+                self._take(self._frame(None))
+            except (OSError, ValueError):
+                self.close()
+                sleep(self._pause)
+                self._pause = min(self._pause * 2, _PAUSES[1])
+
+    def poll(self) -> None:
+        """Hand to `heard` what the agent has said by now. Never waits."""
+        if not self._lock.acquire(blocking=False):
+            return  # somebody reads already
+        try:
+            if self._socket is None and not self._connected():
+                return
+            self._pushed()
+            while self._socket is not None:
+                self._take(self._frame(monotonic()))
+        except TimeoutError:
+            return
+        except (OSError, ValueError):
+            self.close()
+        finally:
+            self._lock.release()
+
+    def flush(self, limit: float) -> None:
+        """Send what is unsent, for at most `limit` seconds."""
+        with self._lock:
+            if self._socket is None or not self._unsent:
+                return
+            try:
+                self._patience(limit).sendall(self._unsent)
+                self._unsent.clear()
+            except OSError:
+                self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._unsent.clear()
+        self._unread.clear()
+
+    def end(self) -> None:
+        """Close, and be done with."""
+        self.close()
+        if self in _links:
+            _links.remove(self)
+
+    # -- below --
+
+    def _connect(self) -> None:
+        import socket
+
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.setblocking(False)  # a full backlog is an absent agent, not a wait
+            made.connect(self._path)
+            attempt = int(os.environ.get("TRAINMASTER_ATTEMPT") or 0)
+            hello = {"op": "hello", "v": PROTOCOL, "attempt": attempt, "pid": os.getpid()}
+            self._unsent[:] = _encoded({**hello, **(self._greeting() if self._greeting else {})})
+        except BaseException:
+            made.close()
+            raise
+        self._socket, self._timeout = made, 0.0
+
+    def _patience(self, timeout: float | None) -> socket.socket:
+        """The socket with this timeout. Setting one is a call of the system, so only where it differs."""
+        if self._socket is None:
+            raise ConnectionError("closed")
+        if timeout != self._timeout:
+            self._socket.settimeout(timeout)
+            self._timeout = timeout
+        return self._socket
+
+    def _connected(self) -> bool:
+        if monotonic() < self._again:
+            return False
+        try:
+            self._connect()
+        except OSError:
+            self._again = monotonic() + _PAUSES[1]
+            return False
+        return True
+
+    def _pushed(self) -> bool:
+        try:
+            while self._unsent:
+                del self._unsent[: self._patience(0.0).send(self._unsent)]
+        except BlockingIOError:
+            return True  # it goes with the next frame
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def _asked_once(self, frame: Frame, until: float | None) -> Frame:
+        self._asked += 1
+        asked = self._asked
+        self._unsent += _encoded({**frame, "id": asked})
+        self._patience(None if until is None else max(0.001, until - monotonic())).sendall(self._unsent)
+        self._unsent.clear()
+        while True:
+            answer = self._frame(until)
+            self._pause = _PAUSES[0]
+            if answer.get("id") == asked:
+                return answer
+            self._take(answer)
+
+    def _frame(self, until: float | None) -> Frame:
+        """The next frame. Raises TimeoutError once `until` has passed, ConnectionError where the agent closed or
+        refused us.
+        """
+        import json
+
+        while (end := self._unread.find(b"\n")) < 0:
+            try:
+                piece = self._patience(None if until is None else max(0.0, until - monotonic())).recv(65536)
+            except BlockingIOError:
+                raise TimeoutError from None
+            if not piece:
+                raise ConnectionError("the agent closed the connection")
+            self._unread += piece
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        frame = json.loads(line)
+        if not isinstance(frame, dict):
+            raise ValueError("not a frame")
+        if frame.get("op") == "refused":
+            self._pause = _PAUSES[1]
+            raise ConnectionError(str(frame.get("why")))
+        return frame
+
+    def _take(self, frame: Frame) -> None:
+        if self._heard is not None:
+            self._heard(frame)
+
+    def _in_child(self) -> None:
+        self._lock = threading.RLock()
+        self._again = 0.0
+        self.close()
+
+
+_links: list[Link] = []
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link._in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _encoded(frame: Frame) -> bytes:
+    import json
+
+    return json.dumps(frame, separators=(",", ":")).encode() + b"\n"

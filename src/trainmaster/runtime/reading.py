@@ -1,0 +1,147 @@
+"""Reading the records of one shard, and cutting files into shards where no master does it.
+
+Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it reads up to the first line end, and reads
+on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
+cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
+Parquet by row groups as dictionaries, if pyarrow is there.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO
+
+LINES, ROWS, WHOLE = "lines", "rows", "whole"
+_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+_WHOLE = (*_PACKED, ".parquet")
+
+
+def lines(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The lines of the byte range [start, end) by Hadoop's rule, without their ends."""
+    file.seek(start)
+    position = start + len(file.readline()) if start else 0
+    while position <= end:
+        line = file.readline()
+        if not line:
+            return
+        if position == 0 and line.startswith(_MARK):
+            position += len(_MARK)
+            line = line[len(_MARK) :]
+        position += len(line)
+        yield _stripped(line)
+
+
+def _stripped(line: bytes) -> bytes:
+    if line.endswith(b"\r\n"):
+        return line[:-2]
+    return line[:-1] if line.endswith(b"\n") else line
+
+
+class Reader:
+    """Reads shards one after another, and keeps the last file open, since the next shard is often of the same."""
+
+    def __init__(self, encoding: str | None, errors: str) -> None:
+        self._encoding, self._errors = encoding, errors
+        self._path = ""
+        self._file: BinaryIO | None = None
+
+    def records(self, path: str, kind: str, start: int, end: int) -> Iterator[Any]:
+        """The records of a shard. Raises OSError where the file cannot be read."""
+        if path.lower().endswith(".parquet") or kind == ROWS:
+            yield from self._rows(path, None if kind == WHOLE else range(start, end))
+            return
+        file = self._opened(path)
+        found = lines(file, start, end) if kind == LINES else self._unpacked(path, file)
+        if self._encoding is None:
+            yield from found
+            return
+        for line in found:
+            yield line.decode(self._encoding, self._errors)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._path = None, ""
+
+    def _opened(self, path: str) -> BinaryIO:
+        if self._file is None or self._path != path:
+            self.close()
+            self._file, self._path = open_binary(path), path
+        return self._file
+
+    def _unpacked(self, path: str, file: BinaryIO) -> Iterator[bytes]:
+        module = _PACKED.get(os.path.splitext(path)[1].lower())
+        if module is None:
+            raise OSError(f"{path}: records of this kind of file cannot be read")
+        file.seek(0)
+        import importlib
+
+        with importlib.import_module(module).open(file, "rb") as unpacked:
+            for line in unpacked:
+                yield _stripped(line)
+
+    def _rows(self, path: str, groups: range | None) -> Iterator[dict[str, Any]]:
+        table = _of_the_program("pyarrow.parquet", path).ParquetFile(self._opened(path))
+        for group in range(table.num_row_groups) if groups is None else groups:
+            for batch in table.iter_batches(row_groups=[group]):
+                yield from batch.to_pylist()
+
+
+def open_binary(path: str) -> BinaryIO:
+    """A local path, a file:// URL, or any URL that fsspec knows, opened for reading."""
+    if path.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        path = unquote(urlsplit(path).path)
+    if "://" not in path:
+        return open(path, "rb")
+    opened: BinaryIO = _of_the_program("fsspec", path).open(path, "rb").open()
+    return opened
+
+
+def _of_the_program(module: str, path: str) -> Any:
+    """A module of the program's own environment, which this package does not bring."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise OSError(f"{path}: reading this needs {module} in the program's environment") from error
+
+
+def cut_alone(place: str) -> list[tuple[str, str, int, int]]:
+    """The shards (path, kind, start, end) of a file, directory or pattern: one a file. Hidden files and those led by _
+    are left out.
+    """
+    shards = []
+    for path in _files(place):
+        size = os.path.getsize(path)
+        if size:
+            shards.append((path, WHOLE if path.lower().endswith(_WHOLE) else LINES, 0, size))
+    return shards
+
+
+def _files(place: str) -> list[str]:
+    import glob
+
+    if place.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        place = unquote(urlsplit(place).path)
+    places = [place] if os.path.exists(place) else sorted(glob.glob(place, recursive=True))
+    if not places:
+        raise FileNotFoundError(f"input {place} matches no file")
+    found = []
+    for one in places:
+        if not os.path.isdir(one):
+            found.append(one)
+            continue
+        for directory, inner, names in os.walk(one):
+            inner[:] = sorted(name for name in inner if not name.startswith((".", "_")))
+            found += [os.path.join(directory, name) for name in sorted(names) if not name.startswith((".", "_"))]
+    return found

@@ -1,0 +1,231 @@
+"""What a program tells of itself, and what it is told: progress, metrics, phases, checkpoints, warnings.
+
+Telling never waits, never fails for want of a master, and costs little: progress and metrics are sent a few times a
+second at most, the newest winning. Everything goes over one connection of the process, made when first used.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from time import monotonic
+
+from .link import Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_EVERY = 0.05  # s between two frames of progress
+_EXIT_LIMIT = 0.5  # s that the last one may take at the program's end
+_CHECKPOINT_LIMIT = 5.0  # s that beginning a checkpoint may wait for the agent
+
+
+class Warned:
+    """The container will be taken back. `seconds` from `at` (time.monotonic) on; `left` is what remains of them."""
+
+    __slots__ = ("at", "seconds", "why")
+
+    def __init__(self, seconds: float, why: str) -> None:
+        self.seconds, self.why, self.at = seconds, why, monotonic()
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - (monotonic() - self.at))
+
+    def __repr__(self) -> str:
+        return f"Warned(seconds={self.seconds}, why={self.why!r})"
+
+
+class _Reports:
+    """This process's connection, and what is yet to be told over it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.phases: list[str] = []
+        self.warned: Warned | None = None
+        self.callbacks: list[Callable[[Warned], None]] = []
+        self.link = Link(path, self._greeting, self.heard)
+        self._lock = threading.RLock()
+        self._latest: dict[str, Any] = {}
+        self._sent = 0.0
+        self._listening = 0  # the process whose thread listens
+
+    def progress(self, latest: dict[str, Any], metrics: dict[str, Any]) -> None:
+        with self._lock:
+            self._latest.update(latest)
+            if metrics:
+                self._latest["metrics"] = {**self._latest.get("metrics", {}), **metrics}
+            if monotonic() - self._sent >= _EVERY:
+                self.send()
+
+    def send(self) -> None:
+        with self._lock:
+            if self._latest:
+                latest, self._latest, self._sent = self._latest, {}, monotonic()
+                if not self.link.post({"op": "progress", **latest}):
+                    self._latest = latest  # the newest is told once the agent is there
+
+    def phase(self) -> None:
+        self.send()
+        self.link.post({"op": "phase", "name": self.phases[-1] if self.phases else None})
+
+    def heard(self, frame: dict[str, Any]) -> None:
+        if frame.get("op") != "warning":
+            return
+        new = self.warned is None
+        self.warned = self.warned or Warned(float(frame["seconds"]), str(frame.get("why", "")))
+        if new:
+            for callback in list(self.callbacks):
+                callback(self.warned)
+
+    def listen(self) -> None:
+        with self._lock:
+            if self._listening == os.getpid():
+                return
+            self._listening = os.getpid()
+            link = Link(self.path, None, self.heard)
+            threading.Thread(target=link.listen, name="trainmaster-warnings", daemon=True).start()
+
+    def _greeting(self) -> dict[str, Any]:
+        return {"phase": self.phases[-1]} if self.phases else {}
+
+    def in_child(self) -> None:
+        self._lock = threading.RLock()
+        self._latest = {}  # the parent's to tell
+
+
+_reports: _Reports | None = None
+_making = threading.Lock()
+
+
+def _told() -> _Reports | None:
+    """The connection, or None where no agent is meant to be there."""
+    global _reports
+    path = os.environ.get("TRAINMASTER_SOCKET")
+    if not path:
+        return None
+    if _reports is None or _reports.path != path:
+        with _making:
+            if _reports is None or _reports.path != path:
+                _reports = _Reports(path)
+    return _reports
+
+
+def progress(value: float | None = None, *, step: int | None = None, **metrics: float) -> None:
+    """Tell how far the program is: `value` of 0 to 1, the step it has completed, and figures to be charted, in any
+    combination.
+    """
+    latest: dict[str, Any] = {}
+    if value is not None:
+        latest["value"] = min(1.0, max(0.0, float(value)))
+    if step is not None:
+        latest["step"] = int(step)
+    figures = {name: _figure(metric) for name, metric in metrics.items()}
+    if reports := _told():
+        reports.progress(latest, figures)
+
+
+def metrics(**figures: float) -> None:
+    """Tell figures to be charted (anything that float() takes)."""
+    progress(**figures)  # type: ignore[arg-type]
+
+
+def _figure(value: Any) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)  # JSON has no nan and no inf
+
+
+class phase:
+    """`with phase("compiling"):` names what the program does meanwhile; a stall is not looked for there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = str(name)
+
+    def __enter__(self) -> phase:
+        if reports := _told():
+            reports.phases.append(self.name)
+            reports.phase()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        reports = _told()
+        if reports and self.name in reports.phases:
+            reports.phases.reverse()
+            reports.phases.remove(self.name)  # the innermost of that name
+            reports.phases.reverse()
+            reports.phase()
+
+
+class checkpoint:
+    """`with checkpoint():` around the writing of a checkpoint, from the moment when its content is fixed to the one
+    when its files are whole.
+
+    What the others read meanwhile is then known not to be in it, and half a set is never taken for one.
+    """
+
+    def __enter__(self) -> checkpoint:
+        if reports := _told():
+            reports.link.ask({"op": "checkpoint", "state": "begin"}, _CHECKPOINT_LIMIT)
+        return self
+
+    def __exit__(self, kind: object, *raised: object) -> None:
+        if reports := _told():
+            reports.send()
+            reports.link.post({"op": "checkpoint", "state": "saved" if kind is None else "failed"})
+
+
+def saved() -> None:
+    """Tell that the files under the checkpoint's path are a whole set now."""
+    if reports := _told():
+        reports.send()
+        reports.link.post({"op": "checkpoint", "state": "saved"})
+
+
+def warning(callback: Callable[[Warned], None] | None = None) -> Warned | None:
+    """The warning that this container will be taken back soon, or None.
+
+    `callback` is called with it once, in a thread of its own, as soon as it comes (at once where it is there already).
+    """
+    reports = _told()
+    if reports is None:
+        return None
+    if callback is not None:
+        reports.callbacks.append(callback)
+        if reports.warned is not None:
+            callback(reports.warned)
+        reports.listen()
+    elif reports.warned is None:
+        reports.link.poll()
+    return reports.warned
+
+
+def warned(frame: dict[str, Any]) -> None:
+    """A warning that came over another connection of this process."""
+    if reports := _told():
+        reports.heard(frame)
+
+
+def _at_exit() -> None:
+    if _reports is not None:
+        _reports.send()
+        _reports.link.flush(_EXIT_LIMIT)
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+    if _reports is not None:
+        _reports.in_child()
+
+
+def _arm() -> None:
+    import atexit
+
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+_arm()
