@@ -1,0 +1,34 @@
+"""`tm audit`: prove that each record was counted once."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("audit")
+@job_argument
+@json_option
+def command(job: str) -> None:
+    """Prove from the event log of JOB alone that each record of its shards was counted exactly once.
+
+    Exit status: 0 proven (so far, while it runs), 1 a fault was found.
+    """
+    from trainmaster.client.connect import Past
+    from trainmaster.core.audit import audit as prove
+    from trainmaster.core.events import Event, decode
+    from trainmaster.core.shards import ShardTable
+    from trainmaster.log.reader import Reader, replay
+
+    events: list[Event] = list(replay(Reader(Past(job).storage), decode))
+    listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
+    tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
+    verdict = prove(events, tables)
+    if wants_json():
+        print_json(verdict.to_json())
+    else:
+        for line in verdict.lines() or [f"{job} reads no input as shards: there is nothing to count"]:
+            click.echo(line)
+    if not verdict.ok:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,23 @@
+"""`tm completion`: completion of commands, options and jobs for a shell."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print what a shell needs to complete `tm`.
+
+    \b
+    bash: eval "$(tm completion bash)"        in ~/.bashrc
+    zsh:  eval "$(tm completion zsh)"         in ~/.zshrc
+    fish: tm completion fish | source         in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None, "click knows these shells"
+    click.echo(made(ctx.find_root().command, {}, "tm", "_TM_COMPLETE").source())

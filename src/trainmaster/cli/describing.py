@@ -1,0 +1,56 @@
+"""What `run`, `submit` and `explain` are given: a job file, flags out of the table, and a command after `--`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from trainmaster.client.flags import FLAGS
+
+_COMMAND = "trainmaster.command"
+
+
+class DescribesJob(click.Command):
+    """A command whose arguments after `--` are a program, taken as they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = args[cut + 1 :]
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that describe a job, in the order of the table."""
+    for flag in reversed(FLAGS):
+        option = click.option(
+            *flag.names,
+            flag.dest,
+            metavar=flag.metavar,
+            help=flag.doc,
+            multiple=flag.many,
+        )
+        function = option(function)
+    function = click.option("--engine", metavar="NAME", default="local", show_default=True, help="where it runs")(
+        function
+    )
+    return click.argument("file", required=False, metavar="[JOB.yaml]")(function)
+
+
+def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:
+    """The job that the command line describes."""
+    from trainmaster.client.describe import describe
+
+    return describe(file, given, click.get_current_context().meta[_COMMAND], engine)
+
+
+def warn(job: Any) -> None:
+    """Say what is likely not meant, on stderr."""
+    from trainmaster.client.describe import doubts
+
+    for text in doubts(job):
+        click.echo(click.style("warning: ", fg="yellow") + text, err=True)

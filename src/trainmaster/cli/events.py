@@ -1,0 +1,29 @@
+"""`tm events`: what happened to a job, line by line."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("events")
+@job_argument
+@click.option("-f", "--follow", is_flag=True, help="go on as they come, until the job ends")
+@click.option("--after", type=click.IntRange(0), default=0, help="those after this number")
+@json_option
+def command(job: str, follow: bool, after: int) -> None:
+    """What happened to JOB, out of its event log."""
+    from trainmaster.client.connect import Past
+    from trainmaster.client.follow import follow as follow_job
+    from trainmaster.client.sweep import resume
+    from trainmaster.client.text import event_line
+
+    coming = (item["event"] for item in follow_job(job, resume=resume) if "event" in item)
+    for event in coming if follow else Past(job).events(after):
+        if event["n"] <= after:
+            continue
+        if wants_json():
+            print_json(event)
+        else:
+            click.echo(event_line(event))

@@ -1,0 +1,45 @@
+"""`tm logs`: what the programs printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("logs")
+@job_argument
+@click.argument("task", required=False)
+@click.option("-f", "--follow", is_flag=True, help="go on as it comes, until the job ends")
+@click.option("--attempt", type=click.IntRange(1), help="this attempt; default: the latest")
+@click.option("-n", "--tail", type=click.IntRange(0), help="only so many lines of the end")
+@json_option
+def command(job: str, task: str | None, follow: bool, attempt: int | None, tail: int | None) -> None:
+    """What the programs of JOB printed: of TASK (like worker:0, or master), else of all, each line led by its task."""
+    from collections import deque
+
+    from trainmaster.client.lines import Lines
+    from trainmaster.client.logs import pieces
+
+    found = pieces(job, task, attempt, follow)
+    if wants_json():
+        for piece in found:
+            print_json(piece)
+        return
+    if task is not None and tail is None:
+        for piece in found:
+            click.echo(piece["data"], nl=False)
+        return
+    lines = Lines()
+    told = _lines(found, lines)
+    for name, line in told if tail is None else deque(told, tail):
+        click.echo(line if task else f"{name} {line}")
+
+
+def _lines(found: Iterator[dict[str, Any]], lines: Any) -> Iterator[tuple[str, str]]:
+    for piece in found:
+        yield from lines.add(piece)
+    yield from lines.close()

@@ -1,0 +1,42 @@
+"""The beginning of `tm`: fork the master of a job that is about to be submitted, then read the command line.
+
+A master needs imports that take longer than reading a job. So where the arguments look like a job's, what both need is loaded once, then
+the process that will be the master is forked, and gets ready while the command line is read. If there is no job after all, it ends with us.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+SUBMITTING = ("run", "submit", "retry")
+_NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its status."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    if submits(arguments):
+        _load_what_both_need()
+        from trainmaster.master.launch import prepare
+
+        prepare()
+    from trainmaster.cli.commands import run
+
+    run(arguments)
+
+
+def submits(arguments: Sequence[str]) -> bool:
+    """Whether these look like a command that submits a job."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    command = next((word for word in ours if not word.startswith("-")), "")
+    return command in SUBMITTING and len(arguments) > 1 and not _NOT_AFTER_ALL.intersection(ours)
+
+
+def _load_what_both_need() -> None:
+    """What the check of a job and its master import alike: here once, for a fork shares it."""
+    import trainmaster.core.reading
+    import trainmaster.engines.local.client
+    import trainmaster.frameworks
+    import trainmaster.master.orders  # noqa: F401

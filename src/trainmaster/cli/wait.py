@@ -1,0 +1,35 @@
+"""`tm wait`: wait for a job to end."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("wait")
+@job_argument
+@click.option("--timeout", metavar="DURATION", help="wait no longer than this, like 10m; exit status 4 then")
+@json_option
+def command(job: str, timeout: str | None) -> None:
+    """Wait for JOB to end; exit with its status."""
+    from trainmaster.cli.watching import exit_status
+    from trainmaster.client.follow import wait_for_end
+    from trainmaster.client.sweep import resume
+    from trainmaster.client.text import ended_lines
+    from trainmaster.core.quantities import parse_seconds
+
+    try:
+        limit = parse_seconds(timeout) if timeout else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--timeout") from error
+    status = wait_for_end(job, limit, resume)
+    if status is None:
+        click.echo(f"{job} has not ended after {timeout}", err=True)
+        raise click.exceptions.Exit(4)
+    if wants_json():
+        print_json(status)
+    else:
+        for line in ended_lines(status):
+            click.echo(line)
+    raise click.exceptions.Exit(exit_status(status))

@@ -1,0 +1,92 @@
+"""What a user does to a job: end it, save its outputs, see the stacks of its programs."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import Any
+
+from trainmaster.client.connect import Disconnected, Facts, Live, Past, live
+from trainmaster.client.follow import follow
+from trainmaster.client.sweep import resume
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound
+
+FOUND = 35.0  # s within which a master is back: its agents' grace, and a little
+
+
+def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
+    """Ask for the end. Returns the final status where the job has ended already, else None.
+
+    `force`: its processes are ended first, whatever its master says; a new one then ends the job as its record tells.
+    """
+    if force and _final(job) is None:
+        from trainmaster.client.submit import requests
+        from trainmaster.engines.local.client import LocalClient
+        from trainmaster.master.launch import resume as start
+
+        LocalClient(requests).kill(job)
+        start(job)
+    return _ask(job, "kill", by=f"user {getpass.getuser()}", why=why)[0]
+
+
+def save(job: str) -> str:
+    """Begin a save; returns its name."""
+    ended, answer = _ask(job, "save")
+    if ended is not None:
+        raise BadInput(
+            f"{job} has ended: {ended['state']}", mend="its outputs are where they were committed", anchor="job-ended"
+        )
+    return str(answer["save"])
+
+
+def saved(job: str, name: str) -> dict[str, Any]:
+    """Wait until the save is done; returns figures by task. A task that ends before it saves is left out."""
+    for item in follow(job, resume=resume):
+        status = item.get("status") or item.get("end")
+        if status is None:
+            continue
+        found = next((save for save in status["saves"] if save["save"] == name), None)
+        running = {task["task"] for task in status["tasks"] if task["state"] == "running"}
+        if "end" in item or (found is not None and not (running & _writing(job)) - found["tasks"].keys()):
+            return dict(found["tasks"]) if found else {}
+    return {}
+
+
+def dump(job: str, task: str) -> None:
+    """Have the stacks of a task's programs written into its log."""
+    _ask(job, "dump", task=task)
+
+
+def _writing(job: str) -> set[str]:
+    """The tasks that have outputs of their own."""
+    return {task.key for task in Past(job).state().tasks.values() if task.commits}
+
+
+def _ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
+    """(final status or None, the master's answer). Waits for a master while the job has none."""
+    limit = time.monotonic() + FOUND
+    resumed = False
+    while time.monotonic() < limit:
+        master = live(job)
+        if isinstance(master, Live):
+            try:
+                return None, master.act(verb, **fields)
+            except Disconnected:  # it went away; its successor is asked
+                pass
+        if (ended := _final(job)) is not None:
+            return ended, {}
+        if not resumed:
+            resumed = True
+            resume(job)
+        time.sleep(0.1)
+    raise EngineFailed(
+        f"no master of {job} answers", mend=f"see what became of it: tm status {job}", anchor="master-gone"
+    )
+
+
+def _final(job: str) -> Facts | None:
+    past = Past(job)
+    try:
+        return past.status() if past.state().ended is not None else None
+    except NotFound:  # its master has not begun to write
+        return None

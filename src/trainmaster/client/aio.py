@@ -1,0 +1,104 @@
+"""The Python API for programs with an event loop: the same names, to be awaited.
+
+Each call runs the synchronous one in a thread of its own, which touches nothing of the loop; streams hand over one item at a time, and end
+with their reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from trainmaster.client import api
+from trainmaster.client.api import Job as Job
+from trainmaster.core.job import Job as _Job
+
+T = TypeVar("T")
+
+
+@attrs.frozen(slots=True)
+class Run:
+    """A submitted job; `api.Run`, awaited."""
+
+    sync: api.Run
+
+    @property
+    def id(self) -> str:
+        return self.sync.id
+
+    @property
+    def handle(self) -> str:
+        return self.sync.handle
+
+    async def status(self) -> dict[str, Any]:
+        return await asyncio.to_thread(self.sync.status)
+
+    async def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+        """Wait for the end. Giving up early (`asyncio.timeout`) leaves the job running."""
+        status: dict[str, Any] = {}
+        async with asyncio.timeout(timeout):
+            async for item in _streamed(lambda: _items(self.id)):
+                status = item.get("end", status)
+        if check and status.get("state") != "succeeded":
+            raise api.failed(status)
+        return status
+
+    def events(self, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+        return _streamed(lambda: self.sync.events(follow))
+
+    def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> AsyncIterator[str]:
+        return _streamed(lambda: self.sync.logs(task, attempt, follow))
+
+    async def kill(self, why: str = "") -> None:
+        await asyncio.to_thread(self.sync.kill, why)
+
+    async def save(self) -> dict[str, Any]:
+        return await asyncio.to_thread(self.sync.save)
+
+
+def _items(job: str) -> Iterator[dict[str, Any]]:
+    from trainmaster.client.follow import follow
+    from trainmaster.client.sweep import resume
+
+    return follow(job, resume=resume)
+
+
+async def _streamed(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """The items of a blocking iterator, one thread call each: nothing is read ahead of the reader."""
+    done = object()
+    items = await asyncio.to_thread(begin)
+    while (item := await asyncio.to_thread(next, items, done)) is not done:
+        yield item  # type: ignore[misc]
+
+
+async def submit(
+    job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = ""
+) -> Run:
+    return Run(await asyncio.to_thread(lambda: api.submit(job, directory=directory, idempotency_key=idempotency_key)))
+
+
+async def attach(job: str) -> Run:
+    return Run(await asyncio.to_thread(api.attach, job))
+
+
+async def wait(job: str, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+    return await (await attach(job)).wait(timeout, check)
+
+
+async def status(job: str) -> dict[str, Any]:
+    return await asyncio.to_thread(api.status, job)
+
+
+async def jobs() -> list[dict[str, Any]]:
+    return await asyncio.to_thread(api.jobs)
+
+
+async def logs(
+    job: str, task: str | None = None, attempt: int | None = None, follow: bool = False
+) -> AsyncIterator[str]:
+    async for line in (await attach(job)).logs(task, attempt, follow):
+        yield line

@@ -1,0 +1,120 @@
+"""From a command line to a job: a file, flags and a command become one description, with the origin of each value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trainmaster.client.flags import layer
+from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.job import COPIED, Job, uses
+
+ENGINES = ("local",)
+_PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
+_SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
+_INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
+
+
+@attrs.frozen(slots=True)
+class Described:
+    """A job, the directory that its paths are relative to, and where its values came from."""
+
+    job: Job
+    base: Path
+    origins: Mapping[tuple[str, ...], str]
+
+
+def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str], engine: str = "local") -> Described:
+    """The job of a file, of flags and a command, or of both. Raises BadInput, naming the place of what is wrong."""
+    from trainmaster.client import settings
+
+    if engine not in ENGINES:
+        raise BadInput(
+            f"there is no engine {engine!r}",
+            place=f"--engine {engine}",
+            mend=f"engines: {', '.join(ENGINES)}",
+            anchor="unknown-engine",
+        )
+    if file is None and not command:
+        raise BadInput(
+            "there is no job: neither a job file nor a command",
+            mend="tm run job.yaml, or tm run -- python train.py",
+            anchor="no-job",
+        )
+    data, origins = _loaded(file)
+    base = Path(file).absolute().parent if file not in (None, "-") else Path.cwd()
+    roles = list(data.get("roles") or ()) if isinstance(data.get("roles"), Mapping) else []
+    flags, said = layer(given, command, roles, engine)
+    _only_known_roles(flags, said, roles)
+    named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
+    made, places = settings.job([named, *settings.standing(), (data, origins), (flags, said)])
+    return Described(made, base, places)
+
+
+def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    if file is None:
+        return {}, {}
+    from trainmaster.client import jobfile
+
+    if file == "-":
+        import sys
+
+        return jobfile.parse(sys.stdin.read(), "stdin")
+    try:
+        return jobfile.load(file)
+    except NotFound as error:
+        if not os.path.exists(file) and not file.endswith((".yaml", ".yml", ".json")):
+            error.mend = f"a command comes after --: tm run -- {file} ..."
+        raise
+
+
+def _only_known_roles(flags: Mapping[str, Any], said: Mapping[tuple[str, ...], str], roles: Sequence[str]) -> None:
+    """A flag changes the roles that there are: a misspelt one must not become another."""
+    for role in flags.get("roles") or () if roles else ():
+        if role not in roles:
+            from trainmaster.core.reading import nearest
+
+            place = next(
+                f"{'.'.join(path)}   ({origin})" for path, origin in said.items() if path[:2] == ("roles", role)
+            )
+            raise BadInput(
+                f"the job has no role {role!r}", place=place, mend=nearest(role, roles), anchor="unknown-role"
+            )
+
+
+def _name(file: str | None, command: Sequence[str]) -> str:
+    """What a job without a name is called: its file, or the directory of one called job.yaml, or its program."""
+    if file not in (None, "-"):
+        path = Path(str(file)).absolute()
+        text = path.parent.name if path.stem in _PLAIN else path.stem
+    else:
+        text = _program(command)
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text).strip("-")
+    return plain[:60] or "job"
+
+
+def _program(command: Sequence[str]) -> str:
+    """`train` for python train.py, `python` for python -c ..., `eval` for ./eval.sh."""
+    program, *rest = command or ("job",)
+    words = [word for word in rest if not word.startswith("-")]
+    script = words[0] if words and words[0] == rest[0] and _SCRIPT.fullmatch(words[0]) else ""
+    name = os.path.basename(script or program)
+    return name if name.rstrip("0123456789.") in _INTERPRETERS else name.partition(".")[0]
+
+
+def doubts(job: Job) -> Iterator[str]:
+    """What is likely not meant: said at submit, once."""
+    for role in job.roles.values():
+        restarts = role.restart.scope != "never" and role.restart.limit
+        if role.counts and restarts and role.workdir == COPIED and job.checkpoint is None and role.replicas.elastic:
+            yield f"role {role.name} may restart and works in a directory of its own, so it begins anew each time; set checkpoint:"
+        if job.checkpoint is None and restarts and any(given.as_ == "shards" for given in uses(job, role.name)):
+            yield (
+                f"role {role.name} reads shards and has no checkpoint:; if its program keeps checkpoints of its own, "
+                "what it read after the one it begins from is not given out again"
+            )

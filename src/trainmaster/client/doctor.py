@@ -1,0 +1,128 @@
+"""Whether this machine is ready for jobs: each check says what it found and, where that is in the way, what to do."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.quantities import format_bytes
+
+GOOD, WARNING, BAD = "good", "warning", "bad"
+_ROOM = 2**30  # bytes free on a disk below which it is told
+_FILES = 1024  # open files with which a job of some tasks runs
+
+
+@attrs.frozen(slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    state: str
+    text: str
+    mend: str = ""
+
+
+def examined() -> Iterator[Finding]:
+    """All checks, in order; one that itself fails is a finding too."""
+    for name, check in CHECKS.items():
+        try:
+            state, text, mend = check()
+        except (TrainmasterError, OSError) as error:
+            state, text, mend = BAD, getattr(error, "message", str(error)), getattr(error, "mend", "")
+        yield Finding(name, state, text, mend)
+
+
+Told = tuple[str, str, str]
+
+
+def _python() -> Told:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        return (
+            WARNING,
+            f"{version}, {sys.executable}; PYTHONDONTWRITEBYTECODE is set",
+            "unset it: imports take twice as long without bytecode",
+        )
+    return GOOD, f"{version}, {sys.executable}", ""
+
+
+def _state() -> Told:
+    from trainmaster.engines.local.places import file_system, state_dir
+
+    place = state_dir()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    probe = place / f".probe-{os.getpid()}"
+    probe.write_bytes(b"")
+    probe.unlink()
+    free = shutil.disk_usage(place).free
+    text = f"{place} ({file_system(place)}), {format_bytes(free)} free"
+    return (GOOD, text, "") if free > _ROOM else (WARNING, text, "free space, or set TRAINMASTER_STATE_DIR")
+
+
+def _runtime() -> Told:
+    from trainmaster.engines.local.places import file_system, runtime_dir
+
+    place = runtime_dir()
+    return GOOD, f"{place} ({file_system(place)})", ""
+
+
+def _machine() -> Told:
+    from trainmaster.engines.local.machine import machine
+
+    found: Any = machine()
+    gpus = len(getattr(found, "gpus", ()))
+    return GOOD, f"{found.cores:g} cores, {format_bytes(found.memory)}, {gpus} GPU{'s' * (gpus != 1)}", ""
+
+
+def _limits() -> Told:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft} open files (at most {'unlimited' if hard == resource.RLIM_INFINITY else hard})"
+    return (
+        (GOOD, text, "")
+        if hard == resource.RLIM_INFINITY or hard >= _FILES
+        else (WARNING, text, "raise it: ulimit -Hn")
+    )
+
+
+def _memory() -> Told:
+    from trainmaster.engines.local.limits import ancestry
+
+    if any(os.access(folder, os.W_OK) for folder in ancestry("memory")):
+        return GOOD, "a control group of each container", ""
+    return (
+        WARNING,
+        "by watching: no control group may be made here",
+        "a program that grows fast may use more before it is ended",
+    )
+
+
+def _name() -> Told:
+    name = socket.gethostname()
+    try:
+        addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
+    except OSError:
+        return (
+            WARNING,
+            f"{name} has no address",
+            "add it to /etc/hosts; jobs on one machine use 127.0.0.1 and do not need it",
+        )
+    return GOOD, f"{name}: {', '.join(addresses)}", ""
+
+
+CHECKS: dict[str, Callable[[], Told]] = {
+    "python": _python,
+    "state directory": _state,
+    "runtime directory": _runtime,
+    "machine": _machine,
+    "limits": _limits,
+    "memory limits": _memory,
+    "host name": _name,
+}

@@ -1,0 +1,105 @@
+"""`environment:` on this machine: which interpreter and libraries the programs find first.
+
+A path is used as it is. An archive, and what a requirements file asks for, becomes a directory of the state directory, named by its
+content, made once and shared by the jobs that name the same. The programs find it by PATH, as in a shell in which it was activated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainmaster.client.places import state_dir
+from trainmaster.core.errors import BadInput
+from trainmaster.core.job import Environment
+
+_WHOLE = ".whole"
+_WITHIN = 1800.0  # s for an installation
+
+
+def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with the environment activated; the same where none is wanted. Raises BadInput, naming the key."""
+    if wanted.image:
+        raise _wrong("image", wanted.image, "the local engine runs no images", "use path, archive or requirements")
+    if wanted.path:
+        root = base / os.path.expanduser(wanted.path)
+    elif wanted.archive:
+        archive = base / os.path.expanduser(wanted.archive)
+        root = _made("archive", archive, "", lambda place: _unpacked(archive, place))
+    elif wanted.requirements:
+        listed = base / os.path.expanduser(wanted.requirements)
+        root = _made("requirements", listed, sys.version, lambda place: _installed(listed, place, environ))
+    else:
+        return dict(environ)
+    if not (root / "bin").is_dir():
+        key = "path" if wanted.path else "archive"
+        raise _wrong(
+            key,
+            str(root),
+            "it has no directory bin, so it is no environment",
+            "name one made by conda, venv or their pack tools",
+        )
+    told = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
+    told["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
+    told["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
+    return told
+
+
+def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:
+    """The directory made of `source`: made now, or by an earlier job."""
+    try:
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+    except OSError as error:
+        raise _wrong(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
+    digest.update(more.encode())
+    place = state_dir() / "environments" / digest.hexdigest()[:32]
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(place.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need the same, one makes it
+        if not (place / _WHOLE).exists():
+            shutil.rmtree(place, ignore_errors=True)  # what somebody began who died
+            make(place)
+            (place / _WHOLE).touch()
+    return place
+
+
+def _unpacked(archive: Path, place: Path) -> None:
+    from trainmaster.data.archives import unpack
+
+    unpack(str(archive), str(place), absolute_links=True)
+    fix = place / "bin" / "conda-unpack"  # conda-pack leaves it: paths inside are those of where it was packed
+    if fix.exists():
+        _done("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
+
+
+def _installed(listed: Path, place: Path, environ: Mapping[str, str]) -> None:
+    """A virtual environment with what is listed; made where it stays, for it knows its own place."""
+    python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    _done("requirements", [python, "-m", "venv", str(place)], environ)
+    here = str(place / "bin" / "python")
+    install = [uv, "pip", "install", "--python", here] if uv else [here, "-m", "pip", "install", "--quiet"]
+    _done("requirements", [*install, "-r", str(listed)], environ)
+
+
+def _done(key: str, command: list[str], environ: Mapping[str, str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, env=dict(environ), timeout=_WITHIN)
+    except (subprocess.SubprocessError, OSError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        raise _wrong(
+            key, " ".join(command), f"it failed: {said[0] if said else error}", "run it by hand to see all of it"
+        ) from error
+
+
+def _wrong(key: str, value: str, why: str, mend: str) -> BadInput:
+    return BadInput(
+        f"the environment cannot be used: {why}", place=f"environment.{key}: {value}", mend=mend, anchor="environment"
+    )

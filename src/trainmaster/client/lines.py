@@ -1,0 +1,36 @@
+"""Pieces of output become lines, each led by its task.
+
+A piece ends anywhere; a line is shown when it is whole. One that grows without end is cut, so that memory stays bounded, and what is left
+when an attempt ends is shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 16 * 1024  # characters of a line until it is cut
+
+
+class Lines:
+    """Takes pieces of many tasks, gives whole lines: (task, line)."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, int], str] = {}
+
+    def add(self, piece: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The lines that `piece` completes; an earlier attempt of its task has said all."""
+        task, key = piece["task"], (piece["task"], piece["attempt"])
+        earlier = [self._parts.pop(other) for other in list(self._parts) if other[0] == task and other[1] < key[1]]
+        *whole, rest = (self._parts.pop(key, "") + piece["data"]).split("\n")
+        while len(rest) > LONGEST:
+            whole.append(rest[:LONGEST])
+            rest = rest[LONGEST:]
+        if rest:
+            self._parts[key] = rest
+        return [(task, line) for line in (*earlier, *whole)]
+
+    def close(self) -> list[tuple[str, str]]:
+        """What is left, at the end."""
+        parts, self._parts = self._parts, {}
+        return [(task, line) for (task, _), line in parts.items()]

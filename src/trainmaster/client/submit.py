@@ -1,0 +1,252 @@
+"""From a job to a running master: everything that can be known to be wrong is said before anything is started.
+
+A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`) and its
+token. Making the directory takes the id; a key of idempotency is taken in the same way, before, so that of two who submit under one key the
+second is given the first one's job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trainmaster.client.places import JOB_FILE, TOKEN_FILE, job_storage, state_dir
+from trainmaster.core.errors import BadInput
+from trainmaster.core.job import COPIED, Environment, Job
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_LONGEST = 40  # characters of the name in an id: paths of sockets are short
+LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
+_BEGIN = 10.0  # s that whoever submits has to start the master
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def submit(
+    job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None
+) -> str:
+    """Start `job`; returns its id. Relative paths and the programs' directory are those of `base` (default: the present one).
+
+    `key`: a job that was submitted under it before is returned instead. `fork`: the master may be forked out of this process.
+    """
+    base = (base or Path.cwd()).absolute()
+    taken = submitters() if environ is None else dict(environ)
+    if key and (known := _submitted_under(key)):
+        return known
+    plain, values = prepared(job, base, taken)
+    check(plain)
+    if plain.environment != Environment():
+        from trainmaster.client.environment import activated
+
+        taken = activated(plain.environment, base, taken)
+    name, token = new_id(plain.name), os.urandom(32).hex()
+    try:
+        storage = _write(name, plain, site(plain, base, values), token)
+        ours = not key or _take(key, name)
+    except OSError as error:
+        import shutil
+
+        from trainmaster.log.storage import storage_failed
+
+        shutil.rmtree(job_storage(name), ignore_errors=True)
+        raise storage_failed("keep the job", str(job_storage(name)), error) from error
+    if not ours:
+        import shutil
+
+        shutil.rmtree(storage)
+        return submit(job, base=base, key=key, fork=fork, environ=environ)
+    from trainmaster.agent.kernel import Allowance
+    from trainmaster.master.launch import launch
+
+    told = {"token": token, "secrets": values, "environ": taken, "allowance": Allowance.present().to_json()}
+    launch(str(storage), told, fork=fork)
+    return name
+
+
+def again(job: str, *, fork: bool = False) -> str:
+    """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id."""
+    from trainmaster.core.reading import job_from
+
+    storage = job_storage(job)
+    told = json.loads((storage / "site.json").read_bytes())
+    return submit(job_from(json.loads((storage / JOB_FILE).read_bytes())), base=Path(told["cwd"]), fork=fork)
+
+
+def submitters() -> dict[str, str]:
+    """Our environment without what Python itself has put there: LC_CTYPE, where the locale is C (PEP 538)."""
+    taken = dict(os.environ)
+    if taken.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
+        given = [line for line in Path("/proc/self/environ").read_bytes().split(b"\0") if line.startswith(b"LC_CTYPE=")]
+        if not given:
+            del taken["LC_CTYPE"]
+    return taken
+
+
+def prepared(job: Job, base: Path, environ: Mapping[str, str]) -> tuple[Job, dict[str, str]]:
+    """The job as it is stored, with absolute places and without secret values; and these."""
+    from trainmaster.client.secrets import separated
+
+    plain, values = separated(job, environ, base)
+    inputs = {name: attrs.evolve(given, url=_absolute(given.url, base)) for name, given in plain.inputs.items()}
+    outputs = {name: attrs.evolve(made, url=_absolute(made.url, base)) for name, made in plain.outputs.items()}
+    checkpoint = plain.checkpoint
+    if checkpoint is not None and checkpoint.url:
+        checkpoint = attrs.evolve(checkpoint, url=_absolute(checkpoint.url, base))
+    storage = _absolute(plain.storage, base) if plain.storage else ""
+    cache = tuple(_absolute(given, base) for given in plain.cache)
+    changed = attrs.evolve(plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache)
+    return changed, values
+
+
+def check(job: Job, probe: bool = True) -> None:
+    """Raise BadInput where the job can never run here, before anything is started. `probe`: outputs may be tried by writing to them."""
+    from trainmaster import frameworks
+    from trainmaster.engines.local.client import LocalClient
+
+    frameworks.load(job.framework)
+    LocalClient(requests).check(job)
+    _check_inputs(job)
+    if job.outputs:
+        from trainmaster.data.outputs import check_outputs
+
+        check_outputs(job, probe)
+
+
+def requests(job: Job) -> list[Any]:
+    """The containers that the job asks for, at its largest."""
+    from trainmaster.core.state import State, populate
+    from trainmaster.master.orders import Orders
+
+    state = State(id="x")
+    populate(state, job)
+    orders = Orders(job, {})
+    return [orders.request(state, key, 1) for key in state.tasks]
+
+
+def site(job: Job, base: Path, values: Mapping[str, str]) -> dict[str, Any]:
+    """What the job is on this machine: its directory, its shipped files, the names of its secrets."""
+    told: dict[str, Any] = {"cwd": str(base), "secret_names": sorted(values)}
+    if any(role.workdir == COPIED for role in job.roles.values()):
+        told["archive"] = _packed(job, base)
+    if job.archives:
+        told["archives"] = [_archive(given, base) for given in job.archives]
+    return told
+
+
+def _packed(job: Job, base: Path) -> str:
+    """The archive of the job's files, named by its content."""
+    from trainmaster.data.archives import pack
+
+    shipped_files(job, base)
+    return pack(job.files, str(state_dir() / "files"), str(base)).path
+
+
+def shipped_files(job: Job, base: Path) -> list[tuple[str, int]]:
+    """(name, bytes) of what is shipped. Raises BadInput where it is more than anybody ships on purpose."""
+    from trainmaster.data.archives import listed
+
+    found = [(member.name, member.size) for member in listed(job.files, str(base))[0]]
+    total = sum(size for _, size in found)
+    if total > LARGEST:
+        from trainmaster.core.quantities import format_bytes
+
+        raise BadInput(
+            f"the files to ship are {format_bytes(total)}, more than {format_bytes(LARGEST)}",
+            place=f"files: {list(job.files)}",
+            mend="name less in files, put data under inputs, or list it in .gitignore",
+            anchor="files-too-large",
+        )
+    return found
+
+
+def _archive(given: str, base: Path) -> str:
+    path, mark, name = given.partition("#")
+    if _URL.match(path):
+        return given  # fetched where it is used
+    found = base / path
+    if not found.is_file():
+        place = f"archives: {given}"
+        raise BadInput(
+            f"the archive {path} does not exist", place=place, mend=f"it is looked for in {base}", anchor="no-file"
+        )
+    return f"{found}{mark}{name}"
+
+
+def new_id(name: str) -> str:
+    """`<name>-<6 characters>`, the name in the letters that paths, hosts and containers allow."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].rstrip("-") or "job"
+    return f"{plain}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
+
+
+def _absolute(url: str, base: Path) -> str:
+    return (
+        url
+        if _URL.match(url)
+        else os.path.normpath(base / os.path.expanduser(url)) + "/" * (url.endswith("/") and url != "/")
+    )
+
+
+def _check_inputs(job: Job) -> None:
+    from trainmaster.data.stores import local_path
+
+    for name, given in job.inputs.items():
+        if local_path(given.url) is not None:  # others are listed by the master, which waits for nobody
+            from trainmaster.data.sources import list_input
+
+            list_input(given.url, f"inputs.{name}.url")
+
+
+def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> Path:
+    from trainmaster.core.reading import job_to
+
+    storage = job_storage(name)
+    storage.mkdir(mode=0o700, parents=True)
+    with open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
+    (storage / "site.json").write_text(
+        json.dumps({**told, **({"log": f"{job.storage}/{name}"} if job.storage else {})})
+    )
+    (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
+    return storage
+
+
+def _key_file(key: str) -> Path:
+    import hashlib
+
+    return state_dir() / "keys" / hashlib.sha256(key.encode()).hexdigest()
+
+
+def _submitted_under(key: str) -> str:
+    """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing."""
+    try:
+        name = _key_file(key).read_text().strip()
+    except FileNotFoundError:
+        return ""
+    limit = time.monotonic() + _BEGIN
+    while not (job_storage(name) / "logs").exists():
+        if time.monotonic() > limit or not job_storage(name).exists():
+            _key_file(key).unlink(missing_ok=True)
+            return ""
+        time.sleep(0.02)
+    return name
+
+
+def _take(key: str, name: str) -> bool:
+    """Whether `key` is ours from now on."""
+    path = _key_file(key)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{name}")
+    draft.write_text(name)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

@@ -1,0 +1,174 @@
+"""What the commands say, as plain lines: tables, the end of a job, events in words."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainmaster.core.quantities import format_bytes, format_seconds
+
+TAIL = 20  # of a failing task, lines shown
+_SHOWN = 8  # names in a list before it is cut short
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;]*m|(\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f])"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def clean(line: str, colours: bool = True) -> str:
+    """A line of a program as it may be put on a terminal: no moving, no erasing, no titles; colours at most.
+
+    Of a line that wrote over itself (a progress bar), what was there last.
+    """
+    line = line.rstrip("\r").rpartition("\r")[2]
+    line = _CONTROL.sub(lambda found: "" if found[1] else found[0], line)
+    return line if colours else _COLOUR.sub("", line)
+
+
+def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
+    """Aligned lines; the last column may be as long as it likes."""
+    texts = [[str(cell) for cell in row] for row in (list(head), *rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
+
+
+def ago(at: float | None, now: float) -> str:
+    return "" if at is None else f"{format_seconds(max(0.0, round(now - at)))} ago"
+
+
+def clock(at: float) -> str:
+    """A time of this machine's day, with milliseconds."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
+
+
+def names(found: Sequence[str]) -> str:
+    """`worker:0, worker:1 and 6 more`."""
+    if len(found) <= _SHOWN:
+        return ", ".join(found)
+    return ", ".join(found[: _SHOWN - 1]) + f" and {len(found) - _SHOWN + 1} more"
+
+
+def task_rows(status: Mapping[str, Any], now: float) -> list[str]:
+    """One line a task: state, phase, attempt, node, progress, cores, memory."""
+    rows = []
+    for task in status["tasks"]:
+        rows.append(
+            (
+                task["task"],
+                task["state"] if task["state"] == task["phase"] else f"{task['state']} ({task['phase']})",
+                task["attempt"],
+                task.get("node") or "-",
+                progress(task),
+                _figure(task.get("cpu"), "{:.1f}"),
+                format_bytes(task["memory"]) if task.get("memory") else "-",
+                task.get("words", ""),
+            )
+        )
+    return columns(rows, ("TASK", "STATE", "ATTEMPT", "NODE", "PROGRESS", "CORES", "MEMORY", ""))
+
+
+def progress(task: Mapping[str, Any]) -> str:
+    """`42 % step 1200`, whichever is known."""
+    value, step = task.get("progress"), task.get("step")
+    parts = [f"{value * 100:.0f} %"] if isinstance(value, int | float) else []
+    parts += [f"step {step}"] if step is not None else []
+    return " ".join(parts) or "-"
+
+
+def _figure(value: Any, form: str) -> str:
+    return form.format(value) if isinstance(value, int | float) else "-"
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One event in words; a type that this version does not know is shown with its data."""
+    from trainmaster.core.events import EVENTS
+
+    head = f"{clock(event['at'])}  {event['n']:>5}  {event['type']:<20}"
+    kind = EVENTS.get(event["type"])
+    data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
+    if kind is None:
+        return f"{head}  {data}"
+    text = kind.text.format_map(_Given(data | {"epoch": data.get("epoch", event["epoch"])}))
+    return f"{head}  {text}{_why(data)}"
+
+
+class _Given(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _why(data: Mapping[str, Any]) -> str:
+    """What an event adds to its words: the reason it carries."""
+    from trainmaster.core.reasons import words
+
+    told = data if "reason" in data else data.get("cause") or {}
+    if not isinstance(told, Mapping) or "reason" not in told:
+        return f": {data['state']}" if "state" in data else ""
+    figures = {**(told.get("figures") or {}), "task": told.get("task", "")}
+    return f": {told.get('words') or words(str(told['reason']), figures)}"
+
+
+def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
+    """The last words about a job: what came out of it, or why it failed and what to do."""
+    took = format_seconds(round(status["at"] - status["submitted"], 1))
+    again = f", after {status['restarts']} restart{'s' * (status['restarts'] != 1)}" if status.get("restarts") else ""
+    lines = [f"{status['job']} {status['state']} after {took}{again}"]
+    if status["state"] == "succeeded":
+        lines += [f"  {name}: {url}{_size((sizes or {}).get(name))}" for name, url in status.get("outputs", {}).items()]
+    else:
+        lines += failure_lines(status)
+    return lines + [f"  given up at the end: {what}" for what in status.get("gave_up", ())]
+
+
+def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Files and bytes of each output, over the tasks that committed."""
+    found: dict[str, dict[str, int]] = {}
+    for event in events:
+        if event["type"] == "output-committed":
+            for name, made in (event.get("outputs") or {}).items():
+                total = found.setdefault(name, {"files": 0, "bytes": 0})
+                for key in total:
+                    total[key] += int(made.get(key) or 0)
+    return found
+
+
+def _size(found: Mapping[str, Any] | None) -> str:
+    return f" ({found['files']} file{'s' * (found['files'] != 1)}, {format_bytes(found['bytes'])})" if found else ""
+
+
+def failure_lines(status: Mapping[str, Any]) -> list[str]:
+    """The first failing task, its reason in words, its last lines, what to do; the same failure of others in one line."""
+    end = status.get("reason") or {}
+    task = end.get("task", "")
+    lines = ["  " + " ".join(part for part in (task, end.get("words") or "ended") if part)]
+    tail = [clean(line, colours=False) for line in end.get("tail") or ()][-TAIL:]
+    lines += [f"  | {line}" for line in tail]
+    alike, others = _alike(status, end)
+    if alike:
+        lines.append(f"  the same happened to {names(alike)}")
+    lines += [f"  {names(tasks)} {told}" for told, tasks in others.items()]
+    if end.get("advice"):
+        lines.append(f"  {end['advice']}")
+    return lines
+
+
+def _alike(status: Mapping[str, Any], first: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
+    """Other failed tasks: those with the first one's error, and the rest by their words."""
+    alike: list[str] = []
+    others: dict[str, list[str]] = {}
+    for task in status.get("tasks", ()):
+        if task["state"] not in ("failed", "lost") or task["task"] == first.get("task"):
+            continue
+        if task.get("reason") == first.get("reason") and _last(task) == _last(first):
+            alike.append(task["task"])
+        else:
+            others.setdefault(task.get("words") or task["state"], []).append(task["task"])
+    return alike, others
+
+
+def _last(told: Mapping[str, Any]) -> str:
+    """The last line that says something, numbers left out: ranks and addresses differ where errors do not."""
+    lines = [line.strip() for line in told.get("tail") or () if line.strip()]
+    return re.sub(r"\d+", "#", lines[-1]) if lines else ""

@@ -1,0 +1,24 @@
+"""`python -I -m trainmaster.master [--detach] STORAGE`, with what is kept in no file as JSON on stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    told = json.loads(sys.stdin.buffer.read() or b"{}")
+    from trainmaster.master.main import detach, run
+
+    if arguments[:1] == ["--detach"]:
+        arguments = arguments[1:]
+        if os.fork():
+            os._exit(0)
+    detach(arguments[0])
+    return run(arguments[0], told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""The master's end of the agents' channel: one WebSocket an agent, opened by the agent, both ways.
+
+A connection is accepted with the job's token alone, says `hello`, and is admitted where its container is the task's present one. Reports
+are handed on as stimuli and acknowledged once what they became is durable. Whatever else comes in harms nothing: a frame that is none
+of ours closes the connection, a queue that fills because an agent does not read does too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Protocol
+
+from trainmaster.core.events import VERSION
+from trainmaster.core.frames import FrameError, Joiner, split
+from trainmaster.core.state import State
+from trainmaster.core.stimuli import Connected, Disconnected, Report, Stimulus
+from trainmaster.master.fields import check
+
+PATH = "/api/v1/agent"
+HELLO_WITHIN = 10.0  # s
+HELLO_LIMIT = 1024 * 1024  # characters of a hello
+QUEUE = 4096  # frames waiting to be sent to one agent
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What the connections need of the master."""
+
+    epoch: int
+
+    @property
+    def state(self) -> State: ...
+
+    def tell(self, *stimuli: Stimulus) -> None: ...
+
+    def superseded(self, epoch: int) -> None:
+        """An agent has seen a higher epoch than ours."""
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has closed: what it was asked for is not answered any more."""
+
+    async def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        """A message that is no report: a sample, a piece of log, an ask for shards."""
+
+
+class Connection:
+    """One admitted agent."""
+
+    def __init__(self, task: str, serial: int, hello: Mapping[str, Any]) -> None:
+        self.task, self.serial, self.hello = task, serial, hello
+        self.received = 0  # number of the last report taken in
+        self._frames: asyncio.Queue[str | None] = asyncio.Queue(QUEUE)
+        self.open = True
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Queue a message; False where the connection is closed, or is closed now because its agent does not read."""
+        if not self.open:
+            return False
+        try:
+            for frame in split(message):
+                self._frames.put_nowait(frame)
+        except asyncio.QueueFull:
+            log.warning("agent %s reads too slowly; its connection is closed", self.task)
+            self.close()
+        return self.open
+
+    def dismiss(self) -> None:
+        """The container was given back: whoever still is there ends."""
+        self.send({"type": "refused", "reason": "released", "detail": "the container was given back"})
+        self.close()
+
+    def close(self) -> None:
+        self.open = False
+        if self._frames.full():
+            self._frames.get_nowait()
+        self._frames.put_nowait(None)
+
+    async def pump(self, send: Send) -> None:
+        """Send what is queued until the connection is closed."""
+        while (frame := await self._frames.get()) is not None:
+            await send({"type": "websocket.send", "text": frame})
+        await send({"type": "websocket.close", "code": 1000})
+
+
+class Agents:
+    """The connections of one job, by container."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.connections: dict[tuple[str, int], Connection] = {}
+
+    def get(self, task: str, serial: int) -> Connection | None:
+        return self.connections.get((task, serial))
+
+    def of(self, task: str) -> Connection | None:
+        """The connection of the task's present container."""
+        return self.connections.get((task, self._host.state.tasks[task].serial))
+
+    def acknowledge(self, task: str, serial: int, n: int) -> None:
+        if (connection := self.get(task, serial)) is not None:
+            connection.send({"type": "ack", "n": n})
+
+    def close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+
+    async def serve(self, receive: Receive, send: Send) -> None:
+        """One WebSocket, from its acceptance to its end."""
+        await receive()  # websocket.connect
+        await send({"type": "websocket.accept"})
+        joiner = Joiner(HELLO_LIMIT)
+        try:
+            async with asyncio.timeout(HELLO_WITHIN):
+                hello = await _next(receive, joiner)
+            connection = self._admit(hello)
+        except (FrameError, TimeoutError) as error:
+            log.warning("an agent's channel was refused: %r", error)
+            await _refuse(send, "malformed", str(error))
+            return
+        except ConnectionResetError:
+            return
+        if isinstance(connection, str):
+            await _refuse(send, *connection.split(": ", 1))
+            return
+        await self._converse(connection, receive, send)
+
+    def _admit(self, hello: Mapping[str, Any]) -> Connection | str:
+        """The connection, or "reason: detail" where the agent is refused."""
+        task, serial, epoch = hello.get("task"), hello.get("serial"), hello.get("epoch", 0)
+        if (
+            hello.get("type") != "hello"
+            or not isinstance(task, str)
+            or type(serial) is not int
+            or type(epoch) is not int
+        ):
+            raise FrameError("the first message is no hello")
+        check({name: value for name, value in hello.items() if name != "status"})
+        version = str(hello.get("v", ""))
+        if version.split(".")[0] != VERSION.split(".")[0]:
+            return f"version: the agent speaks {version or 'nothing known'}, this master {VERSION}"
+        if epoch > self._host.epoch:
+            self._host.superseded(epoch)
+            return f"stale-epoch: this master has epoch {self._host.epoch}, a later one {epoch}"
+        if not self._host.state.admits(task, serial):
+            return f"written-off: container {serial} of {task} is not the present one"
+        return Connection(task, serial, hello)
+
+    async def _converse(self, connection: Connection, receive: Receive, send: Send) -> None:
+        key = (connection.task, connection.serial)
+        if (before := self.connections.pop(key, None)) is not None:
+            before.close()
+        self.connections[key] = connection
+        task = self._host.state.tasks[connection.task]
+        connection.received = task.reported if task.serial == connection.serial else 0
+        welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": connection.received}
+        if drop := _held(self._host.state, connection):
+            welcome["drop"] = drop
+        connection.send(welcome)
+        self._host.tell(Connected(connection.task, connection.serial, connection.hello))
+        pump = asyncio.create_task(connection.pump(send))
+        try:
+            await self._listen(connection, receive)
+        except ConnectionResetError:
+            pass  # the agent's end closed
+        except FrameError as error:
+            log.warning("agent %s sent what is no frame: %s", connection.task, error)
+        finally:
+            connection.close()
+            pump.cancel()
+            self._host.lost(connection)
+            if self.connections.get(key) is connection:
+                del self.connections[key]
+                self._host.tell(Disconnected(connection.task, connection.serial))
+
+    async def _listen(self, connection: Connection, receive: Receive) -> None:
+        joiner = Joiner()
+        while connection.open:
+            message = await _next(receive, joiner)
+            if message.get("type") == "report":
+                self._take(connection, message)
+            else:
+                await self._hear(connection, message)
+
+    async def _hear(self, connection: Connection, message: dict[str, Any]) -> None:
+        check({name: value for name, value in message.items() if name != "done"})
+        try:
+            await self._host.heard(connection, message)
+        except (ValueError, TypeError, LookupError) as error:  # a form that only its reader knows
+            raise FrameError(f"a malformed {str(message.get('type'))[:20]}: {error}") from error
+
+    def _take(self, connection: Connection, message: dict[str, Any]) -> None:
+        n, attempt, kind = message.pop("n", None), message.pop("attempt", None), message.pop("kind", None)
+        if type(n) is not int or type(attempt) is not int or not isinstance(kind, str):
+            raise FrameError("a malformed report")
+        check(message)
+        if n <= connection.received:
+            return  # sent again; it is acknowledged with the next one, or was
+        connection.received = n
+        self._host.tell(Report(connection.task, connection.serial, n, attempt, kind, message))
+
+
+def _held(state: State, connection: Connection) -> dict[str, Any]:
+    """Take in which shards the agent says that it holds; those that it must drop, by input."""
+    holds, attempt = connection.hello.get("holds") or {}, connection.hello.get("attempt")
+    if not isinstance(holds, Mapping) or type(attempt) is not int:
+        return {}
+    try:
+        told = {
+            name: table.hold((connection.task, attempt), holds.get(name, [])) for name, table in state.shards.items()
+        }
+    except (ValueError, TypeError) as error:
+        raise FrameError(f"what it holds is not said in ranges: {error}") from error
+    return {name: ranges for name, ranges in told.items() if ranges}
+
+
+async def _next(receive: Receive, joiner: Joiner) -> dict[str, Any]:
+    """The next whole message. Raises ConnectionResetError at the end of the connection, FrameError on what is none of ours."""
+    while True:
+        event = await receive()
+        if event["type"] == "websocket.disconnect":
+            raise ConnectionResetError
+        frame = event.get("text") or event.get("bytes") or b""
+        if (message := joiner.add(frame)) is not None:
+            return message
+
+
+async def _refuse(send: Send, reason: str, detail: str = "") -> None:
+    for frame in split({"type": "refused", "reason": reason, "detail": detail}):
+        await send({"type": "websocket.send", "text": frame})
+    await send({"type": "websocket.close", "code": 1008})

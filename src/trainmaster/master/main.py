@@ -1,0 +1,229 @@
+"""One master's life: take an epoch, replay the log, open the engine, serve, turn until the job is over, and clear up.
+
+What it needs is in the job's storage (`job.json`, `site.json`), but for what is kept in no file: token, secrets and the submitter's
+environment come from whoever starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmaster import __version__
+from trainmaster.core import snapshot
+from trainmaster.core.drive import Drive
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.events import decode
+from trainmaster.core.fold import fold
+from trainmaster.core.plan import closed
+from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.state import GRANTED, State
+from trainmaster.core.stimuli import ContainerExited, Granted, MasterStarted, SecretsLost, Stimulus, Submitted
+from trainmaster.engines.contract import Request
+from trainmaster.log import epochs, snapshots
+from trainmaster.log.reader import Reader, replay
+from trainmaster.log.storage import Storage, storage_for
+from trainmaster.log.writer import open_writer
+
+AGENT = "trainmaster.agent.main:run"
+NICE_LOG = "%(asctime)s %(levelname)s %(message)s"
+
+log = logging.getLogger(__name__)
+
+
+def warm() -> None:
+    """Import what a master needs before its first program starts: done while there is nothing else to do."""
+    import trainmaster.engines.local.engine
+    import trainmaster.master.serve
+    import trainmaster.master.shell
+    import trainmaster.master.work  # noqa: F401
+
+
+def detach(storage: str) -> None:
+    """Leave the terminal: no signal of it, no descriptor of it. What goes wrong early is in `logs/master/start.log`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    folder = Path(storage) / "logs" / "master"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    null = os.open(os.devnull, os.O_RDWR)
+    out = os.open(folder / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, target in ((0, null), (1, out), (2, out)):
+        os.dup2(target, descriptor)
+    for spare in (null, out):
+        if spare > 2:
+            os.close(spare)
+    os.closerange(3, 4096)
+
+
+def run(storage: str, told: Mapping[str, Any]) -> int:
+    """Be the master of the job in `storage`; the exit status. Called in a process without threads or loop."""
+    from trainmaster.engines.local import template
+
+    job = Path(storage).name
+    link = template.fork(job, template.entry(AGENT))  # before the first thread of ours
+    try:
+        return asyncio.run(_Life(storage, told, link).live())
+    except TrainmasterError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.status
+
+
+class _Life:
+    def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
+        from trainmaster.engines.local import places
+
+        self.path, self.told, self.link = storage, told, link
+        self.job_id = Path(storage).name
+        self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
+        self.job_data: dict[str, Any] = json.loads((Path(storage) / "job.json").read_bytes())
+        self.job = job_from(self.job_data)
+        self.storage: Storage = storage_for(self.site.get("log") or storage)
+        self.runtime = places.job_dir(self.job_id)
+        self.socket = str(self.runtime / "master.sock")
+        self.agents_socket = str(self.runtime / "agents.sock")
+
+    async def live(self) -> int:
+        from trainmaster.master.serve import AgentSocket
+
+        self.epoch = epochs.take(self.storage, {"pid": os.getpid()})
+        self._log_to_storage()
+        kept, reader = snapshots.restart(self.storage, __version__)
+        state = fold(State() if kept is None else snapshot.load(json.loads(kept)), replay(reader, decode))
+        if state.ended is not None and closed(state):
+            return 0
+        self.shell = self._shell(Drive(state), reader)
+        agents = AgentSocket(self.shell.agents, self.told["token"])
+        readers: asyncio.Task[Any] | None = None
+        try:
+            await self._begin(state, reader)
+            await agents.on_socket(self.agents_socket)
+            readers = asyncio.create_task(self._serve_readers())
+            await self.shell.run()
+        except Exception:
+            log.exception("the master ends")
+            raise
+        finally:
+            if readers is not None:
+                await (await readers).close()
+            await agents.close()
+            await self._close()
+        return 0
+
+    async def _serve_readers(self) -> Any:
+        """Listen for commands, once what that needs is imported, which agents and programs do not wait for."""
+        from trainmaster.master.serve import Listener, warm
+
+        await asyncio.to_thread(warm)
+        listener = Listener(self._application())
+        await listener.on_socket(self.socket)
+        return listener
+
+    def _log_to_storage(self) -> None:
+        path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
+        logging.basicConfig(filename=path, level=logging.INFO, format=NICE_LOG, force=True)
+        logging.getLogger("websockets").setLevel(logging.ERROR)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
+
+    def _shell(self, drive: Drive, reader: Reader) -> Any:
+        from trainmaster.master.orders import Orders
+        from trainmaster.master.record import Record
+        from trainmaster.master.shell import Shell
+        from trainmaster.master.work import Work
+
+        self.orders = Orders(self.job, self.site)
+        self.engine = self._engine()
+        self.record = Record(
+            open_writer(self.storage, self.epoch, reader.last), lambda detail: self.shell.trouble(detail)
+        )
+        work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
+        return Shell(
+            drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(),
+            lambda: epochs.confirm(self.storage, self.epoch), self._keep,
+        )  # fmt: skip
+
+    async def _keep(self, state: State) -> None:
+        """Write a snapshot of `state`, so that a successor need not fold the whole log."""
+        content = json.dumps(snapshot.dump(state)).encode()  # in the loop: nobody folds meanwhile
+        try:
+            await asyncio.to_thread(snapshots.write_snapshot, self.storage, state.n, self.epoch, __version__, content)
+        except TrainmasterError as error:  # only a cache
+            log.warning("no snapshot: %s", error.message)
+
+    def _engine(self) -> Any:
+        from trainmaster.engines.local import template
+        from trainmaster.engines.local.engine import LocalMaster
+
+        return LocalMaster(self.job_id, self._agent_spec, template.command(self.job_id, AGENT), self.link)
+
+    def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
+        """What the agent of a container is given."""
+        return {
+            "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "engine": "local",
+            "socket": self.agents_socket, "token": self.told["token"], "storage": self.path, "runtime": str(self.runtime),
+            "job": self.job_data, "secrets": self.told.get("secrets") or {}, "environ": self.told.get("environ"),
+            "allowance": self.told.get("allowance"), "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit,
+            "log_first": self.job.logs.first, "log_every": self.job.logs.every, "log_piece": self.job.logs.piece,
+            "cwd": self.site.get("cwd"), "master_pid": os.getpid(),
+        }  # fmt: skip
+
+    def _application(self) -> Any:
+        from trainmaster.master.serve import Application
+
+        token = self.told["token"]
+
+        def rest() -> Any:
+            from trainmaster.web.rest import rest
+
+            return rest(self.shell.feed, self.shell, token)
+
+        return Application(self.shell.agents, token, rest)
+
+    async def _begin(self, state: State, reader: Reader) -> None:
+        first: list[Stimulus] = [
+            MasterStarted(self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.socket)
+        ]
+        if not state.id:
+            first.append(Submitted(self.job_id, job_to(self.job)))
+        else:
+            await self.orders_listings()
+            if self.told.get("secrets") is None and self.site.get("secret_names"):
+                first.append(SecretsLost())
+        record = epochs.MasterRecord(self.epoch, (f"unix:{self.socket}",), {"pid": os.getpid()})
+        epochs.write_master(self.storage, record, self.told["token"])
+        holders = await self.engine.open(self.epoch)
+        first += [Granted(holder.task, holder.serial, holder.container, holder.node) for holder in holders]
+        held = {(holder.task, holder.serial) for holder in holders}
+        for task in state.tasks.values():  # ended while there was no master: its agent need not be waited for
+            if task.hold == GRANTED and (task.key, task.serial) not in held:
+                first.append(ContainerExited(task.key, task.serial, None, "agent-lost"))
+        for table in state.shards.values():
+            table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
+        self.shell.tell(*first)
+
+    async def orders_listings(self) -> None:
+        """The listings that an earlier master made."""
+        from trainmaster.master.work import load_listings
+
+        self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
+
+    async def _close(self) -> None:
+        from trainmaster.engines.local import places
+
+        await self.record.close()
+        if not self.shell.over:  # another master took over, or we failed: what runs is not ours to end
+            return
+        places.remove_job_dir(self.job_id)
+
+
+def _clock() -> Callable[[], float]:
+    """Seconds since 1970 that never fall or jump: the wall clock as it was at the start, moved on by the time since boot."""
+    began, boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    return lambda: began + time.clock_gettime(time.CLOCK_BOOTTIME) - boot

@@ -1,0 +1,184 @@
+"""What each order says: the payloads of the core's orders, put together from the job, its state and the listings of its inputs.
+
+The core decides that a task is to be prepared or started; what that means in files, ports and variables is looked up here, the same for
+every engine. Splits are pure functions of the listing and of the group's size, so a restarted master hands out the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from trainmaster import frameworks
+from trainmaster.core.actions import Order
+from trainmaster.core.formation import Formation, formation
+from trainmaster.core.job import SHARED, Input, Job, Role, uses
+from trainmaster.core.splits import Listing, parts, split_records
+from trainmaster.core.state import State, Task, outputs_of, size_of
+from trainmaster.engines.contract import Request
+from trainmaster.frameworks.contract import Placement
+from trainmaster.frameworks.variables import file_list
+
+
+class Orders:
+    """Payloads for one job. `site` is what submit found out about this place: `cwd` and `archive` (of `files`, where there is one)."""
+
+    def __init__(self, job: Job, site: Mapping[str, Any]) -> None:
+        self.job = job
+        self.site = site
+        self.listings: dict[str, Listing] = {}
+        self._split = lru_cache(maxsize=64)(self._split_of)
+        self._formations: dict[tuple[int, int], Formation] = {}
+
+    # -- to the engine --
+
+    def request(self, state: State, key: str, serial: int) -> Request:
+        """The container that `key` needs."""
+        task = state.tasks[key]
+        role = state.role(task)
+        group = state.groups[task.group]
+        unsized = group.gang and group.sizes is None
+        memory = round(role.resources.memory * task.memory_factor)
+        return Request(
+            key, serial, task.role, task.index, memory + role.resources.overhead, role.resources.cores, role.resources.gpus,
+            self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
+            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory,
+        )  # fmt: skip
+
+    # -- to agents --
+
+    def payload(self, state: State, order: Order) -> dict[str, Any]:
+        """The fields of an order beside its head (epoch, attempt, verb, id)."""
+        task = state.tasks[order.task]
+        role = state.role(task)
+        if order.verb == "prepare":
+            return self._prepare(state, task, role)
+        if order.verb == "start":
+            return self._start(state, task, role)
+        if order.verb == "stop":
+            return {"signal": role.stop.signal, "grace": role.stop.grace}
+        if order.verb == "warn":
+            return {
+                **(task.warned or {}),
+                "why": (task.warned or {}).get("reason", ""),
+                "signal": role.stop.warn or None,
+            }
+        if order.verb == "peer-finished":
+            return {"limit": self.job.timeouts.finish}
+        if order.verb in ("save", "commit"):
+            return {
+                "outputs": self.outputs(task),
+                **({"save": order.id, "keep": self.job.saves.keep} if order.verb == "save" else {}),
+            }
+        return {}
+
+    def _prepare(self, state: State, task: Task, role: Role) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "workdir": role.workdir,
+            "cwd": self.site.get("cwd", ""),
+            "archive": self.site.get("archive") if role.workdir != SHARED else None,
+            "archives": list(self.site.get("archives", ())),
+            "cache": list(self.job.cache),
+            "env": env_of(role),
+            "ports": self._ports(role, task),
+            "inputs": {given.name: self._input(state, given, task) for given in uses(self.job, task.role)},
+            "outputs": self.outputs(task),
+            "prepare": role.prepare or None,
+        }
+        if (checkpoint := self.job.checkpoint) is not None and (task.counts or task.serves):
+            group = state.groups[task.group]
+            newest = group.set if task.whole else (state.checkpoint or {}).get("set")
+            told["checkpoint"] = {
+                "path": checkpoint.path, "url": checkpoint.url or f"{self.site['storage']}/checkpoints", "every": checkpoint.every,
+                "keep": checkpoint.keep, "set": newest,
+            }  # fmt: skip
+        return told
+
+    def _ports(self, role: Role, task: Task) -> dict[str, int]:
+        """Ports by name; 0 lets the agent choose. Who restarts alone keeps those by which its peers know it."""
+        known = {} if task.whole or (task.past and task.past[-1].reason == "address-in-use") else task.ports
+        return {name: role.ports.get(name) or known.get(name, 0) for name in frameworks.ports(self.job, role)}
+
+    def _start(self, state: State, task: Task, role: Role) -> dict[str, Any]:
+        placed = self._placement(state, task)
+        listed, lists = file_list(self._lists(state, task))
+        told = env_of(role) | placed.env | listed | {name: f"{{files}}/{file}" for name, file in placed.paths.items()}
+        files = {name: content.decode() for name, content in placed.files.items()}
+        return {
+            "generation": state.groups[task.group].generation,
+            "command": role.command if isinstance(role.command, str) else list(role.command),
+            "env": told,
+            "defaults": placed.defaults,
+            "copies": placed.copies,
+            "files": files | {f"./{name}": content.decode() for name, content in lists.items()},
+            "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
+            "memory": round(role.resources.memory * task.memory_factor),
+            "stall": self.job.timeouts.stall,
+        }
+
+    def _lists(self, state: State, task: Task) -> dict[str, list[str]]:
+        """The URLs of the task's part of each input `as: list`."""
+        given = [one for one in uses(self.job, task.role) if one.as_ == "list"]
+        return {one.name: [file[0] for file in self._input(state, one, task)["files"]] for one in given}
+
+    def _placement(self, state: State, task: Task) -> Placement:
+        group = state.groups[task.group]
+        key = (group.number, state.n)
+        if key not in self._formations:
+            self._formations = {key: formation(state, group)}  # the same for all members that start in this turn
+        return frameworks.placement(self.job.framework, self._formations[key], task.key)
+
+    # -- data --
+
+    def outputs(self, task: Task) -> dict[str, Any]:
+        """The outputs that the task writes."""
+        return {
+            name: {
+                "url": output.url, "as": output.as_, "layout": output.layout, "overwrite": output.overwrite, "local": output.local or name,
+            }
+            for name, output in outputs_of(self.job, task.role, task.index).items()
+        }  # fmt: skip
+
+    def _input(self, state: State, given: Input, task: Task) -> dict[str, Any]:
+        """One input as this task gets it."""
+        listing = self.listings[given.name]
+        told: dict[str, Any] = {
+            "as": given.as_, "url": given.url, "local": given.local or given.name, "format": given.format, "epochs": given.epochs,
+            "shuffle": given.shuffle, "seed": given.seed, "prefix": listing.prefix,
+        }  # fmt: skip
+        readers = self._readers(state, given)
+        place, count = readers.index(task.key), len(readers)
+        if given.as_ == "stream":
+            sizes = {file.path: file.size for file in listing.files}
+            pieces = self._split(given.name, count, "records")[0 if given.split == "whole" else place]
+            told["pieces"] = [[piece.path, piece.start, piece.end, sizes[piece.path]] for piece in pieces]
+        elif given.as_ in ("download", "list"):
+            files = self._split(given.name, count, given.split)[place]
+            told["files"] = [[file.path, file.size, file.stamp] for file in files]
+        return told
+
+    def _readers(self, state: State, given: Input) -> list[str]:
+        """The tasks that read an input, in order."""
+        found = []
+        for name in self.job.roles:
+            if given in uses(self.job, name):
+                group = state.groups[state.tasks[f"{name}:0"].group]
+                found += [f"{name}:{index}" for index in range(size_of(state, group, name))]
+        return found
+
+    def _split_of(self, name: str, count: int, mode: str) -> list[list[Any]]:
+        from trainmaster.data.formats import cuttable
+
+        files = self.listings[name].files
+        given = self.job.inputs[name]
+        if mode == "records":
+            return split_records(
+                files, 1 if given.split == "whole" else count, lambda file: cuttable(given.format, file.path)
+            )
+        return parts(files, count, "whole" if mode == "whole" else "split")
+
+
+def env_of(role: Role) -> dict[str, str]:
+    """The role's own variables; those without a value travel as secrets."""
+    return {name: value for name, value in role.env.items() if value is not None}

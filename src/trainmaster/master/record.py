@@ -1,0 +1,103 @@
+"""The master's pen: events go onto the log in a thread of their own, so that a slow disk never delays a ping.
+
+Barriers are synced before `append` returns; notes are synced within a second. A failed append is tried again until it succeeds or the
+limit passes; the log itself sees to it that nothing is doubled or torn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from trainmaster.core.errors import StorageFailed
+from trainmaster.core.events import Event, encode
+from trainmaster.log.writer import Writer
+
+NOTES = 0.5  # s until notes are synced; a note is durable within 1 s
+_RETRY = 1.0  # s between tries of a failed append
+
+log = logging.getLogger(__name__)
+
+
+class Record:
+    """Appends in order. `trouble` is told, with words, when the log cannot be written, and with "" when it can again."""
+
+    def __init__(self, writer: Writer, trouble: Callable[[str], None]) -> None:
+        self._writer = writer
+        self._trouble = trouble
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
+        self._durable = asyncio.Event()
+        self._unsynced = False
+        self._flushing: asyncio.Task[None] | None = None
+        self.appended = 0  # number of the last event written
+        self.synced = 0  # number of the last event on stable storage
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def append(self, events: Sequence[Event], *, sync: bool, limit: float | None) -> None:
+        """Write `events`; with `sync` they are durable when this returns. Raises StorageFailed after `limit` seconds of failing."""
+        lines = [encode(event) for event in events]
+        await self._insist(lambda: self._writer.append(lines, sync), limit)
+        self.appended = events[-1].n
+        if sync:
+            self._mark_synced(self.appended)
+        elif self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush_soon(limit))
+
+    async def durable(self, n: int) -> None:
+        """Wait until event `n` is on stable storage."""
+        while self.synced < n:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._flushing
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._mark_synced(self.appended)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        self._writer.flush()
+        self._writer.close()
+
+    def _mark_synced(self, n: int) -> None:
+        self.synced = max(self.synced, n)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _flush_soon(self, limit: float | None) -> None:
+        await asyncio.sleep(NOTES)
+        self._flushing = None
+        last = self.appended
+        try:
+            await self._insist(self._writer.flush, limit)
+        except StorageFailed as error:
+            log.warning("notes could not be synced: %s", error)
+            return
+        self._mark_synced(last)
+
+    async def _insist(self, act: Callable[[], None], limit: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        failed = False
+        while True:
+            try:
+                await loop.run_in_executor(self._thread, act)
+            except StorageFailed as error:
+                failed = True
+                self._trouble(str(error))
+                if limit is not None and loop.time() - since >= limit:
+                    raise
+                await asyncio.sleep(_RETRY)
+            else:
+                if failed:
+                    self._trouble("")
+                return

@@ -1,0 +1,174 @@
+"""The master's listeners: one for the agents of this machine, one for readers and for agents elsewhere.
+
+Agents of this machine come over a Unix socket that websockets serves by itself: nothing else must be imported before the first program
+starts. All others meet one ASGI application, on a socket or under TLS; uvicorn and the REST interface are imported for it while agents and
+programs start. uvicorn's protocols run in our own loop: its `Server` would bring its own signals and its own wait of a tenth of a second
+at each end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from hmac import compare_digest
+from typing import Any
+
+import websockets.asyncio.server as websocket_server
+from websockets.exceptions import ConnectionClosed
+
+from trainmaster.master.agents import PATH, Agents
+
+App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
+FRAME = 64 * 1024  # bytes of the largest frame taken
+PING = 2.0  # s
+TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
+
+
+def warm() -> None:
+    """Import what readers need, in a thread beside the loop, which is let in often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        import uvicorn.protocols.http.h11_impl
+        import uvicorn.protocols.websockets.websockets_sansio_impl  # noqa: F401
+
+        import trainmaster.web.rest  # noqa: F401
+    finally:
+        sys.setswitchinterval(before)
+
+
+class AgentSocket:
+    """Serves the agents of this machine at a Unix socket until closed."""
+
+    def __init__(self, agents: Agents, token: str) -> None:
+        self._agents, self._token = agents, f"Bearer {token}".encode()
+        self._server: websocket_server.Server | None = None
+
+    async def on_socket(self, path: str) -> None:
+        """Listen at `path`, in the place of whoever listened there before."""
+        draft = f"{path}.{os.getpid()}"
+        self._server = await websocket_server.unix_serve(
+            self._serve, draft, process_request=self._refuse, compression=None, max_size=FRAME, ping_interval=PING,
+            ping_timeout=PING * 3, server_header=None, backlog=1024,
+        )  # fmt: skip
+        os.chmod(draft, 0o600)
+        os.rename(draft, path)
+
+    def _refuse(self, connection: websocket_server.ServerConnection, request: Any) -> Any:
+        given = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        if request.path != PATH or not compare_digest(given, self._token):
+            return connection.respond(403, "")
+        return None
+
+    async def _serve(self, connection: websocket_server.ServerConnection) -> None:
+        """The same conversation as in the application, in the words of ASGI."""
+        opened = False
+
+        async def receive() -> MutableMapping[str, Any]:
+            nonlocal opened
+            if not opened:
+                opened = True
+                return {"type": "websocket.connect"}
+            try:
+                said = await connection.recv()
+            except ConnectionClosed:
+                return {"type": "websocket.disconnect"}
+            return {"type": "websocket.receive", "text" if isinstance(said, str) else "bytes": said}
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            if event["type"] == "websocket.close":
+                await connection.close(event["code"])
+            elif event["type"] == "websocket.send":
+                try:
+                    await connection.send(event["text"])
+                except ConnectionClosed:  # whoever receives is told
+                    return
+
+        await self._agents.serve(receive, send)
+
+    async def close(self, within: float = 1.0) -> None:
+        """Take no more connections; those that are open are closed."""
+        if self._server is not None:
+            self._server.close()
+            try:
+                async with asyncio.timeout(within):
+                    await self._server.wait_closed()
+            except TimeoutError:  # an agent that does not answer the close
+                return
+
+
+class Application:
+    """The ASGI application. `rest` makes the readers' part when it is first asked for."""
+
+    def __init__(self, agents: Agents, token: str, rest: Callable[[], App]) -> None:
+        self._agents, self._token, self._make_rest = agents, f"Bearer {token}".encode(), rest
+        self._rest: App | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        elif scope["type"] == "http":
+            self._rest = self._rest or self._make_rest()
+            await self._rest(scope, receive, send)
+
+    async def _websocket(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if scope["path"] != PATH or not compare_digest(given, self._token):
+            await receive()
+            await send({"type": "websocket.close", "code": 4401})  # before the acceptance: a 403
+            return
+        await self._agents.serve(receive, send)
+
+
+class Listener:
+    """Serves an application on a Unix socket or a TCP address until closed."""
+
+    def __init__(self, app: Application) -> None:
+        import uvicorn
+        from uvicorn.server import ServerState
+
+        self._config = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, ws="websockets-sansio", ws_max_size=FRAME, ws_ping_interval=PING,
+            ws_ping_timeout=PING * 3, ws_per_message_deflate=False, timeout_keep_alive=60, server_header=False, date_header=False,
+        )  # fmt: skip
+        self._config.load()
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self._config.http_protocol_class
+        protocol: asyncio.Protocol = make(config=self._config, server_state=self._state, app_state={})
+        return protocol
+
+    async def on_socket(self, path: str) -> None:
+        """Listen at `path`, in the place of whoever listened there before."""
+        draft = f"{path}.{os.getpid()}"
+        self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, draft, backlog=1024)
+        os.chmod(draft, 0o600)
+        os.rename(draft, path)
+
+    async def on_address(self, host: str, port: int, ssl: Any = None) -> int:
+        """Listen on TCP; returns the port."""
+        if ssl is not None:
+            from asyncio.sslproto import SSLProtocol
+
+            SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, host, port, ssl=ssl, backlog=1024)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self, within: float = 1.0) -> None:
+        """Take no more connections, and let those that are open end."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if (
+            self._state.tasks
+        ):  # whoever asked is answered: until Python 3.12 the server's own wait does not cover connections
+            await asyncio.wait(list(self._state.tasks), timeout=within)
+        await asyncio.sleep(0)  # whoever was being accepted meanwhile is there now
+        for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
+            if (transport := getattr(connection, "transport", None)) is not None:
+                transport.abort()

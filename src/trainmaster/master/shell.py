@@ -1,0 +1,274 @@
+"""The shell around the core: stimuli in, events onto the log, actions out. It decides nothing about the job.
+
+One turn: everything that has come in becomes one batch; the core turns it into events and actions; the events are written (and synced
+where one is a barrier); only then are reports acknowledged, readers told and actions carried out, each of which comes back as `Did` in a
+later batch. A log that cannot be written stops the turns, not the programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.drive import Drive, needs_barrier
+from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.events import Event
+from trainmaster.core.state import ASKED, State
+from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
+from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.log.storage import Storage
+from trainmaster.master.agents import Agents, Connection
+from trainmaster.master.feed import Feed
+from trainmaster.master.orders import Orders
+from trainmaster.master.record import Record
+
+SNAPSHOT_EVERY = 20_000  # events
+DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
+
+Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
+log = logging.getLogger(__name__)
+
+
+class Superseded(Exception):
+    """A master with a higher epoch exists; this one stops acting at once."""
+
+
+class Shell:
+    """The master of one job, once it holds its epoch and has replayed the log."""
+
+    def __init__(
+        self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, work: Work,
+        clock: Callable[[], float], confirm: Callable[[], bool], keep: Callable[[State], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self.drive, self.epoch, self.storage, self.orders = drive, epoch, storage, orders
+        self.samples: dict[str, dict[str, Any]] = {}
+        self._record, self._engine, self._work, self._clock, self._confirm = record, engine, work, clock, confirm
+        self._keep, self._kept = keep, drive.state.n
+        self._inbox: list[Stimulus] = []
+        self._stirred = asyncio.Event()
+        self._doing: dict[Action, asyncio.Task[None]] = {}
+        self._acknowledging: set[asyncio.Future[Any]] = set()
+        self.storage_trouble = ""
+        self._unwritable = False
+        self._superseded = False
+        self.agents = Agents(self)
+        self.feed = Feed(self)
+
+    @property
+    def state(self) -> State:
+        return self.drive.state
+
+    @property
+    def over(self) -> bool:
+        return self.drive.closed
+
+    # -- what comes in --
+
+    def tell(self, *stimuli: Stimulus) -> None:
+        self._inbox += stimuli
+        self._stirred.set()
+
+    def superseded(self, epoch: int) -> None:
+        log.warning("epoch %d exists; this master, of epoch %d, stops acting", epoch, self.epoch)
+        self._superseded = True
+        self._stirred.set()
+
+    def trouble(self, detail: str) -> None:
+        """The log cannot be written (or can again: ""): shown to readers, while turns wait."""
+        self.storage_trouble = detail
+        if (
+            detail and self.state.leaving
+        ):  # what fills the disk may be our own tasks' directories, which nobody needs any more
+            clearing = asyncio.ensure_future(self._work(Step("remove-staging")))
+            self._acknowledging.add(clearing)
+            clearing.add_done_callback(self._acknowledging.discard)
+
+    def lost(self, connection: Connection) -> None:
+        self.feed.lost(connection)
+
+    async def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        kind = message.get("type")
+        if kind == "sample":
+            self.samples[connection.task] = {**message, "at": self._clock()}
+        elif kind == "log":
+            self.feed.piece(message)
+        elif kind == "lease":
+            self._lease(connection, message)
+
+    def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        """Leases are soft state: nobody need write them down, since a new master asks who holds what."""
+        task = self.state.tasks[connection.task]
+        table = self.state.shards.get(str(message.get("input", "")))
+        answer: dict[str, Any] = {"files": [], "shards": []} | ({"unknown": True} if table is None else {})
+        if table is not None and task.attempt == message.get("attempt") and task.live and not task.doomed:
+            holder = (task.key, task.attempt)
+            if message.get("back"):
+                table.give_back(holder, message["back"])
+            answer |= table.answer(table.lease(holder, min(int(message.get("want") or 0), 4096), self._clock()))
+        connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
+
+    # -- what users do (the `Acts` of the REST interface) --
+
+    async def kill(self, by: str, why: str) -> None:
+        self.tell(KillRequested(by, why))
+
+    async def save(self) -> str:
+        second = name = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+        known = {save["save"] for save in self.state.saves}
+        for number in itertools.count(1):  # of two within a second, the second one is another save
+            if name not in known:
+                break
+            name = f"{second}.{number}"
+        self.tell(SaveRequested(name))
+        return name
+
+    async def dump(self, task: str) -> None:
+        if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
+            connection.send(
+                {"type": "order", "epoch": self.epoch, "attempt": self.state.tasks[task].attempt, "verb": "dump"}
+            )
+
+    # -- turns --
+
+    async def run(self) -> None:
+        """Turn until the job is closed. Raises Superseded where another master took over."""
+        listening = asyncio.create_task(self._listen_to_engine())
+        try:
+            while not self.over:
+                await self._turn()
+            await self._drain()
+        finally:
+            for task in (listening, *self._doing.values()):
+                task.cancel()
+            await asyncio.gather(listening, *self._doing.values(), return_exceptions=True)
+            self.agents.close()
+
+    async def _listen_to_engine(self) -> None:
+        async for change in self._engine.changes():
+            self.tell(change)
+
+    async def _turn(self) -> None:
+        batch = await self._batch()
+        if self._superseded:
+            raise Superseded
+        events, actions = self.drive.take(batch, self._clock())
+        for told in batch:
+            if isinstance(told, Did):
+                self._doing.pop(told.actions[0], None)
+        if events:
+            await self._write(events)
+            await self.feed.publish(events)
+            if self.state.n - self._kept >= SNAPSHOT_EVERY:
+                self._kept = self.state.n
+                await self._keep(self.state)
+        asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
+        await self._perform([one for one in actions if _ends_something(one)] if self._unwritable else actions)
+
+    async def _batch(self) -> list[Stimulus]:
+        if not self._inbox:
+            wake = self.drive.wake
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
+                    await self._stirred.wait()
+        self._stirred.clear()
+        batch, self._inbox = self._inbox, []
+        return batch or [Tick()]
+
+    async def _write(self, events: list[Event]) -> None:
+        if not self._unwritable:
+            try:
+                barrier = needs_barrier(events)
+                await self._record.append(events, sync=barrier, limit=self.state.known_job.timeouts.storage)
+            except StorageFailed as error:
+                # What follows can be kept nowhere; the job ends, and what runs is stopped.
+                self._unwritable = True
+                self.tell(StorageLost(error.message))
+        if not self._confirm():
+            self.superseded(self.epoch + 1)
+            raise Superseded
+
+    def _acknowledge(self, batch: Iterable[Stimulus], n: int) -> None:
+        newest = {(told.task, told.serial): told.n for told in batch if isinstance(told, Report)}
+        if newest:
+            task = asyncio.create_task(self._acknowledge_durable(newest, n))
+            self._acknowledging.add(task)
+            task.add_done_callback(self._acknowledging.discard)
+
+    async def _acknowledge_durable(self, newest: Mapping[tuple[str, int], int], n: int) -> None:
+        if not self._unwritable:
+            await self._record.durable(n)
+        if not self._confirm():  # a successor may not read what it was about
+            return
+        for (task, serial), number in newest.items():
+            self.agents.acknowledge(task, serial, number)
+
+    # -- actions --
+
+    async def _perform(self, actions: list[Action]) -> None:
+        done: list[Action] = []
+        asks = [action for action in actions if isinstance(action, Ask)]
+        releases = [action for action in actions if isinstance(action, Release)]
+        if asks or releases:  # on record first: the engine's answer may be there at once
+            self.tell(Did((*asks, *releases)))
+        for release in releases:
+            await self._engine.release(release.task, release.serial)
+            if (connection := self.agents.get(release.task, release.serial)) is not None:
+                connection.dismiss()
+        if asks or releases:
+            await self._engine.ask(self._requests(asks, releases))
+        for action in actions:
+            if isinstance(action, Order):
+                if self._send(action):
+                    done.append(action)
+            elif isinstance(action, CommitFor | Step) and action not in self._doing:
+                self._doing[action] = asyncio.create_task(self._carry_out(action))
+        if done:
+            self.tell(Did(tuple(done)))
+
+    def _requests(self, asks: list[Ask], releases: list[Release]) -> list[Request]:
+        """The whole set of asks: those just planned, and those made before that are neither granted nor withdrawn."""
+        withdrawn = {(release.task, release.serial) for release in releases}
+        pending = [(task.key, task.serial) for task in self.state.tasks.values() if task.hold == ASKED]
+        wanted = [key for key in pending if key not in withdrawn] + [(ask.task, ask.serial) for ask in asks]
+        return [self.orders.request(self.state, task, serial) for task, serial in wanted]
+
+    def _send(self, order: Order) -> bool:
+        connection = self.agents.get(order.task, order.serial)
+        if connection is None:
+            return False
+        payload = self.orders.payload(self.state, order)
+        head = {"type": "order", "epoch": self.epoch, "attempt": order.attempt, "verb": order.verb, "id": order.id}
+        return connection.send({**head, **payload})
+
+    async def _carry_out(self, action: Action) -> None:
+        """A commit in an agent's place, or a step of the beginning or end; bounded by whoever does it."""
+        result: Mapping[str, Any] = {}
+        gave_up = ""
+        try:
+            result = await self._work(action)
+        except (TrainmasterError, OSError, TimeoutError) as error:
+            gave_up = getattr(error, "message", "") or str(error) or type(error).__name__
+            log.warning("%s was given up: %s", action, gave_up)
+        except Exception:
+            log.exception("%s failed", action)
+            gave_up = "a fault of ours; the master's log has its traceback"
+        self.tell(Did((action,), result, gave_up))
+        await self.feed.wake()
+
+    async def _drain(self) -> None:
+        """Readers that are still there hear the end."""
+        await self.feed.wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                await self.feed.idle.wait()
+
+
+def _ends_something(action: Action) -> bool:
+    """Whether an action may be carried out although nothing of it can be written: it starts nothing and commits nothing."""
+    return isinstance(action, Release | Step) or (isinstance(action, Order) and action.verb in ("stop", "leave"))

@@ -1,0 +1,1 @@
+"""Pages and REST over facts and actions that are handed in."""

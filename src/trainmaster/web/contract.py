@@ -1,0 +1,44 @@
+"""What the pages and the REST interface are given: a source of facts and a set of actions. Master and `tm ui` hand in the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+
+class Facts(Protocol):
+    """What can be read of one job."""
+
+    def status(self) -> dict[str, Any]:
+        """The job as `core.report.status` gives it, tasks with their last samples."""
+        ...
+
+    def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+        """The events after number `after`; with `follow` those to come too, until the job has ended."""
+        ...
+
+    def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+        """Pieces {task, attempt, offset, data} of one task's output, of its latest attempt where None; `follow` goes on over attempts."""
+        ...
+
+    def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
+        """{"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of what was printed before; None: all."""
+        ...
+
+
+class Acts(Protocol):
+    """What can be done to one job."""
+
+    async def kill(self, by: str, why: str) -> None: ...
+
+    async def save(self) -> str:
+        """Begin a save; returns its name."""
+        ...
+
+    async def dump(self, task: str) -> None:
+        """Have the stacks of a task's programs written into its log."""
+        ...
+
+
+class Unknown(LookupError):
+    """A task or attempt that the job does not have."""

@@ -1,0 +1,129 @@
+"""The REST interface under /api/v1: JSON and newline-delimited JSON, for the commands and for programs.
+
+Every request carries the job's token. What changes something is a POST. A stream is one JSON object a line, and goes on until the job has
+ended or the reader leaves.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from trainmaster.web.contract import Acts, Facts, Unknown
+
+PREFIX = "/api/v1"
+_BODY_LIMIT = 64 * 1024
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
+    """The ASGI application of one job."""
+
+    def guarded(endpoint: Endpoint) -> Endpoint:
+        async def checked(request: Request) -> Response:
+            if not authorized(request.headers.get("authorization", ""), token):
+                return _problem(401, "the job's token is missing or wrong")
+            try:
+                return await endpoint(request)
+            except Unknown as error:
+                return _problem(404, str(error))
+            except ValueError as error:
+                return _problem(400, str(error))
+
+        return checked
+
+    async def status(request: Request) -> Response:
+        return JSONResponse(facts.status())
+
+    async def events(request: Request) -> Response:
+        return _lines(facts.events(_number(request, "after"), _flag(request, "follow")))
+
+    async def log(request: Request) -> Response:
+        attempt = _number(request, "attempt") or None
+        pieces = facts.log(request.path_params["task"], attempt, _number(request, "offset"), _flag(request, "follow"))
+        first = await anext(pieces, None)  # an unknown task is a 404, not a broken stream
+        return _lines(_again(first, pieces))
+
+    async def stream(request: Request) -> Response:
+        tail = _number(request, "tail") if "tail" in request.query_params else None
+        return _lines(facts.stream(_number(request, "after"), _flag(request, "logs"), tail))
+
+    async def kill(request: Request) -> Response:
+        body = await _body(request)
+        await acts.kill(str(body.get("by", "")) or "a user", str(body.get("why", "")))
+        return JSONResponse({"done": True})
+
+    async def save(request: Request) -> Response:
+        return JSONResponse({"save": await acts.save()})
+
+    async def dump(request: Request) -> Response:
+        await acts.dump(str((await _body(request)).get("task", "")))
+        return JSONResponse({"done": True})
+
+    gets = {"/status": status, "/events": events, "/logs/{task}": log, "/stream": stream}
+    posts = {"/actions/kill": kill, "/actions/save": save, "/actions/dump": dump}
+    routes = [Route(PREFIX + path, guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
+    routes += [Route(PREFIX + path, guarded(endpoint), methods=["POST"]) for path, endpoint in posts.items()]
+    return Starlette(routes=routes)
+
+
+def authorized(header: str, token: str) -> bool:
+    """Whether an Authorization header carries the token; takes the same time whatever it holds."""
+    return hmac.compare_digest(header.encode("utf-8", "replace"), f"Bearer {token}".encode())
+
+
+def _lines(items: AsyncIterator[Mapping[str, Any]]) -> Response:
+    async def encoded() -> AsyncIterator[bytes]:
+        async for item in items:
+            yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
+
+    return StreamingResponse(encoded(), media_type="application/x-ndjson")
+
+
+async def _again(
+    first: Mapping[str, Any] | None, rest: AsyncIterator[Mapping[str, Any]]
+) -> AsyncIterator[Mapping[str, Any]]:
+    if first is not None:
+        yield first
+        async for item in rest:
+            yield item
+
+
+def _problem(status: int, detail: str) -> Response:
+    return JSONResponse({"error": detail}, status_code=status)
+
+
+def _number(request: Request, name: str) -> int:
+    value = request.query_params.get(name, "0")
+    if not value.isdigit() or len(value) > 18:
+        raise ValueError(f"{name} is not a number: {value[:40]!r}")
+    return int(value)
+
+
+def _flag(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "") in ("1", "true", "yes")
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > _BODY_LIMIT:
+            raise ValueError("the request is too large")
+    if not data:
+        return {}
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("the request is not JSON") from error
+    if not isinstance(value, dict):
+        raise ValueError("the request is not a JSON object")
+    return value
