@@ -1,0 +1,56 @@
+"""Archives of the submitter and remote files that jobs share: where programs find them, and how often they are fetched."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+
+from conformance.engines import Engine, workers
+
+
+def packed(**files: str) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
+    return made.getvalue()
+
+
+def test_archives_and_cached_files_are_in_the_working_directory(engine: Engine) -> None:
+    engine.write("tools.tar.gz", packed(tool="echo tool"))
+    engine.write("far/vocabulary.txt", "words")
+    engine.write("far/model.tar.gz", packed(weights="1.0"))
+    far = f"file://{engine.folder}/far"
+    places = []
+    for _ in range(2):
+        job = engine.submit(
+            workers(
+                "sh tools/tool; cat vocabulary.txt m/weights; test -f from-far/weights; echo; readlink m",
+                2,
+                workdir="copy",
+            ),
+            archives=["tools.tar.gz", f"{far}/model.tar.gz#from-far"],
+            cache=[f"{far}/vocabulary.txt", f"{far}/model.tar.gz#m"],
+            files=["far/vocabulary.txt"],
+        )
+        job.succeeded()
+        for task in ("worker:0", "worker:1"):
+            assert job.lines(task)[:2] == ["tool", "words1.0"]
+            places.append(job.lines(task)[2])
+    assert len(set(places)) == 1, "fetched once, for all tasks and jobs"
+    assert os.listdir(os.path.dirname(places[0])) == ["model"]
+
+
+def test_an_archive_that_leads_outside_is_refused(engine: Engine) -> None:
+    engine.write("evil.tar.gz", packed(**{"../outside": "x"}))
+    job = engine.submit(workers("true", workdir="copy", restart="never"), archives=["evil.tar.gz"])
+    told = job.failed("staging-failed")
+    assert "leads out of the archive" in told["words"]
+
+
+def test_what_is_not_there_is_told(engine: Engine) -> None:
+    job = engine.submit(workers("true", workdir="copy", restart="never"), cache=[f"file://{engine.folder}/missing.txt"])
+    assert "missing.txt" in job.failed("staging-failed")["words"]

@@ -1,0 +1,100 @@
+"""A path that survives: a program that dies finds what it had saved, and what it read since is given out again."""
+
+from __future__ import annotations
+
+import json
+
+from conformance.engines import Engine, python, workers
+
+TRAIN = """
+    import os, pathlib, signal, time
+    path = pathlib.Path("ckpt")
+    begin = int((path / "step").read_text()) if path.exists() else 0
+    print("began at", begin, "in", os.getcwd(), flush=True)
+    for step in range(begin + 1, 11):
+        path.mkdir(exist_ok=True)
+        (path / "new").write_text(str(step))
+        os.replace(path / "new", path / "step")
+        print("step", step, flush=True)
+        if step == 5 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            while not os.path.exists(os.environ["GO"]):
+                time.sleep(0.02)
+            (path / "new").write_text("torn")
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_program_goes_on_from_its_newest_whole_set(engine: Engine) -> None:
+    go = engine.folder / "go"
+    job = engine.submit(
+        workers(python(TRAIN), env={"GO": str(go)}), checkpoint={"path": "ckpt", "every": "200ms", "url": "sets"}
+    )
+    job.until_line("step 5")
+    job.until_status("a set", lambda status: status["checkpoint"] is not None)
+    first = job.until_status(
+        "a set with step 5",
+        lambda status: any(
+            json.loads(path.read_text())["files"][0]["size"] and path
+            for path in (engine.folder / "sets").glob("*.json")
+        ),
+    )
+    assert first["checkpoint"]["set"] >= 1
+    go.write_text("")
+    job.succeeded()
+    assert job.task("worker:0")["attempt"] == 2
+    began = job.lines(attempt=2)[0].split()
+    assert int(began[2]) == 5
+    assert began[-1] == job.lines(attempt=1)[0].split()[-1], "the same path"
+    (ready,) = [event for event in job.told("ready") if event["attempt"] == 2]
+    assert ready["restored"]["task"] == "worker:0"
+
+
+READ = """
+    import os, pathlib, signal, time
+    from trainmaster import runtime
+    path, seen = pathlib.Path("ckpt"), []
+    if path.exists():
+        seen = path.read_text().split()
+        print("restored", len(seen), flush=True)
+    first = runtime.task().attempt == 1
+    for record in runtime.shards("train", batch=1):
+        seen.append(record.strip())
+        if first and len(seen) == 300:
+            with runtime.checkpoint():
+                path.write_text(" ".join(seen))
+            print("saved", flush=True)
+            while not os.path.exists(os.environ["GO"]):
+                time.sleep(0.02)
+        if first and len(seen) == 700:
+            print("dies", flush=True)
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    out = pathlib.Path(os.environ["TRAINMASTER_OUTPUT_SEEN"])
+    out.mkdir()
+    (out / "records").write_text(" ".join(seen))
+"""
+
+
+def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
+    lines = [f"record-{i:05}" for i in range(1000)]
+    for i in range(10):
+        engine.write(f"in/{i}.txt", "\n".join(lines[i * 100 : i * 100 + 100]) + "\n")
+    go = engine.folder / "go"
+    job = engine.submit(
+        workers(python(READ), env={"GO": str(go)}),
+        inputs={"train": {"url": "in", "as": "shards"}},
+        outputs={"seen": {"url": "seen"}},
+        checkpoint={"path": "ckpt", "every": "200ms"},
+    )
+    job.until_line("saved")
+    job.until_status("a set", lambda status: status["checkpoint"] is not None)
+    go.write_text("")
+    status = job.succeeded()
+    assert job.task("worker:0")["attempt"] == 2
+    assert job.lines(attempt=2)[0].startswith("restored")
+    seen = (engine.folder / "seen/worker-0/records").read_text().split()
+    assert sorted(set(seen)) == lines, "what the restored program had forgotten was given out again"
+    assert job.told("rewound")
+    audit = engine.tm("audit", job.id)
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    assert status["shards"]["train"]

@@ -1,0 +1,284 @@
+"""Data in and out, by the bytes that are there in the end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.engines import Engine, python, role, workers
+from waiting import until
+
+from trainmaster.core.errors import BadInput
+
+READ_SHARDS = python("""
+    from trainmaster import runtime
+    for line in runtime.shards("train"):
+        print("record", line, flush=True)
+""")
+
+
+def records(engine: Engine, files: int = 5, lines: int = 20) -> list[str]:
+    """Some files of lines under data/; all lines."""
+    written = []
+    for number in range(files):
+        mine = [f"{number}-{line}-{'x' * (line % 7)}" for line in range(lines + number)]
+        engine.write(f"data/part-{number}.txt", "".join(f"{line}\n" for line in mine))
+        written += mine
+    engine.write("data/_SUCCESS", "")
+    engine.write("data/.hidden", "hidden\n")
+    return written
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    found = everything(root)
+    success = json.loads(found.pop("_SUCCESS"))
+    listed = {file["path"]: file["size"] for task in success["tasks"].values() for file in task["files"]}
+    assert listed == {name: len(content) for name, content in found.items()}
+    return found
+
+
+# -- inputs --
+
+
+def test_downloaded_files_are_split_over_the_tasks(engine: Engine) -> None:
+    written = records(engine)
+    job = engine.submit(workers("ls train; cat train/*", 2), inputs={"train": {"url": "data", "as": "download"}})
+    job.succeeded()
+    seen = [[line for line in job.lines(task) if line.startswith("part-")] for task in ("worker:0", "worker:1")]
+    assert sorted(seen[0] + seen[1]) == [f"part-{number}.txt" for number in range(5)]
+    assert all(seen)
+    read = [line for task in ("worker:0", "worker:1") for line in job.lines(task) if not line.startswith("part-")]
+    assert sorted(read) == sorted(written)
+
+
+def test_every_task_may_have_all(engine: Engine) -> None:
+    written = records(engine)
+    inputs = {"train": {"url": "data/*.txt", "split": "whole", "local": "in/here"}}
+    job = engine.submit(workers("cat in/here/*; echo at $TRAINMASTER_INPUT_TRAIN", 2), inputs=inputs)
+    job.succeeded()
+    for task in ("worker:0", "worker:1"):
+        *lines, place = job.lines(task)
+        assert sorted(lines) == sorted(written)
+        assert place.endswith("/in/here")
+
+
+def test_equal_names_in_several_folders_do_not_collide(engine: Engine) -> None:
+    for folder in ("a", "b"):
+        engine.write(f"data/{folder}/part.txt", f"of {folder}\n")
+    job = engine.submit(workers("find train -type f | sort | xargs cat"), inputs={"train": {"url": "data"}})
+    job.succeeded()
+    assert job.lines() == ["of a", "of b"]
+
+
+def test_a_list_of_urls(engine: Engine) -> None:
+    written = records(engine)
+    program = python("""
+        import json, os
+        for url in json.loads(os.environ["INPUT_FILE_LIST"])["train"]:
+            print(open(url).read(), end="")
+    """)
+    job = engine.submit(workers(program, 2), inputs={"train": {"url": "data", "as": "list"}})
+    job.succeeded()
+    assert sorted(job.lines("worker:0") + job.lines("worker:1")) == sorted(written)
+
+
+def test_records_on_stdin(engine: Engine) -> None:
+    written = records(engine)
+    engine.write("data/zipped.txt.gz", gzip.compress(b"zipped 1\nzipped 2\n"))
+    inputs = {"train": {"url": "data", "as": "stream", "epochs": 2}}
+    job = engine.submit(workers("cat", 2), inputs=inputs)
+    job.succeeded()
+    read = job.lines("worker:0") + job.lines("worker:1")
+    assert sorted(read) == sorted([*written, "zipped 1", "zipped 2"] * 2)
+    assert all(job.lines(task) for task in ("worker:0", "worker:1"))
+
+
+def test_a_program_may_stop_reading(engine: Engine) -> None:
+    engine.write("data/big.txt", "a line\n" * 500_000)
+    job = engine.submit(workers("head -n 1"), inputs={"train": {"url": "data", "as": "stream"}})
+    job.succeeded()
+    assert job.lines() == ["a line"]
+
+
+def test_shards(engine: Engine) -> None:
+    written = records(engine, 8, 50)
+    job = engine.submit(workers(READ_SHARDS, 2), inputs={"train": {"url": "data", "as": "shards"}})
+    status = job.succeeded()
+    read = [line.removeprefix("record ") for task in ("worker:0", "worker:1") for line in job.lines(task)]
+    assert sorted(read) == sorted(written)
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{len(written)} records" in audited.stdout
+    assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"]
+
+
+def test_a_mounted_input_is_the_original(engine: Engine) -> None:
+    engine.write("data/a.txt", "original\n")
+    job = engine.submit(workers("cat train/a.txt; readlink -f train"), inputs={"train": {"url": "data", "as": "mount"}})
+    job.succeeded()
+    assert job.lines() == ["original", str((engine.folder / "data").resolve())]
+
+
+@pytest.mark.parametrize("kind", ["download", "list", "stream", "shards"])
+def test_an_input_that_matches_nothing_is_refused(engine: Engine, kind: str) -> None:
+    engine.write("data/_SUCCESS", "")
+    with pytest.raises(BadInput, match=r"matches no file[^$]*inputs\.train\.url: [^$]*data/\*\.csv"):
+        engine.submit(workers("true"), inputs={"train": {"url": "data/*.csv", "as": kind}})
+
+
+def test_an_input_of_one_role(engine: Engine) -> None:
+    engine.write("data/a.txt", "content\n")
+    roles = {"worker": role("test ! -e train; echo none"), "reader": role("cat train/a.txt")}
+    job = engine.submit(roles, inputs={"train": {"url": "data", "to": ["reader"]}})
+    job.succeeded()
+    assert job.lines("reader:0") == ["content"]
+
+
+# -- outputs --
+
+
+def test_outputs_of_every_task(engine: Engine) -> None:
+    program = (
+        'mkdir -p model/deep && echo of $TRAINMASTER_INDEX > model/deep/w.txt && echo b > "$TRAINMASTER_OUTPUT_MODEL/b"'
+    )
+    job = engine.submit(workers(program, 2), outputs={"model": {"url": "out"}})
+    status = job.succeeded()
+    assert outputs(engine.folder / "out") == {
+        "worker-0/deep/w.txt": b"of 0\n", "worker-0/b": b"b\n", "worker-1/deep/w.txt": b"of 1\n", "worker-1/b": b"b\n",
+    }  # fmt: skip
+    assert status["outputs"]["model"].endswith("/out")
+
+
+def test_the_output_of_one_task_flat(engine: Engine) -> None:
+    program = "test $TRAINMASTER_INDEX = 1 || { mkdir here; echo weights > here/model.bin; }"
+    job = engine.submit(
+        workers(program, 2), outputs={"m": {"url": "out", "from": "worker:0", "layout": "flat", "local": "here"}}
+    )
+    job.succeeded()
+    assert outputs(engine.folder / "out") == {"model.bin": b"weights\n"}
+
+
+def test_equal_names_in_a_flat_output_are_refused(engine: Engine) -> None:
+    roles = workers("mkdir m; echo $TRAINMASTER_INDEX > m/same", 2, restart="never")
+    job = engine.submit(roles, outputs={"m": {"url": "out", "layout": "flat"}})
+    reason = job.failed("commit-failed")
+    assert "same" in reason["words"]
+    assert not (engine.folder / "out/_SUCCESS").exists()
+
+
+def test_a_streamed_output(engine: Engine) -> None:
+    program = "for i in 1 2 3; do echo record $i of $TRAINMASTER_INDEX; echo log $i >&2; done"
+    job = engine.submit(workers(program, 2), outputs={"out": {"url": "out", "as": "stream"}})
+    job.succeeded()
+    found = outputs(engine.folder / "out")
+    lines = sorted(line for content in found.values() for line in content.decode().splitlines())
+    assert lines == [f"record {i} of {index}" for i in (1, 2, 3) for index in (0, 1)]
+    assert job.lines("worker:0") == ["log 1", "log 2", "log 3"]  # stdout is records alone
+
+
+def test_a_failed_attempt_commits_nothing(engine: Engine) -> None:
+    program = "mkdir m; echo attempt $TRAINMASTER_ATTEMPT > m/of-$TRAINMASTER_ATTEMPT; test $TRAINMASTER_ATTEMPT = 2"
+    job = engine.submit(workers(program, restart={"scope": "task", "limit": 1}), outputs={"m": {"url": "out"}})
+    job.succeeded()
+    assert b"attempt 2\n" in outputs(engine.folder / "out").values()
+
+
+def test_what_finished_tasks_committed_of_a_failed_job_is_set_apart(engine: Engine) -> None:
+    go = engine.folder / "go"
+    wait = f"while ! test -e {go}; do sleep 0.05; done; exit 1"
+    program = f"mkdir m; echo of $TRAINMASTER_INDEX > m/w; test $TRAINMASTER_INDEX = 0 && exit; {wait}"
+    roles = workers(program, 2, restart={"scope": "never"})
+    job = engine.submit(roles, outputs={"m": {"url": "out"}})
+    until(lambda: job.told("output-committed"), what="the first task's commit")
+    go.touch()
+    job.failed("exit")
+    assert everything(engine.folder / "out") == {"_partial/worker-0/w": b"of 0\n"}
+
+
+def test_an_output_that_exists_is_refused(engine: Engine) -> None:
+    engine.write("out/worker-0/w", "old\n")
+    with pytest.raises(BadInput, match=r"exists already[^$]*overwrite: true"):
+        engine.submit(workers("true"), outputs={"m": {"url": "out"}})
+    assert everything(engine.folder / "out") == {"worker-0/w": b"old\n"}
+
+
+def test_an_output_is_overwritten_where_that_is_said(engine: Engine) -> None:
+    for content in ("first", "second"):
+        program = f"mkdir m; echo {content} > m/w; echo {content} > m/{content}"
+        engine.submit(workers(program), outputs={"m": {"url": "out", "overwrite": True}}).succeeded()
+        assert outputs(engine.folder / "out") == {
+            "worker-0/w": f"{content}\n".encode(), f"worker-0/{content}": f"{content}\n".encode(),
+        }  # fmt: skip
+
+
+def test_an_output_that_was_not_written_is_missed(engine: Engine) -> None:
+    job = engine.submit(workers("true", restart="never"), outputs={"m": {"url": "out"}})
+    assert "m" in job.failed("output-missing")["words"]
+
+
+def test_a_save_while_it_runs(engine: Engine) -> None:
+    go = engine.folder / "go"
+    program = f"mkdir m; echo early > m/w; echo ready; while ! test -e {go}; do sleep 0.05; done; echo late > m/w"
+    job = engine.submit(workers(program, 2), outputs={"m": {"url": "out"}})
+    for task in ("worker:0", "worker:1"):
+        job.until_line("ready", task)
+    saved = engine.tm("save", job.id)
+    assert saved.returncode == 0, saved.stderr
+    files = (engine.folder / "out/_saves").rglob("w")
+    assert [path.read_text() for path in files] == ["early\n", "early\n"]
+    go.touch()
+    job.succeeded()
+    assert (engine.folder / "out/worker-1/w").read_text() == "late\n"
+
+
+# -- checkpoints --
+
+
+def checkpointing(**more: Any) -> dict[str, Any]:
+    return {"path": "ckpt", "every": "200ms", **more}
+
+
+def test_a_checkpoint_is_restored_before_the_next_attempt(engine: Engine) -> None:
+    program = python("""
+        import os, time
+        os.makedirs("ckpt", exist_ok=True)
+        if os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            open("ckpt/step.tmp", "w").write("41")
+            os.rename("ckpt/step.tmp", "ckpt/step")
+            print("written", flush=True)
+            time.sleep(1000)
+        print("restored", open("ckpt/step").read())
+    """)
+    job = engine.submit(workers(program, restart={"scope": "task", "limit": 2}), checkpoint=checkpointing())
+    job.until_line("written")
+    until(lambda: job.told("checkpoint-saved"), what="the set")
+    pid = job.told("started")[0]["pid"]
+    os.kill(pid, 9)
+    job.succeeded()
+    assert job.lines("worker:0", 2) == ["restored 41"]
+
+
+def test_the_program_may_say_when_it_checkpoints(engine: Engine) -> None:
+    program = python("""
+        import os, sys
+        from trainmaster import runtime
+        os.makedirs("ckpt", exist_ok=True)
+        for step in range(1, 4):
+            if os.environ["TRAINMASTER_ATTEMPT"] == "1":
+                with runtime.checkpoint():
+                    open("ckpt/step", "w").write(str(step))
+        print("now", open("ckpt/step").read())
+        sys.exit(os.environ["TRAINMASTER_ATTEMPT"] == "1")
+    """)
+    job = engine.submit(workers(program, restart={"scope": "task", "limit": 1}), checkpoint=checkpointing(every="1h"))
+    job.succeeded()
+    assert job.lines("worker:0", 2) == ["now 3"]

@@ -1,0 +1,203 @@
+"""How jobs end: the state, the reason in words, what restarts and what it costs."""
+
+from __future__ import annotations
+
+import pytest
+from conformance.engines import Engine, python, role, workers
+
+ONCE = 'test "$TRAINMASTER_ATTEMPT" != 1 || { echo "attempt 1 fails"; exit 3; }; echo "attempt $TRAINMASTER_ATTEMPT"'
+
+
+def test_success(engine: Engine) -> None:
+    job = engine.submit(workers("echo out of $TRAINMASTER_INDEX; echo err >&2", 2))
+    status = job.succeeded()
+    assert [task["state"] for task in status["tasks"]] == ["succeeded", "succeeded"]
+    assert status["restarts"] == 0
+    assert sorted(job.lines("worker:1")) == ["err", "out of 1"]
+    assert sorted(job.run.logs()) == ["worker:0 err", "worker:0 out of 0", "worker:1 err", "worker:1 out of 1"]
+    assert engine.tm("wait", job.id).returncode == 0
+
+
+def test_failure(engine: Engine) -> None:
+    roles = workers("echo before; echo the cause >&2; exit 7", restart={"scope": "never"})
+    job = engine.submit(roles)
+    reason = job.failed("exit")
+    assert reason["words"] == "exited with status 7"
+    assert reason["task"] == "worker:0"
+    assert reason["tail"][-1] == "the cause"
+    waited = engine.tm("wait", job.id)
+    assert waited.returncode == 1
+    told = waited.stdout + waited.stderr
+    assert "worker:0" in told
+    assert "exited with status 7" in told
+    assert "the cause" in told
+
+
+def test_a_task_restarts_alone(engine: Engine) -> None:
+    flaky = f'test "$TRAINMASTER_INDEX" = 0 || {{ {ONCE}; }}; echo generation $TRAINMASTER_GENERATION'
+    job = engine.submit(workers(flaky, 2, restart={"scope": "task", "limit": 1}))
+    status = job.succeeded()
+    assert status["restarts"] == 1
+    assert [task["attempt"] for task in status["tasks"]] == [1, 2]
+    assert job.lines("worker:1", 1) == ["attempt 1 fails"]  # each attempt's output is kept
+    assert job.lines("worker:1", 2)[0] == "attempt 2"
+    assert job.task("worker:1")["past"][0]["words"] == "exited with status 3"
+
+
+def test_a_group_restarts_whole(engine: Engine) -> None:
+    program = python("""
+        import os, signal, sys
+        index, attempt = os.environ["TRAINMASTER_INDEX"], int(os.environ["TRAINMASTER_ATTEMPT"])
+        print("generation", os.environ["TRAINMASTER_GENERATION"], "restarts", os.environ["TRAINMASTER_RESTARTS"])
+        if attempt == 1:
+            sys.exit(3) if index == "1" else signal.pause()
+    """)
+    job = engine.submit(workers(program, 2, restart={"scope": "group", "limit": 1}))
+    status = job.succeeded()
+    assert status["restarts"] == 1  # one root cause, one restart
+    assert [task["attempt"] for task in status["tasks"]] == [2, 2]
+    assert job.lines("worker:0", 1) == ["generation 1 restarts 0"]
+    assert job.lines("worker:0", 2) == ["generation 2 restarts 1"]
+    assert [past["reason"] for past in job.task("worker:0")["past"]] == ["peer-failed"]
+    assert [past["reason"] for past in job.task("worker:1")["past"]] == ["exit"]
+
+
+@pytest.mark.parametrize("scope", ["task", "group"])
+def test_the_budget_is_spent(engine: Engine, scope: str) -> None:
+    job = engine.submit(workers("echo attempt $TRAINMASTER_ATTEMPT; exit 4", restart={"scope": scope, "limit": 2}))
+    assert job.failed("exit")["words"] == "exited with status 4"
+    assert job.task("worker:0")["attempt"] == 3
+    assert [job.lines("worker:0", n) for n in (1, 2, 3)] == [["attempt 1"], ["attempt 2"], ["attempt 3"]]
+
+
+def test_never(engine: Engine) -> None:
+    job = engine.submit(workers("exit 4", restart={"scope": "never"}))
+    job.failed("exit")
+    assert job.task("worker:0")["attempt"] == 1
+
+
+def test_progress_gives_the_budget_back(engine: Engine) -> None:
+    program = 'echo "reporter progress:0.$TRAINMASTER_ATTEMPT" >&2; test $TRAINMASTER_ATTEMPT = 5 || exit 1'
+    job = engine.submit(workers(program, restart={"scope": "task", "limit": 1}))
+    assert job.succeeded()["tasks"][0]["attempt"] == 5
+
+
+def test_the_first_task_of_a_role_is_enough(engine: Engine) -> None:
+    roles = {"worker": role("sleep 1000", 2), "chief": role("echo done")}
+    job = engine.submit(roles, completion={"first": "chief"})
+    status = job.succeeded()
+    states = {task["task"]: task["state"] for task in status["tasks"]}
+    assert states == {"worker:0": "killed", "worker:1": "killed", "chief:0": "succeeded"}
+    assert job.task("worker:0")["reason"] == "not-needed"
+
+
+@pytest.mark.parametrize(("failing", "state"), [(1, "succeeded"), (3, "failed")])
+def test_some_tasks_may_fail(engine: Engine, failing: int, state: str) -> None:
+    roles = workers(f"test $TRAINMASTER_INDEX -ge {failing}", 4, restart={"scope": "never"})
+    job = engine.submit(roles, completion={"failures": 0.5})
+    status = job.end()
+    assert status["state"] == state, job.story(status)
+    if state == "failed":
+        assert status["reason"]["reason"] == "too-many-failures"
+        assert "3 of 4" in status["reason"]["words"]
+    else:
+        assert [task["state"] for task in status["tasks"]] == ["failed", *["succeeded"] * 3]
+
+
+def test_the_first_failure_is_told_not_its_consequences(engine: Engine) -> None:
+    """One rank dies, its peer then fails for want of it: the user reads of the first."""
+    program = python("""
+        import os, socket, sys, time
+        from trainmaster import runtime
+        task = runtime.task()
+        port = task.peers["worker"][0]["ports"]["meet"]
+        if task.index == 0:
+            listening = socket.create_server(("127.0.0.1", port))
+            peer, _ = listening.accept()
+            assert not peer.recv(1)
+            sys.exit("lost my peer")
+        while True:
+            try:
+                line = socket.create_connection(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        os.kill(os.getpid(), 9)
+    """)
+    job = engine.submit(workers(program, 2, ports=["meet"], restart={"scope": "group", "limit": 0}), gang=True)
+    reason = job.failed("signal")
+    assert reason["task"] == "worker:1"
+    assert reason["words"] == "was killed by SIGKILL"
+
+
+def test_killed_by_a_signal(engine: Engine) -> None:
+    job = engine.submit(workers("kill -SEGV $$", restart={"scope": "never"}))
+    assert job.failed("signal")["words"] == "was killed by SIGSEGV"
+
+
+def test_out_of_memory_says_how_much(engine: Engine) -> None:
+    program = python("""
+        kept = []
+        while True:
+            kept.append(b"x" * (4 << 20))
+    """)
+    roles = {"worker": {"command": program, "resources": {"cores": 0.05, "memory": "96MiB"}, "restart": "never"}}
+    reason = engine.submit(roles).failed("out-of-memory")
+    assert "96 MiB" in reason["words"]
+    assert reason["figures"]["limit"] == 96 << 20
+    assert reason["figures"]["used"] >= 90 << 20
+    assert "roles.worker.resources.memory" in reason["advice"]
+
+
+def test_more_memory_after_out_of_memory(engine: Engine) -> None:
+    program = python("kept = b'x' * (100 << 20); print(len(kept))")
+    roles = {"worker": {"command": program, "resources": {"cores": 0.05, "memory": "80MiB"}, "retry_memory": 2}}
+    job = engine.submit(roles)
+    job.succeeded()
+    assert job.task("worker:0")["past"][0]["reason"] == "out-of-memory"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason", "words"),
+    [
+        (["no-such-program", "-x"], "command-not-found", "the command no-such-program was not found"),
+        (["./not-there"], "command-not-found", "the command ./not-there was not found"),
+        (["./plain"], "not-executable", "the command ./plain cannot be executed"),
+        ("no-such-program -x", "command-not-found", "no-such-program"),
+    ],
+)
+def test_a_command_that_cannot_run(engine: Engine, command: list[str] | str, reason: str, words: str) -> None:
+    engine.write("plain", "no program\n")
+    job = engine.submit(workers(command, restart={"scope": "never"}))
+    assert words in job.failed(reason)["words"]
+
+
+def test_the_job_takes_too_long(engine: Engine) -> None:
+    job = engine.submit(workers("sleep 1000"), timeouts={"job": "500ms"})
+    assert "500" in job.failed("job-timeout")["words"]
+
+
+def test_a_program_that_hangs_is_found(engine: Engine) -> None:
+    job = engine.submit(workers("sleep 1000", restart={"scope": "never"}), timeouts={"stall": "2s"})
+    assert job.failed("stalled")["words"].startswith("made no progress for ")
+
+
+def test_a_program_that_reported_and_spins_is_found(engine: Engine) -> None:
+    program = python("""
+        import sys
+        print("reporter progress:0.1", file=sys.stderr)
+        while True: pass
+    """)
+    job = engine.submit(workers(program, restart={"scope": "never"}), timeouts={"stall": "2s"})
+    job.failed("stalled")
+
+
+def test_one_rank_ends_while_the_other_hangs(engine: Engine) -> None:
+    program = python("""
+        import os
+        while os.environ["TRAINMASTER_INDEX"] == "1": pass
+    """)
+    roles = workers(program, 2, restart={"scope": "group", "limit": 0})
+    reason = engine.submit(roles, timeouts={"finish": "2s"}).failed("hung-after-peer-finished")
+    assert reason["task"] == "worker:1"
+    assert "after a peer had finished" in reason["words"]

@@ -1,0 +1,117 @@
+"""A disk that fills up: while staging, while the program writes, while its output and the events are kept.
+
+Each has a small file system of its own (a tmpfs, which needs root), in place of the state directory or a part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chaos.faults import full_disk
+from conformance.engines import Engine, python, workers
+from waiting import until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_state(home) -> Iterator[Path]:
+    """The state directory on a file system of 24 MiB."""
+    home.state.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", home.state], check=True)
+    try:
+        yield home.state
+    finally:
+        assert not list(home.state.glob("live/*"))
+        subprocess.run(["umount", "-l", home.state], check=True)
+
+
+def test_while_staging(small_state: Path, engine: Engine) -> None:
+    """The copy of the input does not fit; the reason names the disk, and nothing of the copy stays."""
+    engine.write("data/big.bin", b"x" * (30 * MIB))
+    job = engine.submit(workers("echo ran", restart="never"), inputs={"train": {"url": "data", "as": "download"}})
+    reason = job.failed("disk-full")
+    assert "big.bin" in reason["words"] or "space" in reason["words"] or "MiB" in reason["words"]
+    assert job.lines() == []
+    assert not list(small_state.rglob("big.bin*"))
+
+
+def test_while_the_program_writes(small_state: Path, engine: Engine) -> None:
+    program = "head -c 40000000 /dev/zero > model || exit 1"
+    job = engine.submit(workers(program, restart="never", workdir="copy"))
+    assert "full disk" in job.failed("disk-full")["words"]
+
+
+def test_while_its_output_is_kept(small_state: Path, engine: Engine) -> None:
+    """A program is not held up for its log; what could not be kept is said."""
+    program = python(f"""
+        import os
+        for i in range(40):
+            os.write(1, b"x" * (1 << 20))
+        open({str(engine.folder / "done")!r}, "w").close()
+    """)
+    job = engine.submit(workers(program))
+    status = job.end()
+    assert (engine.folder / "done").exists()
+    assert status["state"] == "succeeded", job.story(status)
+    assert (job.storage / "logs/worker-0/1.log").stat().st_size < 30 * MIB
+
+
+def test_while_events_are_appended(small_state: Path, engine: Engine) -> None:
+    """Decisions wait, programs go on, the waiting names the storage, and all goes on when there is room again."""
+    go, room = engine.folder / "go", engine.folder / "room"
+    program = f"echo ready; while ! test -e '{go}'; do sleep 0.05; done; test -e '{room}'"
+    job = engine.submit(workers(program, restart={"limit": 1000}))  # each restart needs a little of the disk
+    job.until_line("ready")
+    with full_disk(small_state):
+        go.touch()
+        told = job.until_status("a waiting", lambda status: "space" in status["waiting"])["waiting"]
+        assert "events" in told or str(small_state) in told
+        assert job.status()["state"] == "running"
+        room.touch()
+    job.succeeded()
+    assert job.task("worker:0")["attempt"] >= 2
+
+
+@pytest.mark.full
+def test_events_that_can_never_be_appended_end_the_job(small_state: Path, engine: Engine) -> None:
+    """After timeouts.storage nothing of it runs any more; what can be kept nowhere, the next command says."""
+    from conformance.engines import processes_of
+
+    job = engine.submit(workers("echo ready; sleep 0.5; exit 1", restart={"limit": 1000}), timeouts={"storage": "2s"})
+    job.until_line("ready")
+    with full_disk(small_state):
+        until(lambda: not processes_of(job.id), limit=150, what="its end")
+    assert engine.tm("list").returncode == 0
+    told = engine.tm("wait", job.id)
+    assert told.returncode == 3, told.stdout
+    assert f"no process of {job.id} is left" in told.stderr
+
+
+def test_an_output_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], check=True)
+    try:
+        program = "mkdir m; head -c 8000000 /dev/zero > m/weights"
+        job = engine.submit(workers(program, restart="never"), outputs={"m": {"url": str(place / "out")}})
+        status = job.end()
+        assert status["reason"]["reason"] in ("upload-failed", "disk-full"), job.story(status)
+        assert "full" in status["reason"]["words"]
+        assert not (place / "out/worker-0").exists()
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_state_directory_that_is_full_at_submit(small_state: Path, engine: Engine) -> None:
+    with full_disk(small_state):
+        engine.write("job.yaml", "name: t\nroles: {worker: {command: 'true'}}\n")
+        told = engine.tm("run", "job.yaml")
+        assert told.returncode == 3, told.stderr
+        assert "space" in told.stderr
+        assert "Traceback" not in told.stderr
+    assert os.listdir(small_state / "jobs") == [] if (small_state / "jobs").exists() else True

@@ -1,0 +1,113 @@
+"""Jobs that share one machine: who waits says for what, and runs when it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.engines import Engine, Submitted
+
+from trainmaster.core.errors import BadInput, TrainmasterError
+
+
+def cores() -> float:
+    from trainmaster.engines.local.machine import cores
+
+    return cores()
+
+
+def holding(engine: Engine, go: Path, part: float = 0.7, **more: Any) -> Submitted:
+    """A job that holds a part of the machine until the file `go` is there."""
+    command = f"echo started; while ! test -e '{go}'; do sleep 0.02; done; echo done"
+    resources = {"cores": round(cores() * part, 2), "memory": "64MiB"}
+    return engine.submit({"worker": {"command": command, "resources": resources}}, **more)
+
+
+def waits(job: Submitted) -> str:
+    """What it says it waits for."""
+    return str(job.until_status("its waiting", lambda status: status["waiting"])["waiting"])
+
+
+def test_the_second_job_says_what_it_waits_for_and_runs(engine: Engine) -> None:
+    first = holding(engine, engine.folder / "go")
+    first.until_line("started")
+    second = holding(engine, engine.folder / "go")
+    told = waits(second)
+    asked, free = round(cores() * 0.7, 2), cores() - round(cores() * 0.7, 2)
+    assert f"{asked:g} cores" in told
+    assert f"{free:g} of {cores():g} free" in told
+    assert first.id in told
+    shown = engine.tm("status", second.id).stdout
+    assert f"{asked:g} cores" in shown
+    assert not second.told("started")
+    (engine.folder / "go").touch()
+    first.succeeded()
+    second.succeeded()
+    assert second.lines() == ["started", "done"]
+
+
+def test_a_dead_job_frees_its_place_at_once(engine: Engine) -> None:
+    from conformance.engines import processes_of
+
+    from trainmaster.engines.local import processes
+
+    first = holding(engine, engine.folder / "never")
+    first.until_line("started")
+    second = holding(engine, engine.folder / "go")
+    waits(second)
+    (engine.folder / "go").touch()
+    masters = [made for made in processes_of(first.id) if made.kind in (processes.MASTER, processes.AGENT)]
+    for made in [*masters, *(made for made in processes_of(first.id) if made not in masters)]:
+        processes.send(made.process, 9)
+    second.succeeded()
+    engine.tm("kill", first.id)
+    assert first.end()["state"] == "killed"
+
+
+def test_the_higher_priority_goes_first(engine: Engine) -> None:
+    first = holding(engine, engine.folder / "go")
+    first.until_line("started")
+    low = holding(engine, engine.folder / "go", name="low")
+    waits(low)
+    high = holding(engine, engine.folder / "go", name="high", priority=5)
+    waits(high)
+    (engine.folder / "go").touch()
+    for job in (first, low, high):
+        job.succeeded()
+    assert high.told("started")[0]["at"] <= low.told("started")[0]["at"]
+
+
+def test_a_job_that_waits_can_be_killed(engine: Engine) -> None:
+    first = holding(engine, engine.folder / "go")
+    first.until_line("started")
+    second = holding(engine, engine.folder / "go")
+    waits(second)
+    assert engine.tm("kill", second.id).returncode == 0
+    assert second.end()["state"] == "killed"
+    (engine.folder / "go").touch()
+    first.succeeded()
+
+
+def test_memory_is_reserved_too(engine: Engine) -> None:
+    from trainmaster.engines.local.machine import memory
+
+    size = {"cores": 0.05, "memory": f"{int(memory() * 0.6) >> 20}MiB"}
+    wait = f"echo started; while ! test -e '{engine.folder}/go'; do sleep 0.02; done"
+    first = engine.submit({"worker": {"command": wait, "resources": size}})
+    first.until_line("started")
+    second = engine.submit({"worker": {"command": wait, "resources": size}})
+    told = waits(second)
+    assert "of memory" in told
+    assert "GiB" in told or "MiB" in told
+    (engine.folder / "go").touch()
+    first.succeeded()
+    second.succeeded()
+
+
+def test_more_than_the_machine_has_is_refused_at_once(engine: Engine) -> None:
+    with pytest.raises(BadInput, match=r"worker:0 needs 5000 cores, this machine has") as refused:
+        engine.submit({"worker": {"command": "true", "resources": {"cores": 5000}}})
+    assert "roles.worker.resources.cores" in str(refused.value)
+    with pytest.raises(TrainmasterError, match="of memory"):
+        engine.submit({"worker": {"command": "true", "resources": {"memory": "1000TiB"}}})

@@ -1,0 +1,99 @@
+"""Outputs saved while programs run: what a user finds under `_saves`, and is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from conformance.engines import Engine, python, workers
+
+# Writes a model of one step, waits for a file to appear, goes on.
+TRAIN = """
+    import os, pathlib, time
+    out = pathlib.Path(os.environ["TRAINMASTER_OUTPUT_MODEL"])
+    out.mkdir()
+    (out / "vocabulary").write_text("words")
+    for step in range(3):
+        (out / "model").write_text("x" * (step + 1))
+        print("step", step, flush=True)
+        while not os.path.exists(f"{os.environ['GO']}/{step}"):
+            time.sleep(0.02)
+"""
+
+
+def begun(engine: Engine, replicas: int = 1, **keys):
+    return engine.submit(
+        workers(python(TRAIN), replicas, env={"GO": str(engine.folder)}), outputs={"model": {"url": "model"}}, **keys
+    )
+
+
+def saved(engine: Engine) -> dict[str, dict[str, str]]:
+    """Every save: its files, as a reader gets them, by task and name."""
+    found: dict[str, dict[str, str]] = {}
+    folder = engine.folder / "model/_saves"
+    for manifest in sorted(folder.glob("*/*.json")):
+        files = json.loads(manifest.read_text())["files"]
+        into = found.setdefault(manifest.parent.name, {})
+        for name, file in files.items():
+            into[f"{manifest.stem}/{name}"] = (folder / file["in"] / manifest.stem / name).read_text()
+    return found
+
+
+def test_a_save_holds_what_is_there_and_sends_what_changed(engine: Engine) -> None:
+    job = begun(engine)
+    job.until_line("step 0")
+    told = engine.tm("save", job.id)
+    assert told.returncode == 0, told.stderr
+    assert "worker:0: 2 files, 6 bytes" in told.stdout
+    engine.write("0", "")
+    job.until_line("step 1")
+    second = json.loads(engine.tm("save", job.id, "--json").stdout)
+    assert second["tasks"] == {"worker:0": {"files": 1, "bytes": 2}}, "only what changed"
+    for step in (1, 2):
+        engine.write(str(step), "")
+    status = job.succeeded()
+    assert [sorted(save["tasks"]) for save in status["saves"]] == [["worker:0"], ["worker:0"]]
+    shown = engine.tm("status", job.id).stdout
+    assert all(f"save {save['save']}: 1 tasks" in shown for save in status["saves"])
+    contents = list(saved(engine).values())
+    assert contents == [
+        {"worker-0/vocabulary": "words", "worker-0/model": "x"},
+        {"worker-0/vocabulary": "words", "worker-0/model": "xx"},
+    ]
+    assert (engine.folder / "model/worker-0/model").read_text() == "xxx"
+    assert not any("_saves" in file["path"] for task in json.loads((engine.folder / "model/_SUCCESS").read_text())["tasks"].values()
+                   for file in task["files"])  # fmt: skip
+    assert [event["save"] for event in job.told("saved")] == [save["save"] for save in status["saves"]]
+    assert engine.tm("save", job.id).returncode == 2
+
+
+def test_saves_on_a_schedule_and_old_ones_removed(engine: Engine) -> None:
+    job = begun(engine, 2, saves={"every": "1s", "keep": 2})
+    status = job.until_status("five saves", lambda status: len(job.told("saved")) >= 10 and len(status["saves"]) <= 3)
+    assert all(save["tasks"] for save in status["saves"][:-1])
+    for step in range(3):
+        engine.write(str(step), "")
+    status = job.succeeded()
+    found = saved(engine)
+    assert len(found) <= 3
+    last = next(iter(found.values()))
+    assert {"worker-0/vocabulary", "worker-1/vocabulary", "worker-0/model"} <= last.keys(), "what is left is whole"
+    requested = job.told("save-requested")
+    assert all(event["by"] == "schedule" for event in requested)
+    assert len(requested) >= 5
+
+
+def test_a_save_that_fails_is_told_and_the_program_goes_on(engine: Engine) -> None:
+    job = begun(engine)
+    job.until_line("step 0")
+    (engine.folder / "model/_saves").parent.mkdir(exist_ok=True)
+    (engine.folder / "model/_saves").write_text("in the way")
+    told = engine.tm("save", job.id)
+    assert told.returncode == 3, told.stdout
+    assert "worker:0" in told.stdout
+    (Path(engine.folder) / "model/_saves").unlink()
+    for step in range(3):
+        engine.write(str(step), "")
+    job.succeeded()
+    assert os.listdir(engine.folder / "model/worker-0")

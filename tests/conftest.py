@@ -1,0 +1,114 @@
+"""What every test has: directories of its own, seeds that are printed, and a look at what it left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import hypothesis
+import leftovers
+import pytest
+
+hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("trainmaster")
+    group.addoption("--seed", type=int, default=None, help="run every seeded test with this one seed alone")
+    group.addoption("--seeds", type=int, default=None, help="how many seeds a seeded test tries (default: its own)")
+    group.addoption("--base-seed", type=int, default=None, help="the first seed (default: a random one, printed)")
+    group.addoption("--long", action="store_true", help="more examples a property")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.base_seed is None:
+        config.option.base_seed = random.SystemRandom().randrange(1 << 31)
+    hypothesis.settings.load_profile("long" if config.option.long else "short")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.option.seed is not None:
+        return f"seed: {config.option.seed} alone"
+    return f"seeds: from {config.option.base_seed} (again with --base-seed {config.option.base_seed})"
+
+
+@attrs.define
+class Seeds:
+    """`for seed in seeds(20)`: as many seeds as asked for; a failure names the one it happened with."""
+
+    base: int
+    only: int | None
+    count: int | None
+    present: int | None = None
+
+    def __call__(self, count: int) -> Iterator[int]:
+        wanted = [self.only] if self.only is not None else range(self.base, self.base + (self.count or count))
+        for self.present in wanted:
+            yield self.present
+        self.present = None
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> Seeds:
+    option = request.config.option
+    request.node.seeds = Seeds(option.base_seed, option.seed, option.seeds)
+    return request.node.seeds
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    used: Seeds | None = getattr(item, "seeds", None)
+    if report.failed and used is not None and used.present is not None:
+        report.sections.append(("seed", f"again with: pytest {item.nodeid!r} --seed {used.present}"))
+    return report
+
+
+@attrs.frozen
+class Home:
+    """The directories of one test, as the environment names them to whatever the test starts."""
+
+    mark: str
+    state: Path
+    runtime: Path
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """State and runtime directories of this test alone; fails the test if it leaves a process, a port or a file behind.
+
+    The runtime directory is short and not under `tmp_path`: the path of a Unix socket is limited to 107 bytes.
+    """
+    found = Home(uuid.uuid4().hex[:12], tmp_path / "state", Path(tempfile.mkdtemp(prefix="tm-", dir="/tmp")))
+    monkeypatch.setenv(leftovers.MARK, found.mark)
+    monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(found.state))
+    monkeypatch.setenv("TRAINMASTER_RUNTIME_DIR", str(found.runtime))
+    for name in [name for name in os.environ if name.startswith("TRAINMASTER_") and name not in _OURS]:
+        monkeypatch.delenv(name)
+    before = leftovers.children(), leftovers.listening(), leftovers.shared_memory()
+    try:
+        yield found
+        _assert_nothing_left(found, tmp_path, *before)
+    finally:
+        leftovers.wait_gone(found.mark, [tmp_path, found.runtime], patience=0)
+        shutil.rmtree(found.runtime, ignore_errors=True)
+
+
+_OURS = (leftovers.MARK, "TRAINMASTER_STATE_DIR", "TRAINMASTER_RUNTIME_DIR")
+
+
+def _assert_nothing_left(found: Home, tmp_path: Path, children: set[int], ports: set[str], segments: set[str]) -> None:
+    left = leftovers.wait_gone(found.mark, [tmp_path, found.runtime])
+    assert not left, f"left processes behind: {left}"
+    assert not (more := leftovers.children() - children), f"left children behind: {more}"
+    assert not (more := leftovers.listening() - ports), f"left listening: {more}"
+    assert not (more := leftovers.shared_memory() - segments), f"left files behind: {more}"
+    assert not (more := leftovers.runtime_files(found.runtime)), f"left in the runtime directory: {more}"
+    assert not (more := [path.name for path in found.state.glob("live/*")]), f"left unfinished jobs: {more}"

@@ -1,0 +1,99 @@
+"""What a test left behind: processes, sockets that listen, files.
+
+A process belongs to a test when its environment carries the test's mark (`TRAINMASTER_TEST`), or when it works in one of the test's
+directories: programs that clear their environment are found by the second. Whoever merely takes a moment to end is given it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+MARK = "TRAINMASTER_TEST"
+PATIENCE = 10.0  # s that what a test started has to end by itself
+
+
+def marked(mark: str, places: Iterable[Path]) -> dict[int, str]:
+    """pid -> command line of the living processes that belong to the test."""
+    wanted = f"{MARK}={mark}".encode()
+    roots = tuple(f"{place}" for place in places)
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            here = wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            if not here:
+                cwd = os.readlink(f"/proc/{entry}/cwd")
+                here = any(cwd == root or cwd.startswith(root + "/") for root in roots)
+            if here and not _zombie(int(entry)):
+                command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(entry)] = command.strip()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it ended while we looked, or is not ours
+            continue
+    return found
+
+
+def _zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+
+
+def children() -> set[int]:
+    """The children of this very process, forked ones included."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            found.update(map(int, Path(f"/proc/self/task/{thread}/children").read_text().split()))
+        except FileNotFoundError:  # the thread ended
+            continue
+    return found
+
+
+def listening() -> set[str]:
+    """Addresses on which this very process listens."""
+    inodes = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the descriptor of the listing itself
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(f"{table} port {int(fields[1].rpartition(':')[2], 16)}")
+    return found
+
+
+def shared_memory() -> set[str]:
+    """Segments that carry our name."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith("trainmaster")}
+
+
+def runtime_files(runtime: Path) -> list[str]:
+    """What is in a runtime directory although no job runs: all but the ledger and the directories that hold it."""
+    return sorted(
+        str(path.relative_to(runtime))
+        for path in runtime.rglob("*")
+        if (not path.is_dir() and not path.name.startswith("ledger.sqlite")) or path.is_socket()
+    )
+
+
+def wait_gone(mark: str, places: Iterable[Path], patience: float = PATIENCE) -> dict[int, str]:
+    """What still lives after `patience` seconds; it is killed."""
+    places = list(places)
+    end = time.monotonic() + patience
+    while (left := marked(mark, places)) and time.monotonic() < end:
+        time.sleep(0.02)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has just ended
+            continue
+    return left

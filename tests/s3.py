@@ -1,0 +1,102 @@
+"""A real S3 server for tests: versitygw, which serves a directory. `tools/s3server` builds it.
+
+    from s3 import s3, s3_server  # fixtures; `s3` is the URL of a bucket of the test's own
+
+The server is started once a session, on a free port, and killed at its end. Programs find it by the variables that Amazon's tools read,
+which the fixture sets.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import waiting
+
+PROGRAM = Path(os.environ.get("TRAINMASTER_S3_SERVER") or Path(__file__).parent.parent / ".cache/bin/versitygw")
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests-secret", "AWS_REGION": "us-east-1"}
+
+
+@attrs.define
+class Server:
+    """A server of the buckets in `folder`. It may be stopped and started again, on the same port."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        if not PROGRAM.exists():
+            pytest.fail(f"{PROGRAM} is not there: run tools/s3server")
+        told = {
+            "ROOT_ACCESS_KEY": ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+            "ROOT_SECRET_KEY": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+            "PATH": os.environ["PATH"],
+        }
+        command = [PROGRAM, "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", self.folder / "buckets"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=told, cwd=self.folder, stdout=log, stderr=log)
+        waiting.until(self._answers, what=lambda: (self.folder / "log").read_text())
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def bucket(self) -> str:
+        """The name of a new bucket."""
+        name = f"tests-{uuid.uuid4().hex[:12]}"
+        (self.folder / "buckets" / name).mkdir()
+        return name
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """A server of one's own, for tests that stop it."""
+    folder = Path(tempfile.mkdtemp(prefix="tests-s3-"))
+    (folder / "buckets").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = Server(folder, free.getsockname()[1])
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a bucket of the test's own; the variables that name server and key are set."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": s3_server.endpoint}.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3_server.bucket()}"

@@ -1,0 +1,578 @@
+"""A whole agent, as a process of its own, under a master of this test: attempts from their preparation to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until_async
+from websockets.asyncio.server import ServerConnection, unix_serve
+from websockets.exceptions import ConnectionClosed
+
+import trainmaster
+from trainmaster.agent import processes
+from trainmaster.core.frames import Joiner, split
+from trainmaster.data.sources import list_input
+from trainmaster.engines.local import places
+from trainmaster.engines.local import processes as marked
+
+SOURCE = str(Path(trainmaster.__file__).parent.parent)
+START = f"import sys; sys.path.insert(0, {SOURCE!r}); sys.argv = ['agent']; import trainmaster.agent.__main__"
+
+
+class Master:
+    """Gives orders, acknowledges reports, remembers everything."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        self.folder, self.runtime = folder, runtime / "job"
+        self.runtime.mkdir(exist_ok=True)
+        self.socket = str(self.runtime / "master.sock")
+        self.epoch, self.acked = 1, 0
+        self.connection: ServerConnection | None = None
+        self.hellos: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
+        self.samples: list[dict[str, Any]] = []
+        self.logs: dict[int, str] = {}
+        self.ends: set[int] = set()
+        self.agent: subprocess.Popen[bytes] | None = None
+
+    def spec(self, **more: Any) -> dict[str, Any]:
+        return {
+            "job_id": "job", "task": "worker:0", "serial": 1, "engine": "elsewhere", "socket": self.socket, "token": "secret",
+            "storage": str(self.folder / "storage"), "runtime": str(self.runtime), "secrets": {"HF_TOKEN": "hidden"},
+            "cwd": str(self.folder), **more,
+        }  # fmt: skip
+
+    def begin(self, **more: Any) -> None:
+        self.agent = subprocess.Popen([sys.executable, "-I", "-c", START], stdin=subprocess.PIPE)
+        assert self.agent.stdin is not None
+        self.agent.stdin.write(json.dumps(self.spec(**more)).encode())
+        self.agent.stdin.close()
+
+    async def serve(self, connection: ServerConnection) -> None:
+        joiner = Joiner()
+        with contextlib.suppress(ConnectionClosed):
+            async for frame in connection:
+                if (message := joiner.add(frame)) is not None:
+                    await self.take(message, connection)
+
+    async def take(self, message: dict[str, Any], connection: ServerConnection) -> None:
+        match message["type"]:
+            case "hello":
+                self.hellos.append(message)
+                await connection.send(json.dumps({"type": "welcome", "epoch": self.epoch, "acked": self.acked}))
+                self.connection = connection
+            case "report":
+                if message["n"] > self.acked:
+                    self.acked = message["n"]
+                    self.reports.append(message)
+                await connection.send(json.dumps({"type": "ack", "n": message["n"]}))
+            case "sample":
+                self.samples.append(message)
+            case "log":
+                self.logs[message["id"]] = self.logs.get(message["id"], "") + message["data"]
+                if message["end"]:
+                    self.ends.add(message["id"])
+                await self.say({"type": "window", "id": message["id"], "frames": 1})
+
+    async def say(self, message: dict[str, Any]) -> None:
+        await until_async(lambda: self.connection is not None)
+        assert self.connection is not None
+        for frame in split(message):
+            await self.connection.send(frame)
+
+    async def order(self, verb: str, attempt: int = 1, **fields: Any) -> None:
+        message = {"type": "order", "epoch": self.epoch, "attempt": attempt, "verb": verb, "id": str(attempt)}
+        await self.say({**message, **fields})
+
+    async def report(self, kind: str, attempt: int = 1) -> dict[str, Any]:
+        """The first report of a kind about an attempt, once it has come."""
+
+        def found() -> dict[str, Any] | None:
+            return next((r for r in self.reports if r["kind"] == kind and r["attempt"] == attempt), None)
+
+        told = await until_async(
+            found, what=lambda: f"{kind} among {[(r['kind'], r.get('reason')) for r in self.reports]}"
+        )
+        assert told is not None
+        return told
+
+    async def start(
+        self, command: list[str] | str, attempt: int = 1, prepare: dict[str, Any] | None = None, **fields: Any
+    ) -> None:
+        """Bring an attempt to running, or to its end."""
+        await self.order("prepare", attempt, **(prepare or {"workdir": "share", "cwd": str(self.folder)}))
+        await self.report("ready", attempt)
+        await self.order("start", attempt, command=command, **fields)
+
+    async def run(self, command: list[str] | str, **fields: Any) -> dict[str, Any]:
+        """Run a command to the end of attempt 1."""
+        await self.start(command, **fields)
+        return await self.report("ended")
+
+    def log(self, attempt: int = 1) -> str:
+        path = self.folder / "storage" / "logs" / "worker-0" / f"{attempt}.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def play(tmp_path: Path, home: Any) -> Callable[..., None]:
+    """`play(act)`: run `act(master)` with a master that listens; the agent that it begins is gone afterwards, with all of its own."""
+
+    @contextlib.asynccontextmanager
+    async def stage() -> AsyncIterator[Master]:
+        folder = tmp_path / "place"
+        folder.mkdir()
+        master = Master(folder, home.runtime)
+        try:
+            async with unix_serve(master.serve, master.socket, compression=None, max_size=64 * 1024):
+                yield master
+        finally:
+            if master.agent is not None:
+                master.agent.terminate()
+                try:
+                    await asyncio.to_thread(master.agent.wait, 60)
+                finally:
+                    master.agent.kill()
+            shutil.rmtree(home.runtime / "job")
+            places.remove_job_dir("job")
+
+    def run(act: Callable[[Master], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            async with stage() as master:
+                await act(master)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_an_attempt_from_its_preparation_to_the_leave(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        command = "echo out; echo err >&2; echo $HF_TOKEN $GREETING $TRAINMASTER_ATTEMPT $TRAINMASTER_PORT_MAIN $PYTHONUNBUFFERED"
+        prepare = {"workdir": "share", "cwd": str(master.folder), "ports": {"main": 0, "fixed": 4711}}
+        await master.start(command, prepare=prepare, env={"GREETING": "hello {port:main} {address}"})
+        ended = await master.report("ended")
+        ready = await master.report("ready")
+        port = ready["ports"]["main"]
+        assert ready["ports"]["fixed"] == 4711
+        assert (ended["reason"], ended["status"], ended["figures"]) == ("exit", 0, {"status": 0})
+        assert ended["tail"][-1] == f"hidden hello {port} 127.0.0.1 1 {port} 1"
+        assert sorted(master.log().split("\n"))[1:3] == ["err", f"hidden hello {port} 127.0.0.1 1 {port} 1"]
+        assert [r["n"] for r in master.reports] == list(range(1, len(master.reports) + 1))
+        await master.order("leave")
+        await master.report("left")
+        assert master.agent is not None
+        assert await until_async(lambda: master.agent.poll() is not None)
+        assert master.agent.returncode == 0
+        assert not list(master.runtime.glob("worker-0.sock"))
+
+    play(act)
+
+
+def test_orders_that_come_twice_do_nothing_twice(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        for _ in range(3):
+            await master.order("prepare", workdir="share", cwd=str(master.folder))
+        await master.report("ready")
+        for _ in range(3):
+            await master.order("start", command="echo once >> counted")
+        await master.report("ended")
+        await master.order("start", command="echo once >> counted")
+        await master.order("stop")
+        await master.start("true", attempt=2)
+        await master.report("ended", 2)
+        assert (master.folder / "counted").read_text() == "once\n"
+        assert [r["kind"] for r in master.reports if r["attempt"] == 1] == [
+            "ready", "started", "ended", "ended",  # a stop takes back what ended well and is not committed
+        ]  # fmt: skip
+
+    play(act)
+
+
+def test_a_stop_ends_a_running_attempt_and_the_next_follows_in_the_same_container(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+        await master.report("started")
+        await until_async(lambda: "ready" in master.log())
+        await master.order("stop", signal="SIGTERM", grace=20)
+        ended = await master.report("ended")
+        assert ended["stopped"] is True
+        assert master.log().endswith("saved\n")
+        await master.start("echo second", attempt=2)
+        assert (await master.report("ended", 2))["tail"] == ["second"]
+        assert "stopped" not in await master.report("ended", 2)
+        await master.order("stop", attempt=3)
+        assert (await master.report("ended", 3))["stopped"] is True
+
+    play(act)
+
+
+def test_a_later_attempt_ends_the_one_before(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("exec sleep 1000")
+        pid = (await master.report("started"))["pid"]
+        await master.order("prepare", 2, workdir="share", cwd=str(master.folder))
+        await master.report("ready", 2)
+        assert processes.look(pid) is None
+        await master.order("start", 1, command="touch forbidden")
+        await master.order("start", 2, command="true")
+        await master.report("ended", 2)
+        assert not (master.folder / "forbidden").exists()
+
+    play(act)
+
+
+@pytest.mark.parametrize(("command", "reason", "figures"), [
+    ("exit 3", "exit", {"status": 3}),
+    ("kill -9 $$", "signal", {"name": "SIGKILL", "core": False}),
+    (["./not-there"], "command-not-found", None),
+    (["/etc/passwd"], "not-executable", None),
+])  # fmt: skip
+def test_a_bad_end_is_told_with_its_reason(play: Callable[..., None], command: Any, reason: str, figures: Any) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        ended = await master.run(command)
+        assert ended["reason"] == reason
+        assert figures is None or ended["figures"] == figures
+
+    play(act)
+
+
+def test_a_port_in_use_is_blamed_on_us_once(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        prepare = {"workdir": "share", "cwd": str(master.folder), "ports": {"main": 0}}
+        command = "echo 'OSError: [Errno 98] Address already in use' >&2; exit 1"
+        await master.start(command, prepare=prepare)
+        assert (await master.report("ended"))["reason"] == "address-in-use"
+        await master.start(command, attempt=2, prepare=prepare)
+        assert (await master.report("ended", 2))["reason"] == "exit"
+        assert (await master.report("ready"))["ports"] != (await master.report("ready", 2))["ports"]
+
+    play(act)
+
+
+def test_copies_files_and_a_directory_of_its_own(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        source = master.folder / "source"
+        source.mkdir()
+        (source / "code.txt").write_text("code")
+        master.begin()
+        await master.start(
+            'echo "$RANK $(cat $PEERS) $(cat code.txt) $(pwd)"',
+            prepare={"workdir": "copy", "cwd": str(source)},
+            env={"PEERS": "{files}/peers.json"}, copies=[{"RANK": "0"}, {"RANK": "1"}],
+            files={"peers.json": "at {address}", "./list.txt": "in the directory"},
+        )  # fmt: skip
+        await master.report("ended")
+        work = master.folder / "storage" / "work" / "worker-0"
+        assert sorted(master.log().split("\n"))[1:] == [f"{n} at 127.0.0.1 code {work}" for n in "01"]
+        assert (work / "list.txt").read_text() == "in the directory"
+
+    play(act)
+
+
+def test_files_cannot_leave_their_folder(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        ended = await master.run("true", files={"../../outside": "x"})
+        assert ended["reason"] == "staging-failed"
+
+    play(act)
+
+
+def test_a_prepare_command_runs_once_a_container(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        prepare = {"workdir": "share", "cwd": str(master.folder), "prepare": "echo prepared | tee -a times"}
+        await master.start("cat times", prepare=prepare)
+        await master.report("ended")
+        assert master.log() == "prepared\nprepared\n"
+        await master.start("cat times", attempt=2, prepare=prepare)
+        assert (await master.report("ended", 2))["tail"] == ["prepared"]
+
+    play(act)
+
+
+def test_a_prepare_command_that_fails_ends_the_attempt(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.order("prepare", workdir="share", cwd=str(master.folder), prepare="echo no; exit 5")
+        ended = await master.report("ended")
+        assert (ended["reason"], ended["figures"], ended["tail"]) == ("prepare-failed", {"status": 5}, ["no"])
+
+    play(act)
+
+
+@pytest.mark.parametrize("engine", ["elsewhere", "local"])
+def test_memory_over_the_limit_is_ended_and_told_with_figures(play: Callable[..., None], engine: str) -> None:
+    """With a control group where one can be made, and by looking where not."""
+
+    async def act(master: Master) -> None:
+        master.begin(engine=engine)
+        command = [
+            sys.executable,
+            "-c",
+            "b = bytearray(200 << 20); print('held', flush=True); __import__('signal').pause()",
+        ]
+        ended = await master.run(command, memory=100 << 20)
+        assert ended["reason"] == "out-of-memory"
+        assert ended["figures"]["limit"] == 100 << 20
+        assert ended["figures"]["used"] > 99 << 20
+
+    play(act)
+
+
+def test_a_silent_idle_program_is_ended_as_stalled(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        ended = await master.run("echo begun; exec sleep 1000", stall=1, stop={"signal": "SIGTERM", "grace": 5})
+        assert ended["reason"] == "stalled"
+        assert ended["figures"]["seconds"] >= 1
+        assert "sleep state S" in master.log()
+
+    play(act)
+
+
+def test_followers_hear_what_is_printed_and_the_end(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        os.mkfifo(master.folder / "gate")
+        await master.say({"type": "follow", "id": 5, "attempt": 1, "offset": 0})
+        await master.start("echo one; read line < gate; echo two")
+        await until_async(lambda: master.logs.get(5) == "one\n")
+        await asyncio.to_thread((master.folder / "gate").write_text, "go\n")
+        await master.report("ended")
+        await until_async(lambda: 5 in master.ends)
+        assert master.logs[5] == master.log()
+        await master.say({"type": "follow", "id": 6, "attempt": 1, "offset": 2})
+        await until_async(lambda: 6 in master.ends)
+        assert master.logs[6] == master.log()[2:]
+
+    play(act)
+
+
+def test_progress_is_told_and_sampled(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("echo 'reporter progress:0.25' >&2; exec sleep 1000")
+        assert (await master.report("progress"))["value"] == 0.25
+        sample = await until_async(lambda: master.samples and master.samples[0])
+        assert sample["progress"] == 0.25
+        assert sample["memory"] > 0
+
+    play(act)
+
+
+def test_a_program_survives_a_new_master_that_comes_within_the_grace(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("exec sleep 1000")
+        pid = (await master.report("started"))["pid"]
+        assert master.connection is not None
+        assert master.hellos[0]["holds"] == {}
+        master.epoch = 2
+        master.connection.transport.abort()
+        await until_async(lambda: len(master.hellos) == 2)
+        assert (master.hellos[1]["epoch"], master.hellos[1]["phase"], master.hellos[1]["status"]["pid"]) == (
+            1,
+            "running",
+            pid,
+        )
+        assert processes.look(pid) is not None
+        await master.order("stop", signal="SIGKILL")
+        await master.report("ended")
+
+    play(act)
+
+
+def test_an_agent_without_a_master_ends_its_program_after_the_grace(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin(grace=1.0)
+        await master.start("exec sleep 1000", stop={"grace": 1})
+        pid = (await master.report("started"))["pid"]
+        os.unlink(master.socket)
+        assert master.connection is not None
+        master.connection.transport.abort()
+        await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
+        assert processes.look(pid) is None
+
+    play(act)
+
+
+def test_an_agent_that_is_killed_takes_its_program_along(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("exec sleep 1000")
+        pid = (await master.report("started"))["pid"]
+        assert master.agent is not None
+        master.agent.send_signal(signal.SIGKILL)
+        await until_async(lambda: (found := processes.look(pid)) is None or not found.alive)
+
+    play(act)
+
+
+def resident(pid: int) -> int:
+    """The proportional set size of a process, KiB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def test_an_agent_stays_small(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("exec sleep 1000")
+        await until_async(lambda: len(master.samples) >= 2)
+        assert master.agent is not None
+        assert resident(master.agent.pid) < 30 * 1024
+
+    play(act)
+
+
+def test_a_program_of_the_local_engine_is_marked_and_its_agent_stands_by(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin(engine="local", master_pid=os.getpid())
+        await master.start("exec sleep 1000", memory=1 << 30)
+        pid = (await master.report("started"))["pid"]
+        assert [(made.kind, made.process.pid) for made in marked.living("job")] == [("program", pid)]
+        assert master.agent is not None
+        assert (master.runtime / "agents" / "worker-0").read_text() == f"{master.agent.pid}\n"
+        await master.order("stop", signal="SIGKILL", grace=5)
+        await master.report("ended")
+        assert marked.living("job") == []
+
+    play(act)
+
+
+@pytest.mark.parametrize("kind", ["download", "list", "mount"])
+def test_inputs_are_there_before_the_program(play: Callable[..., None], kind: str) -> None:
+    async def act(master: Master) -> None:
+        data = master.folder / "data"
+        data.mkdir()
+        for name in ("a", "b"):
+            (data / name).write_text(name)
+        stamps = {file.path: file.stamp for file in list_input(str(data)).files}
+        files = [[path, 1, stamp] for path, stamp in stamps.items()]
+        given = {"as": kind, "url": str(data), "local": "train", "prefix": f"{data}/", "files": files}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "inputs": {"train": given}}
+        await master.start("cat $TRAINMASTER_INPUT_TRAIN/* || cat $TRAINMASTER_INPUT_TRAIN", prepare=prepare)
+        await master.report("ended")
+        told = master.log()
+        assert told.endswith("ab" if kind != "list" else f"{data}/a\n{data}/b\n")
+
+    play(act)
+
+
+def test_outputs_are_uploaded_and_committed_with_leave_alone(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        out = master.folder / "out"
+        output = {"model": {"url": str(out), "as": "upload", "layout": "task", "overwrite": False, "local": "model"}}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "outputs": output}
+        await master.start("mkdir -p $TRAINMASTER_OUTPUT_MODEL && echo weights > model/w", prepare=prepare)
+        uploaded = await master.report("uploaded")
+        assert uploaded["outputs"]["model"]["files"] == 1
+        assert not (out / "worker-0").exists()
+        await master.order("commit", outputs=output)
+        assert (await master.report("committed"))["outputs"]["model"]["bytes"] == 8
+        assert (out / "worker-0" / "w").read_text() == "weights\n"
+
+    play(act)
+
+
+def test_an_output_that_was_not_written_is_named(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        output = {"model": {"url": str(master.folder / "out"), "as": "upload", "layout": "task", "local": "model"}}
+        master.begin()
+        await master.start("true", prepare={"workdir": "copy", "cwd": None, "outputs": output})
+        await until_async(lambda: [r for r in master.reports if r.get("reason") == "output-missing"])
+
+    play(act)
+
+
+def test_a_save_while_running_holds_what_is_there(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        out = master.folder / "out"
+        output = {"model": {"url": str(out), "as": "upload", "layout": "task", "local": "model"}}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "outputs": output}
+        await master.start("mkdir model; echo 1 > model/w; echo ready; exec sleep 1000", prepare=prepare)
+        await master.report("started")
+        await until_async(lambda: "ready" in master.log())
+        name = "2026-01-02T03-04-05Z"
+        for _ in range(2):
+            await master.order("save", id=name, save=name, outputs=output)
+        saved = await master.report("saved")
+        assert (saved["save"], saved["files"], saved["bytes"]) == (name, 1, 2)
+        assert (out / "_saves" / name / "worker-0" / "w").read_text() == "1\n"
+
+    play(act)
+
+
+def test_a_warning_reaches_a_program_that_asks(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        program = (
+            "import threading; from trainmaster import runtime; told = threading.Event(); found = []\n"
+            "runtime.warning(lambda warned: (found.append(warned), told.set()))\n"
+            "print('ready', flush=True); told.wait(60); print(round(found[0].seconds), found[0].why)"
+        )
+        await master.start([sys.executable, "-c", program])
+        await until_async(lambda: "ready" in master.log())
+        await master.order("warn", id="1", seconds=30, why="preempted", signal=None)
+        assert (await master.report("ended"))["tail"][-1].endswith("preempted")
+
+    play(act)
+
+
+def test_a_warning_is_a_signal_only_where_one_is_asked_for(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("trap 'echo warned; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
+        await master.report("started")
+        await until_async(lambda: "ready" in master.log())
+        await master.order("warn", id="1", seconds=30, why="preempted", signal=None)
+        await master.order("warn", id="2", seconds=30, why="preempted", signal="SIGUSR1")
+        assert (await master.report("ended"))["tail"][-1] == "warned"
+
+    play(act)
+
+
+def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 0.2, "keep": 3, "set": None}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        command = "trap 'echo 2 > ckpt/step; exit 0' TERM; mkdir ckpt; echo 1 > ckpt/step; echo ready; while :; do sleep 0.02; done"
+        await master.start(command, prepare=prepare)
+        first = await master.report("checkpoint")
+        assert (first["set"], first["files"], first["bytes"], first["marks"]) == (1, 1, 2, {})
+        await master.order("stop", signal="SIGTERM", grace=20)
+        await master.report("ended")
+        sets = [r["set"] for r in master.reports if r["kind"] == "checkpoint"]
+        kinds = [r["kind"] for r in master.reports]
+        assert kinds[-1] == "ended", "the set that was saved in the grace is told before the end"
+        (master.folder / "storage" / "work" / "worker-0" / "ckpt" / "step").write_text("torn")
+        for attempt, number in ((2, sets[-1]), (3, 1)):
+            again = {**prepare, "checkpoint": {**checkpoint, "every": 100, "set": number}}
+            await master.start("cat ckpt/step", attempt=attempt, prepare=again)
+            assert (await master.report("ended", attempt))["tail"] == [str(sets.index(number) + 1)]
+            assert (await master.report("ready", attempt))["restored"]["set"] == number
+
+    play(act)

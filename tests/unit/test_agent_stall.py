@@ -1,0 +1,134 @@
+"""When a program counts as hanging, over made-up observations; and what a tree of processes is seen to use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+
+from trainmaster.agent import stall
+from trainmaster.agent.samples import Sampler, stacks
+from trainmaster.agent.stall import Observation, Stall, Watch, verdict
+
+STALL = 1800.0
+
+
+def watched(observations: Iterable[Observation]) -> Watch:
+    first, *rest = observations
+    watch = stall.begin(first)
+    for observation in rest:
+        watch = stall.observe(watch, observation)
+    return watch
+
+
+def every(seconds: float, until: float, **more: object) -> list[Observation]:
+    return [Observation(n * seconds, **more) for n in range(int(until / seconds) + 1)]  # type: ignore[arg-type]
+
+
+def test_a_program_that_reports_nothing_and_does_nothing_is_stalled_after_the_limit() -> None:
+    assert verdict(watched(every(3, STALL - 3)), STALL) is None
+    assert verdict(watched(every(3, STALL)), STALL) == Stall("stalled", STALL)
+    assert verdict(watched(every(3, 10 * STALL)), None) is None
+
+
+def test_any_use_is_a_sign_of_life_for_one_that_reports_nothing() -> None:
+    quiet = every(3, 2 * STALL)
+    for name, step in (("output", 1), ("cpu_seconds", 0.5), ("moved", 1 << 20), ("gpu", 1.0)):
+        busy = [Observation(o.at, **{name: step * n if name != "gpu" else step}) for n, o in enumerate(quiet)]  # type: ignore[arg-type]
+        assert verdict(watched(busy), STALL) is None, name
+
+
+def test_an_idle_interpreter_is_no_sign_of_life() -> None:
+    idle = [Observation(o.at, cpu_seconds=0.001 * n, moved=100 * n) for n, o in enumerate(every(3, STALL))]
+    assert verdict(watched(idle), STALL) == Stall("stalled", STALL)
+
+
+def test_once_progress_was_reported_only_progress_counts() -> None:
+    stuck = [Observation(0.0), Observation(10.0, progress=1)]
+    stuck += [
+        Observation(10.0 + n, progress=1, output=n, cpu_seconds=8.0 * n, gpu=1.0) for n in range(1, int(STALL) + 1)
+    ]
+    assert verdict(watched(stuck[:-1]), STALL) is None
+    assert verdict(watched(stuck), STALL) == Stall("stalled", STALL)
+
+
+def test_a_slow_program_has_ten_times_its_own_gap() -> None:
+    slow = [Observation(600.0 * n, progress=n) for n in range(20)]
+    last = slow[-1]
+    waiting = watched([*slow, Observation(last.at + 5999, progress=last.progress)])
+    assert verdict(waiting, STALL) is None
+    assert verdict(stall.observe(waiting, Observation(last.at + 6000, progress=last.progress)), STALL) == Stall(
+        "stalled", 6000.0
+    )
+
+
+def test_a_named_phase_takes_what_it_takes_and_the_clock_begins_anew_after_it() -> None:
+    saving = [
+        Observation(0.0, progress=1),
+        *(Observation(100.0 * n, progress=1, phase="saving") for n in range(1, 1000)),
+    ]
+    watch = watched(saving)
+    assert verdict(watch, STALL) is None
+    end = watch.last.at
+    watch = stall.observe(watch, Observation(end + 10, progress=1))
+    assert verdict(stall.observe(watch, Observation(end + STALL, progress=1)), STALL) is None
+    assert verdict(stall.observe(watch, Observation(end + 10 + STALL, progress=1)), STALL) is not None
+    other = watched(Observation(100.0 * n, progress=1, phase="evaluating") for n in range(19))
+    assert verdict(other, STALL) is not None
+
+
+def test_after_a_peer_has_finished_only_progress_or_output_counts() -> None:
+    spinning = [Observation(3.0 * n, output=100, cpu_seconds=3.0 * n, gpu=1.0) for n in range(400)]
+    watch = watched(spinning)
+    assert verdict(watch, STALL, 600.0, None) is None
+    assert verdict(watch, STALL, 600.0, watch.last.at - 599) is None
+    assert verdict(watch, STALL, 600.0, watch.last.at - 600) == Stall("hung-after-peer-finished", 600.0)
+    printing = stall.observe(watch, Observation(watch.last.at + 3, output=101))
+    assert verdict(printing, STALL, 600.0, 0.0) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 100), st.booleans(), st.booleans()), min_size=1, max_size=60), st.floats(1, 1000)
+)
+def test_a_verdict_comes_never_before_the_limit_of_silence(steps: list[tuple[float, bool, bool]], limit: float) -> None:
+    at, progress, last_sign = 0.0, 0, 0.0
+    watch = stall.begin(Observation(0.0))
+    for gap, progressed, exempt in steps:
+        at += gap
+        progress += progressed
+        watch = stall.observe(watch, Observation(at, progress, phase="saving" if exempt else ""))
+        if progressed or exempt:
+            last_sign = at
+        found = verdict(watch, limit)
+        assert found is None or (found.seconds >= limit and at - last_sign >= limit - 1e-6)
+
+
+def test_a_tree_is_seen_with_what_it_uses() -> None:
+    code = (
+        "import os, time\nb = bytearray(50 << 20)\npid = os.fork()\n"
+        "if pid == 0:\n    while True: pass\nprint('ready', flush=True)\ntime.sleep(1000)"
+    )
+    sampler = Sampler()
+    before = sampler.look()
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, process_group=0)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        sample = sampler.look()
+        assert sample.processes == before.processes + 2
+        assert 50 << 20 < sample.memory - before.memory < 90 << 20, "pages that both share count once"
+        assert sample.resident > sample.memory
+        until(lambda: sampler.look().cpu_seconds > sample.cpu_seconds + 0.2)
+        until(lambda: sampler.look().cpu > 0.2)
+        assert any(f"pid {process.pid} " in line for line in stacks(sampler.seen))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,267 @@
+"""The commands over real jobs on the local engine: what a user sees, during a job's life and after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+TM = [sys.executable, "-m", "trainmaster.cli"]
+
+
+def tm(*arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NO_COLOR": "1", **more}
+    return subprocess.run(
+        [*TM, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=120
+    )
+
+
+@contextmanager
+def begun(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*TM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def shell(text: str) -> list[str]:
+    return ["--", "sh", "-c", text]
+
+
+def only_job(home) -> str:
+    (job,) = (entry.name for entry in (home.state / "jobs").iterdir())
+    return job
+
+
+HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo over'
+
+
+@pytest.fixture
+def held(tmp_path: Path, home) -> Iterator[str]:
+    """A job of two tasks that run until the file `go` is there."""
+    done = tm("submit", "-n", "2", "--name", "held", *shell(HOLD), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    assert re.fullmatch(r"held-[a-z2-7]{6}", job)
+    until(lambda: tm("logs", job).stdout.count("here") == 2, what=lambda: tm("events", job).stdout)
+    try:
+        yield job
+    finally:
+        (tmp_path / "go").touch()
+        tm("wait", job)
+
+
+def test_run_shows_every_task_and_succeeds(tmp_path: Path) -> None:
+    done = tm("run", "-n", "2", *shell('echo "out $TRAINMASTER_INDEX"; echo "err" >&2'), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["worker:0 err", "worker:0 out 0", "worker:1 err", "worker:1 out 1"]
+    assert re.search(r"^sh-\w{6} succeeded after", done.stderr, re.MULTILINE)
+
+
+def test_run_tells_the_first_failure(tmp_path: Path) -> None:
+    done = tm(
+        "run",
+        "-n",
+        "2",
+        "--restart",
+        "never",
+        *shell('[ $TRAINMASTER_INDEX = 1 ] || exit 0; echo "boom"; exit 7'),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1
+    told = done.stderr.splitlines()
+    at = next(i for i, line in enumerate(told) if " failed after" in line)
+    assert told[at + 1 : at + 3] == ["  worker:1 exited with status 7", "  | boom"]
+    assert "Traceback" not in done.stderr
+
+
+def test_run_as_json_is_one_object_a_line(tmp_path: Path) -> None:
+    done = tm("run", "--json", *shell("echo hello"), cwd=tmp_path)
+    items = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [item["log"]["data"] for item in items if "log" in item] == ["hello\n"]
+    assert items[-1]["end"]["state"] == "succeeded"
+    assert {"submitted", "ended"} <= {item["event"]["type"] for item in items if "event" in item}
+
+
+def test_a_job_file_runs_in_its_directory(tmp_path: Path, home) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "said.txt").write_text("from here\n")
+    (project / "job.yaml").write_text("roles:\n  worker: {command: cat said.txt}\n")
+    done = tm("run", "project/job.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "worker:0 from here\n"), done.stderr
+    assert only_job(home).startswith("project-")
+    again = tm("retry", only_job(home), cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, "worker:0 from here\n"), again.stderr
+
+
+def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
+    (tmp_path / "a.csv").write_text("1\n")
+    command = ["run", "-n", "2", "--dry-run", "--input", "train=a.csv", "--output", "model=out", *shell("true")]
+    done = tm(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 x worker: 1 cores" in done.stdout
+    assert "worker:0: 1 file, 2 B" in done.stdout
+    assert not (home.state / "jobs").exists()
+    assert sorted(path.name for path in tmp_path.iterdir() if path != home.state) == ["a.csv"]
+    assert json.loads(tm(*command[:1], "--json", *command[1:], cwd=tmp_path).stdout)["inputs"]["train"]["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "there is no job"),
+        (["run", "nothing.yaml"], "there is no job file nothing.yaml"),
+        (["run", "python", "--dry-run"], "a command comes after --: tm run -- python ..."),
+        (["run", "--frm", "x", "--", "true"], "there is no option --frm"),
+        (["run", "--engine", "yarn", "--", "true"], "there is no engine 'yarn'"),
+        (["run", "--framework", "pytorhc", "--", "true"], "did you mean pytorch?"),
+        (["run", "--memory", "12", "--", "true"], "flag --memory"),
+        (["run", "--memory", "9000TiB", "--", "true"], "roles.worker.resources.memory"),
+        (["run", "--gpus", "999", "--", "true"], "roles.worker.resources.gpus"),
+        (["run", "--env", "SURELY_NOT_SET", "--", "true"], "SURELY_NOT_SET"),
+        (["run", "--input", "x=nothing/*.csv", "--", "true"], "inputs.x.url"),
+        (["run", "bad.yaml"], "did you mean replicas?"),
+        (["run", "bad.yaml"], "bad.yaml line 3"),
+        (["run", "good.yaml", "--set", "roles.wroker.replicas=2"], "did you mean worker?"),
+    ],
+)
+def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], told: str) -> None:
+    (tmp_path / "bad.yaml").write_text("roles:\n  worker:\n    replicsa: 2\n    command: true\n")
+    (tmp_path / "good.yaml").write_text("roles:\n  worker: {command: exit 0}\n")
+    done = tm(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (home.state / "jobs").exists()
+
+
+def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    done = tm("run", "--output", "model=out", *shell("mkdir -p model; echo new > model/x"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the output model exists already" in done.stderr
+
+
+def test_outputs_are_named_at_the_end(tmp_path: Path) -> None:
+    done = tm("run", "--output", "model=out", *shell("mkdir -p model; echo new > model/x"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"model: {tmp_path}/out (1 file, 4 B)" in done.stderr
+    assert (tmp_path / "out/worker-0/x").read_text() == "new\n"
+
+
+def test_one_key_is_one_job(tmp_path: Path, home) -> None:
+    line = ["submit", "--idempotency-key", "k1", *shell("true")]
+    first, second = tm(*line, cwd=tmp_path), tm(*line, cwd=tmp_path)
+    assert first.stdout == second.stdout
+    assert tm("wait", first.stdout.strip()).returncode == 0
+    assert tm(*line, cwd=tmp_path).stdout == first.stdout
+    assert only_job(home) == first.stdout.strip()
+
+
+def test_a_running_job_is_seen_from_anywhere(tmp_path: Path, held: str) -> None:
+    listed = tm("list").stdout
+    assert re.search(rf"^{held} +running", listed, re.MULTILINE), listed
+    status = json.loads(tm("status", "held", "--json").stdout)
+    assert [task["state"] for task in status["tasks"]] == ["running", "running"]
+    assert "worker:1  running" in tm("status", held).stdout
+    assert tm("logs", held, "worker:1").stdout == "here 1\n"
+    assert "started" in {json.loads(line)["type"] for line in tm("events", held, "--json").stdout.splitlines()}
+    late = tm("wait", held, "--timeout", "100ms")
+    assert late.returncode == 4
+    with begun("logs", "-f", held, "worker:0", cwd=tmp_path) as following:
+        assert following.stdout.readline() == "here 0\n"
+        (tmp_path / "go").touch()
+        assert following.stdout.readline() == "over\n"
+        assert following.wait(30) == 0
+    assert tm("wait", held).returncode == 0
+    assert tm("logs", held, "worker:0").stdout == "here 0\nover\n"
+    assert tm("logs", held, "-n", "1", "worker:0").stdout == "over\n"
+    assert "succeeded" in tm("status", held).stdout
+    assert tm("attach", held).returncode == 0
+
+
+def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
+    with begun("run", "--name", "left", *shell(HOLD), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "worker:0 here 0\n"
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    job = only_job(home)
+    assert f"{job} goes on. Watch it again: tm attach {job}" in errors
+    with begun("attach", job, cwd=tmp_path) as attached:
+        assert attached.stdout.readline() == "worker:0 here 0\n"
+        (tmp_path / "go").touch()
+        assert attached.wait(30) == 0
+
+
+def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
+    done = tm("kill", held, "--why", "enough")
+    assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
+    assert tm("wait", held).returncode == 1
+    assert tm("kill", held).stdout == f"{held} had ended: killed\n"
+    assert "enough" in tm("events", held, "--json").stdout
+    refused = tm("save", held)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, f"error: {held} has ended: killed")
+
+
+def test_a_killed_command_leaves_the_job(tmp_path: Path, home) -> None:
+    with begun("run", "--name", "alone", *shell(HOLD), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "worker:0 here 0\n"
+        watching.kill()
+    (tmp_path / "go").touch()
+    assert tm("wait", only_job(home)).returncode == 0
+
+
+def test_a_task_that_is_not_there_is_named(held: str) -> None:
+    done = tm("logs", held, "worker:9")
+    assert done.returncode == 2
+    assert "has no task worker:9" in done.stderr
+
+
+def test_watching_goes_on_over_the_death_of_a_master(tmp_path: Path, home) -> None:
+    with begun("run", "-n", "2", "--name", "orphan", *shell(HOLD), cwd=tmp_path) as watching:
+        first = {watching.stdout.readline() for _ in range(2)}
+        job = only_job(home)
+        master = json.loads((home.state / "jobs" / job / "epochs" / "1").read_text())["pid"]
+        os.kill(master, signal.SIGKILL)
+        until((home.state / "jobs" / job / "epochs" / "2").exists)
+        (tmp_path / "go").touch()
+        rest, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 0, errors
+    assert first == {"worker:0 here 0\n", "worker:1 here 1\n"}
+    assert sorted(rest.splitlines()) == ["worker:0 over", "worker:1 over"]
+
+
+@pytest.mark.full  # its successor waits for the agents' grace
+def test_a_job_whose_master_does_not_answer_is_ended_by_force(home, held: str) -> None:
+    master = json.loads((home.state / "jobs" / held / "epochs" / "1").read_text())["pid"]
+    os.kill(master, signal.SIGSTOP)
+    done = tm("kill", held, "--force")
+    assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
+
+
+def test_a_job_that_nobody_works_for_is_no_endless_wait(home) -> None:
+    storage = home.state / "jobs" / "never-abcdef"
+    (storage / "logs" / "master").mkdir(parents=True)
+    (storage / "logs" / "master" / "start.log").write_text("Traceback\nImportError: no such module\n")
+    (storage / "token").write_text("x" * 64)
+    os.utime(storage / "token", (1, 1))  # long ago
+    (storage / "job.json").write_text("{}")
+    done = tm("wait", "never")
+    assert done.returncode == 3
+    assert "no process of never-abcdef is left, and it has not ended: ImportError: no such module" in done.stderr
+    assert "tm retry never-abcdef" in done.stderr

@@ -1,0 +1,152 @@
+"""The command line before any job: help that loads nothing, errors in one line, exit statuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainmaster.cli.commands import COMMANDS
+from trainmaster.cli.main import submits
+
+HEAVY = {
+    "rich",
+    "asyncio",
+    "yaml",
+    "attrs",
+    "attr",
+    "starlette",
+    "uvicorn",
+    "fsspec",
+    "psutil",
+    "ssl",
+    "http.client",
+    "logging",
+    "socket",
+}
+
+
+def tm(*arguments: str, code: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    """`tm` in a fresh interpreter; `code` runs after it, with the modules that were loaded."""
+    run = (
+        "import sys\n"
+        "from trainmaster.cli.main import main\n"
+        f"try:\n    main({list(arguments)!r})\n"
+        f"finally:\n    {code or 'pass'}\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", run],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", **more},
+    )
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    done = tm(*filter(None, [command]), "--help", code="print('\\n@', *sys.modules)")
+    assert done.returncode == 0, done.stderr
+    text, _, modules = done.stdout.partition("\n@")
+    assert text.startswith(f"Usage: tm {command}".rstrip())
+    assert HEAVY & set(modules.split()) == set()
+
+
+def test_help_costs_little_more_than_python() -> None:
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys, click; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    done = tm("--help", code="print('\\n@', *sys.modules)")
+    more = set(done.stdout.partition("\n@")[2].split()) - set(bare.stdout.split())
+    assert len(more) <= 40, sorted(more)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_say_json_and_is_described(command: str) -> None:
+    text = tm(command, "--help").stdout
+    assert len(text.splitlines()[2].strip()) > 10
+    assert "--json" in text or command == "completion"
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [
+        ("run job.yaml", True),
+        ("--json submit job.yaml", True),
+        ("run -n 2 -- python train.py --help", True),
+        ("run --help", False),
+        ("run job.yaml --dry-run", False),
+        ("run", False),
+        ("list", False),
+        ("logs run", False),
+        ("", False),
+    ],
+)
+def test_a_master_is_forked_ahead_only_for_a_job(line: str, does: bool) -> None:
+    assert submits(line.split()) is does
+
+
+def test_all_commands_are_listed_with_what_they_do() -> None:
+    text = tm("--help").stdout
+    for name, told in COMMANDS.items():
+        assert f"  {name} " in text
+        assert told in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rnu"], "error: there is no command 'rnu'; did you mean run?"),
+        (["xyzzy"], "error: there is no command 'xyzzy'"),
+        (["list", "--runing"], "error: there is no option --runing; did you mean --running?"),
+        (["status"], "error: missing argument 'JOB'"),
+        (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a valid integer range"),
+        (["status", "nothing"], "error: there is no job nothing"),
+        (["status", "spark://here/x"], "error: there is no engine spark here"),
+        (["wait", "x", "--timeout", "5"], "error: there is no job x"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments: list[str], told: str) -> None:
+    done = tm(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[0] == told
+    assert "Traceback" not in done.stderr
+
+
+def test_a_fault_of_ours_carries_its_traceback(home) -> None:
+    (home.state / "jobs" / "broken-aaaaaa").mkdir(parents=True)
+    (home.state / "jobs" / "broken-aaaaaa" / "events").write_text("not a directory")
+    done = tm("status", "broken-aaaaaa", code="", PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.returncode in (2, 3)
+
+
+def test_no_jobs_is_no_error(home) -> None:
+    done = tm("list")
+    assert (done.returncode, done.stdout) == (0, "no jobs yet; start one: tm run --help\n")
+    assert tm("--json", "list").stdout == "[]\n"
+    assert tm("list", "--json").stdout == "[]\n"
+
+
+def test_doctor_finds_this_machine_ready(home) -> None:
+    done = tm("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "cores" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_commands_and_jobs(home, shell: str) -> None:
+    assert "_TM_COMPLETE" in tm("completion", shell).stdout
+    (home.state / "jobs" / "digits-abcdef").mkdir(parents=True)
+    offered = tm(_TM_COMPLETE="bash_complete", COMP_WORDS="tm status dig", COMP_CWORD="2").stdout
+    assert "digits-abcdef" in offered
+    assert "status" in tm(_TM_COMPLETE="bash_complete", COMP_WORDS="tm st", COMP_CWORD="1").stdout
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from trainmaster.cli.main import main; main([\"--help\"])' | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""

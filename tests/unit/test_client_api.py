@@ -1,0 +1,109 @@
+"""The Python API over real jobs: what a program sees that describes, submits and reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+import trainmaster
+from trainmaster import aio
+
+
+def job(command: str, **more: object) -> object:
+    return trainmaster.Job(
+        name="api", roles={"worker": {"command": command, "replicas": 2, "restart": "never"}}, **more
+    )
+
+
+def test_a_job_is_submitted_and_read(tmp_path: Path) -> None:
+    run = trainmaster.submit(job("echo hello $TRAINMASTER_INDEX; pwd"), directory=tmp_path)
+    assert run.handle.startswith("local://")
+    assert run.handle.endswith(f"/{run.id}")
+    status = run.wait()
+    assert (status["state"], len(status["tasks"])) == ("succeeded", 2)
+    assert list(run.logs("worker:1")) == ["hello 1", str(tmp_path)]
+    assert sorted(run.logs())[:2] == [f"worker:0 {tmp_path}", "worker:0 hello 0"]
+    assert [event["type"] for event in run.events()][-1] == "step-done"
+    assert trainmaster.attach(run.id[:5]) == run
+    assert trainmaster.status(run.id)["state"] == "succeeded"
+    assert [found["id"] for found in trainmaster.jobs()] == [run.id]
+
+
+def test_output_comes_while_it_runs(tmp_path: Path) -> None:
+    run = trainmaster.submit(job("echo first; while [ ! -e go ]; do sleep 0.02; done; echo last"), directory=tmp_path)
+    lines = run.logs("worker:0", follow=True)
+    assert next(lines) == "first"
+    with pytest.raises(TimeoutError):
+        run.wait(timeout=0)
+    (tmp_path / "go").touch()
+    assert list(lines) == ["last"]
+    run.wait()
+
+
+def test_a_failure_is_an_error_that_says_why(tmp_path: Path) -> None:
+    run = trainmaster.submit(
+        {"roles": {"worker": {"command": "echo bad luck; exit 3", "restart": "never"}}}, directory=tmp_path
+    )
+    with pytest.raises(trainmaster.JobFailed, match=r"worker:0 exited with status 3\n  \| bad luck") as failed:
+        run.wait()
+    assert failed.value.status == 1
+    assert run.wait(check=False)["state"] == "failed"
+
+
+def test_a_kill_ends_it(tmp_path: Path) -> None:
+    run = trainmaster.submit(job("sleep 1000"), directory=tmp_path)
+    run.kill("enough")
+    assert run.wait(check=False)["state"] == "killed"
+
+
+def test_errors_are_also_the_builtin_that_they_mean() -> None:
+    with pytest.raises(ValueError, match="did you mean roles"):
+        trainmaster.Job(name="x", rolse={})
+    with pytest.raises(LookupError):
+        trainmaster.attach("nothing")
+    assert (
+        trainmaster.Job(roles={"w": {"command": "true"}}, outputs={"o": {"url": "x", "from_": "w:0"}})
+        .outputs["o"]
+        .from_
+        == "w:0"
+    )
+
+
+def test_submitting_beside_threads_is_safe(tmp_path: Path) -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        assert trainmaster.submit(job("true"), directory=tmp_path).wait()["state"] == "succeeded"
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_one_key_is_one_job(tmp_path: Path) -> None:
+    runs = [trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k") for _ in range(2)]
+    assert runs[0] == runs[1]
+    runs[0].wait()
+
+
+def test_it_can_be_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        run = await aio.submit(job("echo $TRAINMASTER_INDEX"), directory=tmp_path)
+        lines = [line async for line in run.logs(follow=True)]
+        assert sorted(lines) == ["worker:0 0", "worker:1 1"]
+        assert (await run.wait())["state"] == "succeeded"
+        assert (await aio.status(run.id))["state"] == "succeeded"
+        assert [line async for line in aio.logs(run.id, "worker:1")] == ["1"]
+        bad = await aio.submit(job("exit 1"), directory=tmp_path)
+        with pytest.raises(trainmaster.JobFailed):
+            await bad.wait()
+        slow = await aio.submit(job("sleep 1000"), directory=tmp_path)
+        with pytest.raises(TimeoutError):
+            await slow.wait(timeout=0.1)
+        await slow.kill()
+        assert (await slow.wait(check=False))["state"] == "killed"
+
+    asyncio.run(main())

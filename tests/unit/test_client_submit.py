@@ -1,0 +1,114 @@
+"""What submit does before anything is started: ids, handles, secrets, the files that are shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from trainmaster.client.describe import describe, doubts
+from trainmaster.client.handles import parse, resolve
+from trainmaster.client.secrets import is_secret, separated
+from trainmaster.client.submit import new_id, shipped_files
+from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.job import Job, Role, Secret
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("digits", "digits-"), ("My Job (2)", "my-job-2-"), ("é", "job-"), ("x" * 200, "x" * 40 + "-"), ("-a-", "a-")],
+)
+def test_an_id_is_a_plain_name_and_six_characters(name: str, begins: str) -> None:
+    made = new_id(name)
+    assert made.startswith(begins)
+    assert len(made) == len(begins) + 6
+    assert new_id(name) != made
+
+
+def test_a_beginning_names_a_job(home) -> None:
+    for name in ("digits-aaaaaa", "digits-bbbbbb", "mnist-cccccc"):
+        (home.state / "jobs" / name).mkdir(parents=True)
+    assert resolve("mnist") == "mnist-cccccc"
+    assert resolve("digits-a") == "digits-aaaaaa"
+    assert resolve("local://anywhere/digits-bbbbbb") == "digits-bbbbbb"
+    assert resolve("local:///mn") == "mnist-cccccc"
+    with pytest.raises(BadInput, match="beginning of 2 jobs: digits-aaaaaa, digits-bbbbbb"):
+        resolve("digits")
+    with pytest.raises(NotFound, match=r"there is no job mnits-cccccc; did you mean mnist-cccccc\?"):
+        resolve("mnits-cccccc")
+
+
+@pytest.mark.parametrize("text", ["", "../x", "a/b", "local://h/", ".hidden"])
+def test_what_is_no_handle_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("HF_TOKEN", True), ("WANDB_API_KEY", True), ("DB_PASSWORD", True), ("token", True), ("AWS_SECRET_ACCESS_KEY", True),
+     ("TOKENIZERS_PARALLELISM", False), ("KEYBOARD", False), ("OMP_NUM_THREADS", False), ("AUTHOR", False)],
+)  # fmt: skip
+def test_names_that_say_they_are_secret(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
+
+
+def job(env: dict[str, str | None], **more: object) -> Job:
+    return Job(roles={"worker": Role("worker", "true", env=env)}, **more)
+
+
+def test_secret_values_leave_the_job(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("hunter2\n")
+    given = job(
+        {"HF_TOKEN": None, "MY_PASSWORD": "in-the-file", "PLAIN": "x"},
+        secrets={"DB": Secret(file="pw"), "E": Secret(env="F")},
+    )
+    plain, values = separated(given, {"HF_TOKEN": "t0ken", "F": "f"}, tmp_path)
+    assert values == {"HF_TOKEN": "t0ken", "MY_PASSWORD": "in-the-file", "DB": "hunter2", "E": "f"}
+    assert plain.roles["worker"].env == {"HF_TOKEN": None, "MY_PASSWORD": None, "PLAIN": "x"}
+    assert not any(value in repr(attrs.asdict(plain)) for value in ("t0ken", "in-the-file", "hunter2"))
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"HF_TOKEN is not set[^$]*roles\.worker\.env\.HF_TOKEN"):
+        separated(job({"HF_TOKEN": None}), {}, tmp_path)
+    with pytest.raises(BadInput, match=r"secrets\.DB\.file: nowhere"):
+        separated(job({}, secrets={"DB": Secret(file="nowhere")}), {}, tmp_path)
+
+
+def test_one_secret_has_one_value(tmp_path: Path) -> None:
+    roles = {name: Role(name, "true", env={"A_TOKEN": name}) for name in ("worker", "ps")}
+    with pytest.raises(BadInput, match="two values"):
+        separated(Job(roles=roles), {}, tmp_path)
+
+
+def test_more_than_anybody_ships_on_purpose_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.truncate(3 * 2**30)  # a hole
+    with pytest.raises(BadInput, match="3 GiB, more than 2 GiB"):
+        shipped_files(job({}), tmp_path)
+    (tmp_path / ".gitignore").write_text("data.bin\n")
+    assert shipped_files(job({}), tmp_path) == [(".gitignore", 9), ("train.py", 0)]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train.py", "--epochs", "3"], "train"),
+        (["python3.11", "-c", "import time; time.time()"], "python3-11"),
+        (["sh", "-c", "exit 0"], "sh"),
+        (["./bin/eval.sh"], "eval"),
+        (["/usr/bin/python", "src/a/fit.py"], "fit"),
+        (["true"], "true"),
+    ],
+)
+def test_a_job_is_called_after_its_program(command: list[str], name: str) -> None:
+    assert describe(None, {}, command).job.name == name
+
+
+def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
+    assert list(doubts(describe(None, {}, ["true"]).job)) == []
+    shards = describe(None, {"input": (f"x:shards={tmp_path}/*.csv",)}, ["true"]).job
+    assert any("no checkpoint" in doubt for doubt in doubts(shards))

@@ -1,0 +1,148 @@
+"""What the commands say: lines out of pieces, tables, the end of a job, programs' output made harmless."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.client.lines import LONGEST, Lines
+from trainmaster.client.text import clean, columns, ended_lines, event_line, names, output_sizes
+from trainmaster.client.view import Watching, spark, watch
+
+
+def piece(data: str, task: str = "worker:0", attempt: int = 1) -> dict[str, object]:
+    return {"task": task, "attempt": attempt, "offset": 0, "next": len(data), "data": data}
+
+
+@given(st.lists(st.text(alphabet="ab\n", max_size=5)))
+def test_lines_are_what_was_written_however_it_was_cut(parts: list[str]) -> None:
+    lines = Lines()
+    got = [line for part in parts for _, line in lines.add(piece(part))] + [line for _, line in lines.close()]
+    assert got == "".join(parts).splitlines()
+
+
+def test_lines_of_tasks_and_attempts_do_not_mix() -> None:
+    lines = Lines()
+    assert lines.add(piece("half")) == []
+    assert lines.add(piece("other\n", "worker:1")) == [("worker:1", "other")]
+    assert lines.add(piece("anew\n", attempt=2)) == [("worker:0", "half"), ("worker:0", "anew")]
+    assert lines.close() == []
+
+
+def test_a_line_without_end_is_cut() -> None:
+    lines = Lines()
+    got = lines.add(piece("x" * (3 * LONGEST + 5)))
+    assert [len(line) for _, line in got] == [LONGEST] * 3
+    assert lines.close() == [("worker:0", "x" * 5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("plain\ttext", "plain\ttext"),
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        ("a\x1b[2Jb\x1b[1;1Hc", "abc"),
+        ("\x1b]0;title\x07here", "here"),
+        ("10 %\r20 %\r30 %", "30 %"),
+        ("windows\r", "windows"),
+        ("bell\x07\x00", "bell"),
+    ],
+)
+def test_a_program_cannot_move_on_the_terminal(line: str, shown: str) -> None:
+    assert clean(line) == shown
+    assert "\x1b" not in clean(line, colours=False)
+
+
+def test_columns_are_aligned() -> None:
+    assert columns([("a", 1), ("bbb", "long")], ("N", "VALUE")) == ["N    VALUE", "a    1", "bbb  long"]
+
+
+def test_many_names_are_cut_short() -> None:
+    assert names(["worker:0"]) == "worker:0"
+    assert names([f"w:{i}" for i in range(20)]) == "w:0, w:1, w:2, w:3, w:4, w:5, w:6 and 13 more"
+
+
+def ended(state: str = "failed", **more: object) -> dict[str, object]:
+    return {
+        "job": "digits-abcdef",
+        "state": state,
+        "submitted": 100.0,
+        "at": 112.5,
+        "restarts": 0,
+        "outputs": {},
+        "tasks": [],
+        **more,
+    }
+
+
+def test_success_names_what_came_out() -> None:
+    events = [
+        {"type": "output-committed", "outputs": {"model": {"files": 2, "bytes": 1024}}},
+        {"type": "output-committed", "outputs": {"model": {"files": 1, "bytes": 1024}}},
+    ]
+    lines = ended_lines(ended("succeeded", outputs={"model": "/out"}), output_sizes(events))
+    assert lines == ["digits-abcdef succeeded after 12.5 s", "  model: /out (3 files, 2 KiB)"]
+
+
+def test_failure_tells_the_first_and_equal_ones_once() -> None:
+    tail = ["Traceback", "ValueError: rank 0 is wrong"]
+    reason = {"reason": "exit", "words": "exited with status 1", "advice": "look", "task": "worker:0", "tail": tail}
+    tasks = [
+        {
+            "task": f"worker:{i}",
+            "state": "failed",
+            "reason": "exit",
+            "words": "exited with status 1",
+            "tail": [f"ValueError: rank {i} is wrong"],
+        }
+        for i in range(4)
+    ]
+    tasks.append({"task": "ps:0", "state": "lost", "reason": "node-lost", "words": "its node n1 was lost"})
+    assert ended_lines(ended(reason=reason, tasks=tasks, restarts=1)) == [
+        "digits-abcdef failed after 12.5 s, after 1 restart",
+        "  worker:0 exited with status 1",
+        "  | Traceback",
+        "  | ValueError: rank 0 is wrong",
+        "  the same happened to worker:1, worker:2, worker:3",
+        "  ps:0 its node n1 was lost",
+        "  look",
+    ]
+
+
+def test_only_the_last_lines_of_a_failing_task_are_shown() -> None:
+    reason = {"reason": "exit", "words": "exited", "task": "worker:0", "tail": [f"line {i}" for i in range(100)]}
+    lines = ended_lines(ended(reason=reason))
+    assert [line for line in lines if "|" in line] == [f"  | line {i}" for i in range(80, 100)]
+
+
+def test_an_unknown_event_is_shown_as_such() -> None:
+    assert "{'speed': 3}" in event_line({"v": "1.9", "n": 7, "at": 0.5, "epoch": 1, "type": "warped", "speed": 3})
+
+
+def test_watching_is_plain_where_nobody_looks() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    status = {**ended("running"), "phase": "granted 0/1", "waiting": "waiting for cores: asked 4, free 2"}
+    items = [
+        {"status": status},
+        {"status": {**status, "waiting": "waiting for cores: asked 4, free 3"}},
+        {"log": piece("one\ntw")},
+        {"log": piece("o\nreporter progress:0.5\nlast")},
+        {"end": ended("succeeded")},
+    ]
+    assert watch(items, out, err)["state"] == "succeeded"
+    assert out.getvalue() == "worker:0 one\nworker:0 two\nworker:0 last\n"
+    assert err.getvalue().splitlines() == [
+        "digits-abcdef: waiting for cores: asked 4, free 2",
+        "digits-abcdef succeeded after 12.5 s",
+    ]
+
+
+def test_a_sample_counts_once() -> None:
+    seen = Watching()
+    for at, cpu in [(1, 0.5), (1, 0.5), (2, 1.0)]:
+        seen.take({"status": {**ended("running"), "tasks": [{"task": "worker:0", "cpu": cpu, "at": at}]}})
+    assert list(seen.cpu["worker:0"]) == [0.5, 1.0]
+    assert spark([0.0, 0.5, 1.0], 1.0) == "▁▅█"

@@ -1,0 +1,244 @@
+"""How a job ends: completion rules, reasons in their order, and the order of the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted import Script, job, role
+
+from trainmaster.core import stimuli
+from trainmaster.core.actions import CommitFor, Order, Release, Step
+from trainmaster.core.incidents import SETTLE
+from trainmaster.core.report import end_reason, status
+from trainmaster.core.state import LIVE
+
+OUT = {"model": {"url": "memory://out"}}
+
+
+def ending(script: Script) -> tuple[str, str] | None:
+    return (script.state.ending["state"], script.state.ending["reason"]) if script.state.ending else None
+
+
+# -- completion --
+
+
+@pytest.mark.parametrize(
+    ("completion", "succeed", "fail", "end"),
+    [
+        ("all", ["worker:0", "worker:1"], [], None),
+        ("all", ["worker:0", "worker:1", "worker:2", "worker:3"], [], ("succeeded", "succeeded")),
+        ("all", ["worker:0"], ["worker:1"], ("failed", "exit")),
+        ({"first": "worker"}, [], [], None),
+        ({"first": "worker"}, ["worker:2"], [], ("succeeded", "succeeded")),
+        ({"first": "worker"}, [], ["worker:2"], ("failed", "exit")),
+        ({"failures": 0.5}, ["worker:0"], ["worker:1"], None),
+        ({"failures": 0.5}, ["worker:0", "worker:1"], ["worker:2", "worker:3"], ("succeeded", "succeeded")),
+        ({"failures": 0.5}, ["worker:0"], ["worker:1", "worker:2", "worker:3"], ("failed", "too-many-failures")),
+        ({"failures": 0.0}, [], ["worker:3"], ("failed", "too-many-failures")),
+    ],
+)  # fmt: skip
+def test_completion_rules(completion: Any, succeed: list[str], fail: list[str], end: tuple[str, str] | None) -> None:
+    script = Script(job(worker=role(4, "never"), gang=False, completion=completion))
+    script.start(*[f"worker:{index}" for index in range(4)])
+    script.succeed(*succeed)
+    for key in fail:
+        script.fail(key)
+        script.tick(SETTLE)
+    assert ending(script) == end
+    if end is not None:
+        script.close()
+        assert script.count("ended") == script.count("ending") == 1
+        assert script.last("ended")["reason"] == end[1]
+
+
+def test_roles_that_do_not_count_are_not_waited_for() -> None:
+    script = Script(job(worker=role(), evaluator=role(), ps=role()))
+    script.start("worker:0", "evaluator:0", "ps:0")
+    script.succeed("worker:0")
+    assert ending(script) == ("succeeded", "succeeded")
+
+
+def test_a_role_that_serves_ends_the_job_when_it_fails_for_good() -> None:
+    script = Script(job(worker=role(), ps=role(1, "task", 0)))
+    script.start("worker:0", "ps:0")
+    script.fail("ps:0")
+    script.tick(SETTLE)
+    assert ending(script) == ("failed", "exit")
+    assert script.state.ending["task"] == "ps:0"
+
+
+def test_a_watcher_that_fails_does_not() -> None:
+    script = Script(job(worker=role(), evaluator=role(1, "never")))
+    script.start("worker:0", "evaluator:0")
+    script.fail("evaluator:0")
+    script.tick(SETTLE)
+    assert ending(script) is None
+
+
+def test_who_waits_for_a_role_that_failed_never_starts() -> None:
+    fetch, worker = role(1, "never", counts=False), role(after={"fetch": "succeeded"})
+    script = Script(job(fetch=fetch, worker=worker))
+    script.start("fetch:0")
+    script.fail("fetch:0")
+    script.tick(SETTLE)
+    assert ending(script) == ("failed", "dependency-failed")
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        (stimuli.KillRequested("a user"), ("killed", "killed-by-user")),
+        (stimuli.StorageLost("the disk is full"), ("failed", "storage-lost")),
+        (stimuli.SecretsLost(), ("failed", "secrets-lost")),
+        (stimuli.Refused("worker:0", 1, "12 GiB"), ("failed", "refused")),
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_ends_a_job_at_any_time(told: stimuli.Stimulus, end: tuple[str, str], begun: bool) -> None:
+    script = Script(job(worker=role(2, "group")))
+    script.ask()
+    if begun and not isinstance(told, stimuli.Refused):
+        script.start("worker:0", "worker:1")
+    script.take(told)
+    assert ending(script) == end
+    script.close()
+    assert script.last("ended")["reason"] == end[1]
+    assert all(task.final == "killed" for task in script.state.tasks.values())
+    assert script.take(told, stimuli.KillRequested("another")) == [], "it has ended already"
+
+
+def test_a_job_has_its_time() -> None:
+    script = Script(job(worker=role(), timeouts={"job": "1h"}))
+    script.start("worker:0")
+    script.tick(3599.0)
+    assert ending(script) is None
+    script.tick(1.0)
+    assert ending(script) == ("failed", "job-timeout")
+
+
+def test_inputs_that_are_not_there_end_it_before_anything_is_staged() -> None:
+    script = Script(job(worker=role(), inputs={"train": {"url": "memory://none"}}))
+    assert Step("list-inputs") in script.planned
+    script.grant("worker:0")
+    assert not [order for order in script.planned if isinstance(order, Order)]
+    script.take(stimuli.Did((Step("list-inputs"),), {"name": "train", "detail": "nothing matches"}, "nothing matches"))
+    assert ending(script) == ("failed", "input-missing")
+
+
+# -- the order of the end --
+
+
+def test_the_order_of_the_end() -> None:
+    script = Script(job(worker=role(2, "group", after={"ps": "running"}), ps=role(), evaluator=role(), outputs=OUT))
+    script.start("ps:0", "worker:0", "worker:1", "evaluator:0")
+    script.succeed("worker:0", "worker:1")
+    steps = script.close()
+    order = ["commit worker:0", "stop evaluator:0", "stop ps:0", "leave ps:0", "release ps:0", "store-logs", "outputs"]
+    assert sorted(order, key=steps.index) == order
+    assert steps[-2:] == ["unregister", "remove-staging"]
+    types = [event.type for event in script.log]
+    chain = ["committers-named", "output-committed", "ending", "left", "ended"]
+    assert sorted(chain, key=types.index) == chain
+    assert script.last("ended")["gave_up"] == ""
+
+
+def test_containers_are_released_before_it_is_unregistered() -> None:
+    script = Script(job(worker=role()))
+    script.start("worker:0")
+    script.take(stimuli.KillRequested("a user"))
+    script.stopped("worker:0")
+    script.ask()
+    script.report("worker:0", "left")
+    assert script.count("ended") == 1
+    held = [action for action in script.planned if isinstance(action, Release)]
+    for step in ("store-logs", "outputs"):
+        script.take(stimuli.Did((Step(step),)))
+    assert Step("unregister") not in script.planned
+    script.take(stimuli.Did(tuple(held)))
+    assert script.planned == [Step("unregister")]
+
+
+def test_servers_stop_after_those_they_serve() -> None:
+    script = Script(job(worker=role(after={"ps": "running"}), ps=role()))
+    script.start("ps:0", "worker:0")
+    script.take(stimuli.KillRequested("a user"))
+    assert [action for action in script.planned if isinstance(action, Order)] == [Order("worker:0", 1, 1, "stop", "1")]
+    script.stopped("worker:0")
+    assert Order("ps:0", 1, 1, "stop", "1") in script.planned
+
+
+def test_an_agent_that_does_not_leave_is_not_waited_for_for_ever() -> None:
+    script = Script(job(worker=role()))
+    script.start("worker:0")
+    script.succeed("worker:0")
+    script.ask()
+    script.tick(59.0)
+    assert script.count("ended") == 0
+    script.tick(1.0)
+    assert "worker:0" in script.last("ended")["gave_up"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_outputs_are_committed_though_an_agent_is_gone(there: bool) -> None:
+    """What was uploaded is the master's to commit."""
+    script = Script(job(worker=role(2, "group"), outputs=OUT))
+    script.start("worker:0", "worker:1")
+    script.succeed("worker:0", "worker:1")
+    script.exited("worker:1")
+    script.ask()
+    script.report("worker:0", "committed", outputs={})
+    assert CommitFor("worker:1", 1) in script.planned
+    if there:
+        script.take(stimuli.Did((CommitFor("worker:1", 1),), {"model": {"files": 1}}))
+        assert ending(script) == ("succeeded", "succeeded")
+    else:
+        script.take(stimuli.Did((CommitFor("worker:1", 1),), {}, "the storage is away"))
+        assert ending(script) == ("failed", "commit-failed")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_commit_is_waited_for_once_the_log_is_lost(there: bool) -> None:
+    script = Script(job(worker=role(), outputs=OUT))
+    script.start("worker:0")
+    script.succeed("worker:0")
+    assert script.task("worker:0").phase == "committing"
+    if not there:
+        script.exited("worker:0")
+    script.take(stimuli.StorageLost("the disk is full"))
+    assert not any(isinstance(action, CommitFor) for action in script.planned)
+    script.close()
+    assert script.last("ended")["reason"] == "storage-lost"
+
+
+def test_a_master_that_starts_on_an_ended_log_only_finishes_the_list() -> None:
+    script = Script(job(worker=role()))
+    script.start("worker:0")
+    script.succeed("worker:0")
+    script.ask()
+    script.report("worker:0", "left")
+    assert script.count("ended") == 1
+    script.take(stimuli.MasterStarted(2))
+    assert not any(isinstance(action, Order) for action in script.planned)
+    assert not any(task.phase in LIVE for task in script.state.tasks.values())
+    assert script.close()[-2:] == ["unregister", "remove-staging"]
+    assert script.count("ended") == 1
+
+
+# -- what users read of it --
+
+
+def test_the_first_failure_is_what_users_read() -> None:
+    script = Script(job(worker=role(2, "group", 0)))
+    script.start("worker:0", "worker:1")
+    script.report("worker:1", "ended", reason="exit", status=3, elapsed=1.0, tail=["Traceback", "ValueError: no"])
+    script.fail("worker:0", elapsed=2.0)
+    found = end_reason(script.state)
+    assert found is not None
+    assert (found["task"], found["words"], found["tail"]) == (
+        "worker:1",
+        "exited with status 3",
+        ["Traceback", "ValueError: no"],
+    )
+    assert "tm logs" in found["advice"]
+    assert status(script.state)["state"] == "ending"

@@ -1,0 +1,85 @@
+"""The table of events: what is a barrier, what is folded, and what readers of another version see."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+from scripted import Script, job, role
+
+from trainmaster.core.drive import needs_barrier
+from trainmaster.core.errors import BadInput
+from trainmaster.core.events import EVENTS, VERSION, Event, decode, encode
+from trainmaster.core.fold import _CHANGES, fold
+from trainmaster.core.snapshot import dump
+from trainmaster.core.state import State
+
+EVENT = Event(7, 1_700_000_000.25, 2, "granted", {"task": "worker:0", "node": "größe-1"})
+
+# What must be on stable storage before anybody acts on it.
+MUST_BE_BARRIERS = {
+    "submitted", "master-started", "inputs-listed", "sized", "generation-formed", "member-joined", "attempt-written-off",
+    "committers-named", "output-committed", "incident", "settled", "task-failed", "shards-done", "shards-returned",
+    "checkpoint-saved", "rewound", "kill-requested", "ending", "ended",
+}  # fmt: skip
+
+
+def test_barriers() -> None:
+    assert {kind for kind in MUST_BE_BARRIERS if not EVENTS[kind].barrier} == set()
+    assert needs_barrier([EVENT]) is False
+    assert needs_barrier([EVENT, attrs.evolve(EVENT, type="ended")]) is True
+
+
+def test_every_type_is_folded_and_none_other() -> None:
+    assert set(_CHANGES) == set(EVENTS)
+
+
+def test_a_line_of_the_log() -> None:
+    line = encode(EVENT)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "v": VERSION, "n": 7, "at": 1_700_000_000.25, "epoch": 2, "type": "granted", "task": "worker:0", "node": "größe-1",
+    }  # fmt: skip
+    assert decode(line) == decode(line.decode()) == EVENT
+
+
+def test_half_a_character_of_some_program_survives() -> None:
+    event = attrs.evolve(EVENT, data={"tail": ["\ud83d"]})
+    assert decode(encode(event)) == event
+
+
+def altered(**fields: object) -> str:
+    return json.dumps({**json.loads(encode(EVENT)), **fields})
+
+
+def test_fields_and_minor_versions_that_are_not_known_are_kept() -> None:
+    event = decode(altered(v="1.9", more={"a": 1}))
+    assert event.data["more"] == {"a": 1}
+
+
+def test_a_higher_major_version_is_refused_naming_both() -> None:
+    with pytest.raises(BadInput, match=r"version 2\.0.* 1\.x"):
+        decode(altered(v="2.0"))
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", "null", "{", '{"v": "1.0"}', "garbage", '{"v":"1.0","n":1,"at":2}'])
+def test_what_is_no_event_is_an_error(line: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (json's own, or ours)
+        decode(line)
+
+
+def test_an_event_of_a_type_that_is_not_known_changes_only_the_position() -> None:
+    script = Script(job(worker=role(2)))
+    before = dump(script.state)
+    fold(script.state, [Event(script.state.n + 1, script.now, 1, "from-the-future", {"task": "worker:0"})])
+    assert dump(script.state) == {**before, "n": before["n"] + 1}
+
+
+def test_folding_is_the_same_from_lines() -> None:
+    script = Script(job(worker=role(2, "group")))
+    script.start("worker:0", "worker:1")
+    script.fail("worker:0")
+    read = fold(State(), [decode(encode(event)) for event in script.log])
+    assert dump(read) == dump(script.state)

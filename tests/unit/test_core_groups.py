@@ -1,0 +1,196 @@
+"""How tasks that start together are sized, formed, started and stopped."""
+
+from __future__ import annotations
+
+import pytest
+from scripted import Script, job, role
+
+from trainmaster.core import stimuli
+from trainmaster.core.actions import Ask, Order, Release, Step
+from trainmaster.core.advance import PARTIAL_BACKOFF
+
+ELASTIC = {"min": 2, "max": 4}
+
+
+@pytest.mark.parametrize(
+    ("granted", "size"),
+    [
+        ([], None),
+        ([0], None),
+        ([0, 1], 2),
+        ([1, 2], None),  # indexes have no gaps
+        ([0, 2, 3], None),
+        ([0, 1, 3], 2),
+        ([0, 1, 2], 3),
+        ([0, 1, 2, 3], 4),
+    ],
+)
+def test_a_gang_starts_with_what_is_granted_once_the_least_is(granted: list[int], size: int | None) -> None:
+    script = Script(job(worker=role(ELASTIC, "group")))
+    script.ask()
+    script.take(*[stimuli.Granted(f"worker:{index}", 1, "c", "node") for index in granted])
+    assert (script.count("sized") and script.last("sized")["sizes"]["worker"]) == (size or 0)
+    if size is not None:
+        out = [f"worker:{index}" for index in range(size, 4)]
+        assert {action.task for action in script.planned if isinstance(action, Release)} == set(out)
+        assert [task.key for task in script.state.tasks.values() if task.out] == out
+
+
+def test_it_stays_at_its_size_and_what_comes_later_goes_back() -> None:
+    script = Script(job(worker=role(ELASTIC, "group")))
+    script.ask()
+    script.take(stimuli.Granted("worker:0", 1, "c", "n"), stimuli.Granted("worker:1", 1, "c", "n"))
+    script.ask()
+    script.take(stimuli.Granted("worker:2", 1, "c", "n"))
+    assert script.count("stray") == 1
+    assert script.planned == [Release("worker:2", 1)]
+    script.ask()
+    assert script.planned == []
+
+
+def test_a_gang_granted_in_part_gives_it_back_and_asks_again() -> None:
+    script = Script(job(worker=role(2, "group"), timeouts={"start": "10m"}))
+    script.grant("worker:0")
+    script.tick(599.0)
+    assert script.count("grants-returned") == 0
+    script.tick(1.0)
+    assert script.count("grants-returned") == 1
+    script.ask()
+    script.report("worker:0", "left")
+    script.ask()
+    assert script.task("worker:0").hold == script.task("worker:1").hold == "none"
+    assert script.planned == []
+    script.tick(PARTIAL_BACKOFF)
+    assert {action.task for action in script.planned if isinstance(action, Ask)} == {"worker:0", "worker:1"}
+
+
+def test_tasks_that_are_no_gang_start_as_they_are_granted() -> None:
+    script = Script(job(worker=role(2), gang=False))
+    script.start("worker:0")
+    assert script.task("worker:1").hold == "asked"
+
+
+def test_no_member_starts_before_all_are_prepared() -> None:
+    script = Script(job(worker=role(3, "group")))
+    script.grant("worker:0", "worker:1", "worker:2")
+    script.ready("worker:0", "worker:2")
+    assert script.count("generation-formed") == 0
+    assert not [order for order in script.planned if isinstance(order, Order) and order.verb == "start"]
+    script.ready("worker:1")
+    assert script.last("generation-formed")["ranks"] == {"worker:0": 0, "worker:1": 1, "worker:2": 2}
+    assert {order.task for order in script.planned if isinstance(order, Order)} == {"worker:0", "worker:1", "worker:2"}
+
+
+def test_ranks_put_neighbours_together_and_count_only_those_that_count() -> None:
+    script = Script(job(worker=role(4, "group"), ps=role()))
+    script.ask()
+    nodes = {"worker:0": "a", "worker:1": "b", "worker:2": "a", "worker:3": "b", "ps:0": "a"}
+    for key, node in nodes.items():
+        script.grant(key, node=node)
+    script.ready(*nodes)
+    assert script.last("generation-formed")["ranks"] == {"worker:0": 0, "worker:2": 1, "worker:1": 2, "worker:3": 3}
+
+
+def test_roles_start_in_the_order_of_after() -> None:
+    script = Script(job(worker=role(after={"ps": "running"}), ps=role(2)))
+    script.grant("ps:0", "ps:1", "worker:0")
+    script.ready("ps:0", "ps:1", "worker:0")
+    assert {order.task for order in script.planned if isinstance(order, Order)} == {"ps:0", "ps:1"}
+    script.ask()
+    script.report("ps:0", "started")
+    assert script.planned == []
+    script.report("ps:1", "started")
+    assert [order.task for order in script.planned if isinstance(order, Order)] == ["worker:0"]
+
+
+def test_who_waits_for_a_role_to_succeed_asks_for_nothing_before() -> None:
+    script = Script(job(fetch=role(), worker=role(2, "group", after={"fetch": "succeeded"})))
+    assert script.planned == [Ask("fetch:0", 1)]
+    script.start("fetch:0")
+    script.succeed("fetch:0")
+    assert {action.task for action in script.planned if isinstance(action, Ask)} == {"worker:0", "worker:1"}
+
+
+def test_nothing_is_prepared_before_the_inputs_are_listed() -> None:
+    script = Script(job(worker=role(), inputs={"train": {"url": "memory://data"}}))
+    script.grant("worker:0")
+    assert script.planned == [Step("list-inputs")]
+    script.take(stimuli.Did((Step("list-inputs"),), {"train": {"files": [["a", 1, None]]}}))
+    assert script.planned == [Order("worker:0", 1, 1, "prepare", "1")]
+
+
+def test_once_a_member_has_finished_its_peers_are_given_a_time() -> None:
+    script = Script(job(worker=role(2, "group")))
+    script.start("worker:0", "worker:1")
+    script.succeed("worker:0")
+    assert Order("worker:1", 1, 1, "peer-finished", "1") in script.planned
+
+
+def test_a_save_is_ordered_of_those_that_write_outputs() -> None:
+    script = Script(job(worker=role(2, "group"), outputs={"model": {"url": "memory://out", "from": "worker:0"}}))
+    script.start("worker:0", "worker:1")
+    script.take(stimuli.SaveRequested("2030-01-01"))
+    assert script.planned == [Order("worker:0", 1, 1, "save", "2030-01-01")]
+    script.ask()
+    script.report("worker:0", "saved", save="2030-01-01", files=2, bytes=10)
+    assert script.state.saves[0]["tasks"]["worker:0"]["files"] == 2
+
+
+def test_a_new_master_repeats_what_may_be_lost() -> None:
+    script = Script(job(worker=role(2, "group")))
+    script.grant("worker:0", "worker:1")
+    script.ask()
+    script.take(stimuli.MasterStarted(2))
+    assert script.planned == [], "its agents are not connected yet"
+    script.take(stimuli.Connected("worker:0", 1, {}))
+    assert script.planned == [Order("worker:0", 1, 1, "prepare", "1")]
+
+
+def test_an_ask_that_a_dead_master_made_is_made_again() -> None:
+    script = Script(job(worker=role()))
+    script.ask()
+    script.take(stimuli.MasterStarted(2))
+    assert script.planned == [Ask("worker:0", 1)]
+
+
+def test_a_group_goes_back_to_one_checkpoint_and_returns_what_came_after() -> None:
+    listing = {"train": {"files": [["data", 4096, None]], "shards": {"size": 1024}}}
+    given = {"train": {"url": "memory://data", "as": "shards"}}
+    script = Script(job(worker=role(2, "group"), inputs=given, checkpoint={"path": "ckpt", "url": "memory://ckpt"}))
+    script.take(stimuli.Did((Step("list-inputs"),), listing))
+    script.start("worker:0", "worker:1")
+    table = script.state.shards["train"]
+    first, second = (table.lease((key, 1), 1, 0.0)[0].number for key in ("worker:0", "worker:1"))
+    script.report("worker:0", "shards-done", input="train", ranges=[[first, first + 1]])
+    script.report("worker:0", "checkpoint", set=1, files=1, bytes=1, marks={"train": table.marks()})
+    script.report("worker:1", "shards-done", input="train", ranges=[[second, second + 1]])
+    script.fail("worker:0")
+    assert script.count("rewound") == 0, "the others run still"
+    script.stopped("worker:1")
+    assert script.last("rewound")["set"] == 1
+    assert script.last("shards-returned")["ranges"] == [[second, second + 1]]
+    assert script.state.groups[0].set == 1
+
+
+# -- clocks --
+
+
+@pytest.mark.parametrize("wrong", [-3600.0, 0.0])
+def test_a_clock_that_is_behind_delays_nothing(wrong: float) -> None:
+    """A successor on a machine whose clock is an hour behind: times of events do not fall, and back-offs end when they should."""
+    script = Script(job(worker=role(1, "task")))
+    script.start("worker:0")
+    script.exited("worker:0", "preempted")
+    script.start("worker:0")
+    script.exited("worker:0", "preempted")
+    assert script.task("worker:0").blocked
+    begun = script.log[-1].at
+    script.drive = type(script.drive)(script.state)
+    script.now += wrong
+    script.take(stimuli.MasterStarted(2))
+    assert script.drive.wake is not None
+    assert script.now < script.drive.wake <= script.now + 1.25
+    script.now = script.drive.wake
+    script.tick()
+    assert not script.task("worker:0").blocked
+    assert begun <= script.log[-1].at <= begun + 1.25

@@ -1,0 +1,80 @@
+"""The table of reasons: closed, complete, and readable with whatever figures are told."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from trainmaster.core.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
+from trainmaster.core.state import FINAL
+
+
+@pytest.mark.parametrize("key", REASONS)
+def test_a_row_is_whole(key: str) -> None:
+    reason = REASONS[key]
+    assert reason.fault in (PROGRAM, ENGINE, US, USER)
+    assert reason.final in FINAL
+    assert reason.text
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", key)
+
+
+@pytest.mark.parametrize("key", REASONS)
+def test_words_need_no_figures(key: str) -> None:
+    assert "{" not in words(key, {}) + advice(key, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "figures", "text"),
+    [
+        ("exit", {"status": 3}, "exited with status 3"),
+        ("signal", {"name": "SIGKILL"}, "was killed by SIGKILL"),
+        ("out-of-memory", {"used": 512 * 2**20, "limit": 256 * 2**20}, "used 512 MiB of 256 MiB and was killed"),
+        ("stalled", {"seconds": 1800.0}, "made no progress for 30 m"),
+        ("preempted", {"by": "a job of queue prod"}, "gave way to a job of queue prod"),
+        ("killed-by-user", {"by": "ada"}, "was killed by ada"),
+        ("too-many-failures", {"failed": 3, "tasks": 4}, "3 of 4 tasks failed, more than completion.failures allows"),
+    ],
+)
+def test_words(key: str, figures: dict[str, Any], text: str) -> None:
+    assert words(key, figures) == text
+
+
+def test_a_reason_of_a_later_version_is_shown_as_it_is() -> None:
+    assert words("swallowed-by-a-whale", {}) == "swallowed-by-a-whale"
+    assert advice("swallowed-by-a-whale", {}) == ""
+    assert not is_reason("swallowed-by-a-whale")
+    assert not is_reason(None)
+
+
+def test_fault_and_cost() -> None:
+    """What nobody could have avoided by a better program costs nothing, but where trying again would not help either."""
+    free = {key for key, reason in REASONS.items() if not reason.restart_costs}
+    assert free >= {
+        "preempted",
+        "node-lost",
+        "agent-lost",
+        "unreachable",
+        "container-exited",
+        "disks-failed",
+        "address-in-use",
+    }
+    assert not free & {
+        "exit",
+        "signal",
+        "out-of-memory",
+        "stalled",
+        "command-not-found",
+        "staging-failed",
+        "start-timeout",
+    }
+    assert all(
+        REASONS[key].fault != PROGRAM or key in ("succeeded", "peer-failed", "dependency-failed", "too-many-failures")
+        for key in free
+    )
+
+
+def test_ranks_order_engine_deaths_errors_consequences() -> None:
+    ranks = [REASONS[key].rank for key in ("preempted", "signal", "exit", "peer-failed")]
+    assert ranks == sorted(set(ranks))

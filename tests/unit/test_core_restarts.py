@@ -1,0 +1,355 @@
+"""What a failure costs and leads to: scopes, budgets, back-off, and how the root cause is settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted import Script, job, role
+
+from trainmaster.core import stimuli
+from trainmaster.core.actions import Ask, Order, Release
+from trainmaster.core.failures import FREE_LIMIT, FREE_LONGEST, FREE_RUN, backoff
+
+PAIR = ("worker:0", "worker:1")
+
+
+def running(scope: str = "group", limit: int = 3, tasks: int = 2, **more: Any) -> Script:
+    script = Script(job(worker=role(tasks, scope, limit), **more))
+    script.start(*[f"worker:{index}" for index in range(tasks)])
+    return script
+
+
+# -- scopes --
+
+
+@pytest.mark.parametrize(
+    ("scope", "attempts", "stopped"),
+    [("group", [2, 2], ["worker:1"]), ("task", [2, 1], []), ("never", [1, 1], ["worker:1"])],
+)
+def test_scope_says_what_restarts(scope: str, attempts: list[int], stopped: list[str]) -> None:
+    script = running(scope)
+    script.fail("worker:0")
+    if scope == "never":
+        script.tick(10.0)  # nothing restarts, so its cause is settled first
+    assert [order.task for order in script.planned if isinstance(order, Order) and order.verb == "stop"] == stopped
+    script.stopped(*stopped)
+    assert [script.task(key).attempt for key in PAIR] == attempts
+    assert (script.state.ending is not None) == (scope == "never")
+
+
+def test_a_restarted_group_forms_the_next_generation_with_its_ranks() -> None:
+    script = running()
+    first = script.last("generation-formed")
+    script.fail("worker:1")
+    script.stopped("worker:0")
+    assert script.count("generation-formed") == 1
+    script.ready(*PAIR)
+    second = script.last("generation-formed")
+    assert (first["generation"], second["generation"]) == (1, 2)
+    assert first["ranks"] == second["ranks"] == {"worker:0": 0, "worker:1": 1}
+    assert second["members"] == [["worker:0", 2], ["worker:1", 2]]
+
+
+def test_nobody_is_prepared_before_all_of_the_last_generation_have_stopped() -> None:
+    script = running()
+    script.fail("worker:0")
+    assert [(order.task, order.verb) for order in script.planned] == [("worker:1", "stop")]
+    script.stopped("worker:1")
+    assert {(order.task, order.verb) for order in script.planned} == {("worker:0", "prepare"), ("worker:1", "prepare")}
+
+
+def test_a_task_that_restarts_alone_takes_its_old_place() -> None:
+    script = running("task")
+    script.fail("worker:1")
+    script.ready("worker:1")
+    joined = script.last("member-joined")
+    assert (joined["task"], joined["attempt"], joined["generation"], joined["rank"]) == ("worker:1", 2, 1, 1)
+    assert script.count("generation-formed") == 1
+
+
+# -- budgets --
+
+
+@pytest.mark.parametrize("scope", ["group", "task"])
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_limit_restarts_at_the_programs_fault(scope: str, limit: int) -> None:
+    script = running(scope, limit, tasks=1)
+    for spent in range(1, limit + 1):
+        script.fail("worker:0", after=20.0)
+        assert script.last("incident")["spent"] == spent
+        assert script.last("incident")["again"]
+        script.start("worker:0")
+    script.fail("worker:0", after=20.0)
+    script.tick(10.0)
+    assert script.state.restarts == limit
+    assert script.last("task-failed")["reason"] == "exit"
+    assert script.last("ending")["state"] == "failed"
+
+
+def test_one_budget_for_all_tasks_of_a_role() -> None:
+    script = running("task", limit=2)
+    for key in (*PAIR, "worker:0"):
+        script.fail(key, after=20.0)
+        if script.last("incident")["again"]:
+            script.start(key)
+    assert script.last("incident")["spent"] == 3
+    assert not script.last("incident")["again"]
+
+
+def test_progress_gives_the_budget_back() -> None:
+    script = running("group", limit=1, tasks=1)
+    for _ in range(5):
+        script.fail("worker:0", after=20.0)
+        assert script.last("incident")["spent"] == 1
+        script.start("worker:0")
+        script.report("worker:0", "progress", value=0.5)
+        assert script.last("progressed")["value"] == 0.5
+    assert script.state.budgets == {}
+    script.report("worker:0", "progress", value=0.6)
+    assert script.count("progressed") == 5, "an event only where it gives something back"
+
+
+def test_one_root_cause_costs_one() -> None:
+    script = running("group", tasks=3)
+    script.fail("worker:0", elapsed=5.0)
+    script.fail("worker:1", elapsed=5.1)
+    script.fail("worker:2", elapsed=5.2)
+    assert script.count("incident") == 1
+    assert script.state.restarts == 1
+    script.tick(10.0)
+    assert script.last("settled")["spent"] == 1
+
+
+# -- free restarts --
+
+
+def test_what_is_not_the_programs_fault_is_free_backs_off_and_ends() -> None:
+    script = running("group", limit=0, tasks=1)
+    waits = []
+    for free in range(1, FREE_LIMIT + 1):
+        script.exited("worker:0", "preempted", 143)
+        incident = script.last("incident")
+        assert (incident["free"], incident["spent"], incident["again"]) == (free, 0, True)
+        waits.append(incident["until"] - script.now)
+        blocked = incident["until"] > script.now
+        assert script.task("worker:0").blocked == blocked
+        assert not blocked or not any(isinstance(action, Ask) for action in script.planned)
+        script.tick(FREE_LONGEST * 1.25 if blocked else 0.0)
+        script.start("worker:0")
+    assert waits[0] == 0.0
+    for number, wait in enumerate(waits[1:]):
+        assert min(FREE_LONGEST, 2.0**number) * 0.75 <= wait <= min(FREE_LONGEST, 2.0**number) * 1.25
+    script.exited("worker:0", "preempted", 143)
+    script.tick(10.0)
+    assert script.last("ending")["reason"] == "no-progress"
+
+
+def test_back_off_differs_by_its_seed_alone() -> None:
+    assert backoff(1, "a") == 0.0
+    assert backoff(5, "a") == backoff(5, "a") != backoff(5, "b")
+
+
+def test_a_long_run_breaks_the_row() -> None:
+    script = running("group", tasks=1)
+    for _ in range(FREE_LIMIT + 5):
+        script.tick(FREE_RUN)
+        script.exited("worker:0", "node-lost")
+        assert script.last("incident")["free"] == 1
+        script.start("worker:0")
+
+
+# -- settling --
+
+
+def test_the_engines_word_refunds() -> None:
+    script = running()
+    script.fail("worker:0", "signal", name="SIGKILL")
+    assert (script.last("incident")["costs"], script.last("incident")["spent"]) == (True, 1)
+    script.exited("worker:0", "preempted", 143, by="another")
+    script.tick(10.0)
+    settled = script.last("settled")
+    assert (settled["cause"]["reason"], settled["costs"], settled["spent"], settled["free"]) == (
+        "preempted",
+        False,
+        0,
+        1,
+    )
+
+
+def test_a_death_beats_an_error_told_earlier() -> None:
+    script = running()
+    script.fail("worker:1", elapsed=3.0)  # lost its peer, and said so first
+    script.fail("worker:0", "signal", name="SIGSEGV", elapsed=4.0)
+    script.tick(10.0)
+    assert script.last("settled")["cause"]["task"] == "worker:0"
+    assert script.last("settled")["cause"]["reason"] == "signal"
+
+
+@pytest.mark.parametrize(("first", "second", "cause"), [(5.0, 4.0, "worker:1"), (4.0, 5.0, "worker:0")])
+def test_elapsed_times_order_errors_of_a_kind(first: float, second: float, cause: str) -> None:
+    script = running()
+    script.fail("worker:0", elapsed=first)
+    script.fail("worker:1", elapsed=second)
+    script.tick(10.0)
+    assert script.last("settled")["cause"]["task"] == cause
+
+
+def test_a_free_cause_told_first_is_charged_when_a_death_at_fault_follows() -> None:
+    script = running()
+    script.fail("worker:1", "address-in-use", elapsed=3.0)
+    assert script.last("incident")["spent"] == 0
+    script.fail("worker:0", "out-of-memory", elapsed=2.0)
+    script.tick(10.0)
+    assert (script.last("settled")["spent"], script.last("settled")["free"]) == (1, 0)
+
+
+def test_what_is_told_too_late_changes_nothing() -> None:
+    script = running()
+    script.fail("worker:0", "signal", name="SIGKILL")
+    script.tick(10.0)
+    assert script.last("settled")["spent"] == 1
+    script.exited("worker:0", "preempted", 143)
+    script.tick(10.0)
+    assert script.count("settled") == 1
+
+
+def test_with_no_restart_left_the_cause_is_settled_before_the_end() -> None:
+    script = running(limit=0)
+    script.fail("worker:1", elapsed=3.0)
+    assert script.state.ending is None
+    script.fail("worker:0", "out-of-memory", elapsed=4.0, used=2**30, limit=2**29)
+    ending = script.last("ending")
+    assert (ending["task"], ending["reason"]) == ("worker:0", "out-of-memory")
+    assert ending["words"] == "used 1 GiB of 512 MiB and was killed"
+
+
+def test_a_restart_that_was_charged_wrongly_is_there_again() -> None:
+    script = running(limit=0, tasks=1)
+    script.fail("worker:0", "signal", name="SIGKILL")
+    assert not script.last("incident")["again"]
+    script.exited("worker:0", "preempted", 143)
+    script.tick(1.0)
+    assert script.last("settled")["costs"] is False
+    assert script.last("incident")["again"]
+    assert script.state.ending is None
+    assert script.task("worker:0").attempt == 2
+
+
+def test_a_second_failure_settles_the_first() -> None:
+    script = running()
+    script.fail("worker:0")
+    script.stopped("worker:1")
+    script.ready(*PAIR)
+    script.ask()
+    script.report("worker:0", "started", pid=1)
+    script.fail("worker:0")
+    assert [event.type for event in script.log if event.type in ("incident", "settled")] == [
+        "incident",
+        "settled",
+        "incident",
+    ]
+    assert script.last("incident")["spent"] == 2
+
+
+def test_more_memory_after_out_of_memory() -> None:
+    script = Script(job(worker=role(1, "task", retry_memory=1.5)))
+    script.start("worker:0")
+    script.fail("worker:0", "out-of-memory")
+    assert script.task("worker:0").memory_factor == 1.5
+    assert [action.verb for action in script.planned] == ["leave"], "its container is too small"
+    script.ask()
+    script.report("worker:0", "left")
+    assert script.planned == [Release("worker:0", 1)]
+    script.ask()
+    assert script.planned == [Ask("worker:0", 2)]
+
+
+# -- written-off attempts --
+
+
+def test_a_written_off_attempt_is_barred() -> None:
+    script = running("task", outputs={"model": {"url": "memory://out"}})
+    serial = script.task("worker:0").serial
+    script.take(stimuli.ContainerLost("worker:0", serial))
+    assert script.last("attempt-written-off")["attempt"] == 1
+    assert not script.state.admits("worker:0", serial)
+    before = len(script.log)
+    for kind in ("ended", "uploaded", "committed", "checkpoint", "shards-done", "progress"):
+        script.take(stimuli.Report("worker:0", serial, 99, 1, kind, {"reason": "exit", "status": 0}))
+    script.take(stimuli.Connected("worker:0", serial, {}))
+    script.take(stimuli.ContainerLost("worker:0", serial))
+    assert len(script.log) == before
+    script.start("worker:0")
+    script.succeed("worker:0")
+    assert script.last("committers-named")["attempts"] == [["worker:0", 2]]
+
+
+def test_an_attempt_that_is_not_named_commits_nothing() -> None:
+    script = running("group", outputs={"model": {"url": "memory://out"}})
+    script.succeed("worker:0")
+    script.report("worker:0", "committed", outputs={})
+    assert script.count("committers-named") == script.count("output-committed") == 0
+    script.succeed("worker:1")
+    assert script.last("committers-named")["attempts"] == [["worker:0", 1], ["worker:1", 1]]
+
+
+def test_reports_are_taken_once_and_in_their_place() -> None:
+    script = running("task", tasks=1)
+    old = stimuli.Report("worker:0", 1, 1, 1, "ready", {"address": "a"})
+    assert script.take(old) == []
+    assert script.take(stimuli.Report("worker:0", 1, 50, 1, "uploaded", {})) == [], "its program has not ended"
+    assert script.take(stimuli.Report("worker:0", 1, 50, 2, "ended", {"reason": "exit", "status": 0})) == []
+    assert script.take(stimuli.Report("worker:0", 2, 50, 1, "ended", {"reason": "exit", "status": 0})) == []
+    assert script.take(stimuli.Report("worker:9", 1, 50, 1, "ended", {})) == []
+    assert script.take(stimuli.Report("worker:0", 1, 50, 1, "no such kind", {})) == []
+
+
+# -- time --
+
+
+def test_an_agent_out_of_reach_is_written_off_after_its_grace() -> None:
+    script = running("task", timeouts={"grace": "30s"})
+    script.take(stimuli.Disconnected("worker:0", 1))
+    script.tick(30.0 + 10.0 + 5.0 + 1.9)  # its grace, its program's, the time of a kill, and nearly 2 s
+    assert script.count("attempt-written-off") == 0
+    script.tick(0.2)
+    assert script.last("attempt-written-off")["reason"] == "unreachable"
+    assert script.planned == [Release("worker:0", 1)], "the engine may hold it still"
+
+
+def test_an_agent_that_comes_back_in_time_goes_on() -> None:
+    script = running("task")
+    script.take(stimuli.Disconnected("worker:0", 1))
+    script.tick(40.0)
+    script.take(stimuli.Connected("worker:0", 1, {}))
+    script.tick(1000.0)
+    assert script.count("attempt-written-off") == 0
+
+
+@pytest.mark.parametrize("phase", ["new", "staging", "starting"])
+def test_a_start_takes_no_longer_than_it_may(phase: str) -> None:
+    script = Script(job(worker=role(1, "task"), timeouts={"start": "2m"}))
+    script.ask()
+    script.take(stimuli.Granted("worker:0", 1, "c", "node"))
+    if phase != "new":
+        script.take(stimuli.Connected("worker:0", 1, {}))
+        script.ask()
+    if phase == "starting":
+        script.tick(100.0)
+        script.ready("worker:0")
+    assert script.task("worker:0").phase == phase
+    script.tick(119.0)
+    assert script.task("worker:0").hold == "granted"
+    script.tick(2.0)
+    assert script.task("worker:0").hold == "barred"
+    assert phase == "new" or script.last("attempt-written-off")["reason"] == "start-timeout"
+
+
+def test_staging_that_reports_is_waited_for() -> None:
+    script = Script(job(worker=role(1, "task"), timeouts={"start": "2m"}))
+    script.grant("worker:0")
+    script.ask()
+    for done in range(10):
+        script.report("worker:0", "staging", done=done, total=10, after=100.0)
+    assert script.task("worker:0").phase == "staging"

@@ -1,0 +1,238 @@
+"""Archives: equal files give equal bytes, git's ignored files stay behind, and nothing is ever written outside."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainmaster.core.errors import BadInput
+from trainmaster.data.archives import pack, unpack
+from trainmaster.data.transfer import DiskFull
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    for name, content in {
+        "train.py": "print(1)",
+        "data/large.bin": "x",
+        "data/keep.txt": "y",
+        "lib/a.py": "1",
+        "lib/a.pyc": "2",
+        "lib/.gitignore": "!b.pyc\n/build/\n",
+        "lib/b.pyc": "3",
+        "lib/build/out": "4",
+        "lib/deep/build/out": "5",
+        ".gitignore": "*.pyc\n/data/*\n!/data/keep.txt\n# a comment\n\\#odd\n",
+        "#odd": "6",
+        ".git/config": "[core]\n",
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(content)
+    (place / "train.py").chmod(0o700)
+    return place
+
+
+def contents(place: Path) -> set[str]:
+    return {str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir()}
+
+
+def test_ignored_files_stay_behind_just_as_git_has_it(project: Path, tmp_path: Path) -> None:
+    made = pack(["."], f"{tmp_path}/cache", f"{project}")
+    unpack(made.path, f"{tmp_path}/out")
+    git = {"GIT_CONFIG_GLOBAL": "/dev/null", "PATH": os.environ["PATH"]}
+    subprocess.run(["git", "init", "-q", "."], cwd=project, env=git, check=True)
+    told = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"], cwd=project, env=git, check=True, capture_output=True
+    )
+    assert contents(tmp_path / "out") == set(told.stdout.decode().split())
+    assert contents(tmp_path / "out") == {
+        ".gitignore", "data/keep.txt", "lib/.gitignore", "lib/a.py", "lib/b.pyc", "lib/deep/build/out", "train.py",
+    }  # fmt: skip
+    assert made.files == 7
+    assert (tmp_path / "out/train.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_equal_files_give_equal_bytes(project: Path, tmp_path: Path) -> None:
+    first = pack(["."], f"{tmp_path}/1", f"{project}")
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", project, copy], check=True)
+    os.utime(copy / "train.py", (0, 0))
+    second = pack([f"{copy}/lib", "."], f"{tmp_path}/2", f"{copy}")
+    assert Path(first.path).read_bytes() == Path(second.path).read_bytes()
+    assert Path(first.path).name == f"{first.digest}.tar.gz" == Path(second.path).name
+    (copy / "train.py").write_text("print(2)")
+    assert pack(["."], f"{tmp_path}/2", f"{copy}").digest != first.digest
+    assert len(os.listdir(tmp_path / "2")) == 2
+
+
+def test_a_part_of_the_project_and_places_elsewhere(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "other/inner").mkdir(parents=True)
+    (tmp_path / "other/inner/x").write_text("1")
+    made = pack(["lib", "train.py", f"{tmp_path}/other/inner", "../other/inner/x"], f"{tmp_path}/cache", f"{project}")
+    unpack(made.path, f"{tmp_path}/out")
+    assert contents(tmp_path / "out") == {
+        "lib/.gitignore", "lib/a.py", "lib/b.pyc", "lib/deep/build/out", "train.py", "inner/x", "x",
+    }  # fmt: skip
+    with pytest.raises(BadInput, match=r"nothing\.py does not exist"):
+        pack(["nothing.py"], f"{tmp_path}/cache", f"{project}")
+
+
+def test_links(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/file").write_text("from elsewhere")
+    (project / "lib/inside").symlink_to("../lib/deep/../a.py")
+    (project / "file").symlink_to(tmp_path / "elsewhere/file")
+    (project / "folder").symlink_to(tmp_path / "elsewhere")
+    (project / "gone").symlink_to("nowhere")
+    (project / "loop").symlink_to(".")
+    os.mkfifo(project / "pipe")
+    made = pack(["."], f"{tmp_path}/cache", f"{project}")
+    assert made.left_out == ("folder", "gone", "loop", "pipe")
+    unpack(made.path, f"{tmp_path}/out")
+    assert os.readlink(tmp_path / "out/lib/inside") == "a.py"
+    assert (tmp_path / "out/file").read_text() == "from elsewhere"
+    assert not (tmp_path / "out/file").is_symlink()
+
+
+# -- unpacking --
+
+
+def tar(path: Path, *members: tuple[str, object]) -> str:
+    """A tar of (name, content | ("link" or "hard", target) | a type)."""
+    with tarfile.open(path, "w") as packed:
+        for name, what in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(what, bytes) and len(what) == 1 and what in b"3467":
+                info.type = what
+                packed.addfile(info)
+            elif isinstance(what, bytes):
+                info.size = len(what)
+                info.mode = 0o6755
+                packed.addfile(info, io.BytesIO(what))
+            elif what is None:
+                info.type = tarfile.DIRTYPE
+                info.mode = 0
+                packed.addfile(info)
+            else:
+                kind, info.linkname = what  # type: ignore[misc]
+                info.type = tarfile.SYMTYPE if kind == "link" else tarfile.LNKTYPE
+                packed.addfile(info)
+    return str(path)
+
+
+HOSTILE = {
+    "rising": [("../evil", b"content")],
+    "rising inside": [("a/../../evil", b"content")],
+    "absolute": [("/tmp/evil", b"content")],
+    "link up": [("a", ("link", "../.."))],
+    "link to root": [("a", ("link", "/etc"))],
+    "link from below": [("d/a", ("link", "../../x"))],
+    "through a link": [("a", ("link", "b")), ("a/evil", b"content")],
+    "over a link": [("b", b"content"), ("a", ("link", "b")), ("a", b"content")],
+    "a chain": [("d", None), ("d/e", ("link", "..")), ("f", ("link", "d/e/.."))],
+    "link for a folder": [("d/x", b"content"), ("d", ("link", "e"))],
+    "hard link out": [("a", ("hard", "../../etc/passwd"))],
+    "hard link to root": [("a", ("hard", "/etc/passwd"))],
+    "hard link through a link": [("a", ("link", "b")), ("c", ("hard", "a/x"))],
+    "character device": [("a", b"3")],
+    "block device": [("a", b"4")],
+    "pipe": [("a", b"6")],
+    "backslash": [("..\\evil", b"content")],
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_tar_is_refused_whole(case: str, tmp_path: Path) -> None:
+    archive = tar(tmp_path / "x.tar", ("innocent", b"content"), *HOSTILE[case])
+    with pytest.raises(BadInput) as caught:
+        unpack(archive, f"{tmp_path}/in/out")
+    assert repr(HOSTILE[case][-1][0]) in str(caught.value)
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil"])
+def test_a_hostile_zip_is_refused_whole(name: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("innocent", "1")
+        packed.writestr(name, "content")
+    with pytest.raises(BadInput, match="leads out"):
+        unpack(f"{tmp_path}/x.zip", f"{tmp_path}/in/out")
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+@pytest.mark.parametrize(("kind", "content"), [(stat.S_IFLNK, "../../etc"), (stat.S_IFIFO, ""), (stat.S_IFBLK, "")])
+def test_odd_members_of_a_zip_are_refused(kind: int, content: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        info = zipfile.ZipInfo("odd")
+        info.external_attr = (kind | 0o777) << 16
+        packed.writestr(info, content)
+    with pytest.raises(BadInput, match="odd"):
+        unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+
+
+def test_an_honest_tar(tmp_path: Path) -> None:
+    archive = tar(
+        tmp_path / "x.tar",
+        ("./bin", None),
+        ("./bin/run", b"content"),
+        ("lib/b", b"other"),
+        ("bin/link", ("link", "../lib/b")),
+        ("hard", ("hard", "lib/b")),
+        ("lib64", ("link", "lib")),
+    )
+    unpack(archive, f"{tmp_path}/out")
+    assert contents(tmp_path / "out") == {"bin/run", "lib/b", "bin/link", "hard"}
+    assert (tmp_path / "out/bin/link").read_text() == "other"
+    assert (tmp_path / "out/bin/run").stat().st_mode & 0o7777 == 0o755  # no setuid
+    assert (tmp_path / "out/hard").read_text() == "other"
+
+
+def test_an_honest_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("a/", "")
+        info = zipfile.ZipInfo("a/run")
+        info.external_attr = (stat.S_IFREG | 0o755) << 16
+        packed.writestr(info, "content")
+        link = zipfile.ZipInfo("link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(link, "a/run")
+    unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+    assert (tmp_path / "out/link").read_text() == "content"
+    assert (tmp_path / "out/a/run").stat().st_mode & 0o777 == 0o755
+
+
+def test_environments_may_link_to_their_interpreter(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "x.tar", ("bin/python", ("link", "/usr/bin/python3")))
+    unpack(archive, f"{tmp_path}/out", absolute_links=True)
+    assert os.readlink(tmp_path / "out/bin/python") == "/usr/bin/python3"
+    archive = tar(tmp_path / "y.tar", ("etc", ("link", "/etc")), ("etc/evil", b"content"))
+    with pytest.raises(BadInput, match="through a link"):
+        unpack(archive, f"{tmp_path}/more", absolute_links=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08broken"])
+def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(content)
+    with pytest.raises(BadInput, match="no archive"):
+        unpack(f"{tmp_path}/x.tar.gz", f"{tmp_path}/out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_without_room_is_named(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "x.tar", ("large", b"x" * (2 << 20)))
+    (tmp_path / "disk").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path / "disk"], check=True)
+    try:
+        with pytest.raises(DiskFull, match="2 MiB needed, 1 MiB free"):
+            unpack(archive, f"{tmp_path}/disk/out")
+        assert os.listdir(tmp_path / "disk") == []
+    finally:
+        subprocess.run(["umount", tmp_path / "disk"], check=True)

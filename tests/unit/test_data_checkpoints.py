@@ -1,0 +1,273 @@
+"""Checkpoints: only whole sets, the newest first, put back as they were; and when a set is worth storing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.data import checkpoints
+from trainmaster.data.checkpoints import newest, restore, save_set, sets
+from trainmaster.data.stores import Store, store_for
+from trainmaster.data.transfer import Stopped
+from trainmaster.data.watch import Watch, writers
+
+
+@pytest.fixture(params=["path", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"memory://ckpt-{tmp_path.name}" if request.param == "memory" else f"{tmp_path}/stored"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "work/ckpt"
+    place.mkdir(parents=True)
+    return place
+
+
+def write(path: Path, **files: str) -> None:
+    for name, content in files.items():
+        (path / name).write_text(content)
+
+
+def read(path: Path) -> dict[str, str]:
+    return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_set_is_put_back_as_it_was(url: str, path: Path) -> None:
+    write(path, step1="one", step2="two")
+    (path / "step2").chmod(0o755)
+    os.utime(path / "step1", ns=(0, 1_500_000_000_123_456_789))
+    (path / "latest").symlink_to("step2")
+    (path / "empty").mkdir()
+    made = save_set(url, f"{path}", "worker:0", 1, marks={"train": [[0, 7]]})
+    assert made is not None
+    assert made.told() == {
+        "set": 1, "files": 3, "bytes": 6, "marks": {"train": [[0, 7]]}, "manifest": "00000001.json",
+    }  # fmt: skip
+    write(path, step1="overwritten", stale="not in the set")
+    found = restore(url, f"{path}")
+    assert found == made
+    assert read(path) == {"step1": "one", "step2": "two", "latest": "two"}
+    assert os.readlink(path / "latest") == "step2"
+    assert (path / "empty").is_dir()
+    assert (path / "step1").stat().st_mtime_ns == 1_500_000_000_123_456_789
+    assert (path / "step2").stat().st_mode & 0o777 == 0o755
+    assert sorted(os.listdir(path.parent)) == ["ckpt"]
+
+
+def test_a_single_file(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    assert save_set(url, f"{file}", "worker:0", 1) is None
+    assert restore(url, f"{file}") is None
+    file.write_text("one")
+    save_set(url, f"{file}", "worker:0", 1)
+    file.unlink()
+    restore(url, f"{file}")
+    assert file.read_text() == "one"
+
+
+def test_numbers_rise_over_attempts_and_tasks_and_old_sets_go(url: str, path: Path) -> None:
+    for number, (task, attempt) in enumerate([("worker:0", 1), ("worker:1", 1), ("worker:0", 2), ("worker:1", 4)], 1):
+        write(path, step=f"{number}" * number)
+        made = save_set(url, f"{path}", task, attempt, keep=2)
+        assert made is not None
+        assert made.number == number
+    assert [(found.number, found.task, found.attempt) for found in sets(url)] == [
+        (3, "worker:0", 2),
+        (4, "worker:1", 4),
+    ]
+    assert len(store_for(url).files()) == 4  # two manifests and what they refer to
+    restore(url, f"{path}", 3)
+    assert read(path) == {"step": "333"}
+
+
+def test_what_has_not_changed_is_not_sent_again(url: str, path: Path) -> None:
+    write(path, large="x" * 1000, step="1")
+    assert save_set(url, f"{path}", "worker:0", 1) is not None
+    assert save_set(url, f"{path}", "worker:0", 1) is None
+    write(path, step="22")
+    os.utime(path / "large")  # touched, and yet the same bytes
+    made = save_set(url, f"{path}", "worker:0", 1, keep=1)
+    assert made is not None
+    stored = [file for file in store_for(url).files("files") if file.size == 1000]
+    assert len(stored) == 1
+    (path / "large").unlink()
+    restore(url, f"{path}")
+    assert read(path) == {"large": "x" * 1000, "step": "22"}
+
+
+def test_a_number_that_another_took_is_not_used_twice(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, step="1")
+    honest = checkpoints._publish
+
+    def late(store: Store, *rest: object) -> object:
+        other = path.parent / "other"
+        other.mkdir()
+        write(other, step="other")
+        monkeypatch.undo()
+        assert save_set(url, f"{other}", "worker:1", 1).number == 1  # type: ignore[union-attr]
+        return honest(store, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoints, "_publish", late)
+    made = save_set(url, f"{path}", "worker:0", 1)
+    assert made is not None
+    assert made.number == 2
+    assert [found.task for found in sets(url)] == ["worker:1", "worker:0"]
+
+
+def test_a_file_that_changes_while_it_is_sent_is_sent_again(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, a="old", b="b")
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def upload(self: Store, local: str, *rest: object) -> None:
+        honest(self, local, *rest)  # type: ignore[arg-type]
+        if local.endswith("/b"):
+            monkeypatch.undo()
+            write(path, a="newer")
+
+    monkeypatch.setattr(kind, "upload", upload)
+    assert save_set(url, f"{path}", "worker:0", 1) is not None
+    write(path, a="-", b="-")
+    restore(url, f"{path}")
+    assert read(path) == {"a": "newer", "b": "b"}
+
+
+def test_what_never_settles_makes_no_set(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, a="")
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def upload(self: Store, local: str, *rest: object) -> None:
+        honest(self, local, *rest)  # type: ignore[arg-type]
+        (path / "a").write_text((path / "a").read_text() + "x")
+
+    monkeypatch.setattr(kind, "upload", upload)
+    assert save_set(url, f"{path}", "worker:0", 1) is None
+    assert store_for(url).files() == []
+
+
+def damaged_by_loss(store: Store, at: str) -> None:
+    store.remove(at)
+
+
+def damaged_by_cut(store: Store, at: str) -> None:
+    store.put(at, b"2")
+
+
+def damaged_inside(store: Store, at: str) -> None:
+    store.put(at, b"2-")
+
+
+@pytest.mark.parametrize("damage", [damaged_by_loss, damaged_by_cut, damaged_inside])
+def test_a_set_that_is_not_whole_is_passed_over(url: str, path: Path, damage: object) -> None:
+    write(path, step="1")
+    save_set(url, f"{path}", "worker:0", 1)
+    write(path, step="22")
+    second = save_set(url, f"{path}", "worker:0", 1)
+    assert second is not None
+    damage(store_for(url), second.files[0].at)  # type: ignore[operator]
+    if damage is not damaged_inside:  # sizes do not tell that one
+        assert newest(url).number == 1  # type: ignore[union-attr]
+    with pytest.raises(StorageFailed, match="checkpoint set 2 cannot be restored"):
+        restore(url, f"{path}", 2)
+    assert read(path) == {"step": "22"}  # what was there is not touched
+    assert restore(url, f"{path}").number == 1  # type: ignore[union-attr]
+    assert read(path) == {"step": "1"}
+
+
+def test_attempts_can_be_barred(url: str, path: Path) -> None:
+    for attempt in (1, 2):
+        write(path, step=f"{attempt}" * attempt)
+        save_set(url, f"{path}", "worker:0", attempt)
+    found = newest(url, lambda made: made.attempt != 2)
+    assert found is not None
+    assert found.number == 1
+    with pytest.raises(StorageFailed, match="checkpoint set 9"):
+        restore(url, f"{path}", 9)
+
+
+def test_a_stopped_save_leaves_nothing(url: str, path: Path) -> None:
+    write(path, a="1")
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        save_set(url, f"{path}", "worker:0", 1, stop=stop)
+    assert store_for(url).files() == []
+
+
+def test_a_manifest_from_outside_cannot_lead_outside(url: str, path: Path) -> None:
+    write(path, step="1")
+    save_set(url, f"{path}", "worker:0", 1)
+    store = store_for(url)
+    told = json.loads(store.get("00000001.json") or b"")
+    for changed in ({"path": "../../escaped"}, {"link": "../../escaped", "at": ""}, {"link": "/etc/passwd", "at": ""}):
+        store.put("00000001.json", json.dumps(told | {"files": [told["files"][0] | changed]}).encode())
+        with pytest.raises(BadInput, match="leads out"):
+            restore(url, f"{path}", 1)
+    assert read(path) == {"step": "1"}
+    store.put("00000001.json", json.dumps(told | {"v": "2.0"}).encode())
+    with pytest.raises(StorageFailed, match=r"version 2\.0"):
+        restore(url, f"{path}", 1)
+
+
+# -- when a set is worth storing --
+
+
+def test_a_set_is_ready_once_it_has_been_still(path: Path) -> None:
+    write(path, step="1")
+    watch = Watch(f"{path}", settle=1.0, mark=0)
+    assert watch.look(0.0, mark=5) is None
+    write(path, step="22")
+    assert watch.look(1.0, mark=9) is None
+    assert watch.look(1.9, mark=11) is None
+    write(path, step="333")
+    assert watch.look(2.5, mark=12) is None
+    ready = watch.look(3.5, mark=13)
+    assert ready is not None
+    assert (ready.mark, ready.size) == (5, 3)  # what was read up to the last look before the first change
+    watch.stored()
+    assert watch.look(9.0, mark=20) is None
+    write(path, step="4444")
+    assert watch.look(10.0, mark=21) is None
+    assert watch.look(11.0, mark=22).mark == 20  # type: ignore[union-attr]
+
+
+def test_a_program_that_says_so_need_not_be_waited_for(path: Path) -> None:
+    watch = Watch(f"{path}")
+    write(path, step="1")
+    assert watch.look(0.0, settled=True) is not None
+
+
+def test_what_is_open_for_writing_is_not_ready(path: Path) -> None:
+    program = "import sys; f = open(sys.argv[1], 'w'); f.write('x' * 10); f.flush(); print('open', flush=True); input()"
+    watch = Watch(f"{path}", settle=0.0)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, f"{path}/step"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "open\n"
+            assert writers(f"{path}", [process.pid]) == [process.pid]
+            assert watch.look(5.0, pids=[process.pid]) is None
+            assert watch.look(9.0, pids=[process.pid]) is None
+        finally:
+            process.kill()
+    assert watch.look(10.0, pids=[process.pid]) is not None
+
+
+def test_a_path_that_vanished_is_not_ready(path: Path) -> None:
+    write(path, step="1")
+    watch = Watch(f"{path}", settle=0.0)
+    (path / "step").unlink()
+    assert watch.look(5.0) is None
+    assert watch.look(9.0) is None

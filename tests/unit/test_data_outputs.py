@@ -1,0 +1,356 @@
+"""Outputs: one attempt commits, once; a reader sees all of it or none; what others wrote is not touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.job import Job, Output, Role
+from trainmaster.data import outputs, saves
+from trainmaster.data.outputs import CommitRefused, check_outputs, commit, finish, upload
+from trainmaster.data.stores import store_for
+
+
+@pytest.fixture(params=["path", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for an output: where folders are renamed, and where files are copied."""
+    return f"memory://out-{tmp_path.name}/model" if request.param == "memory" else f"{tmp_path}/out/model"
+
+
+def there(url: str) -> dict[str, bytes]:
+    store = store_for(url)
+    return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
+
+
+def made(folder: Path, **files: str) -> str:
+    """A directory that a program wrote."""
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    folder.mkdir(exist_ok=True)
+    return str(folder)
+
+
+def send(output: Output, source: str, task: str = "worker:0", attempt: int = 1, job: str = "j-1") -> dict[str, Any]:
+    return upload(output, source, job, task, attempt)
+
+
+def test_a_task_commits_into_a_folder_of_its_own(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", model_pt="weights", deep__more="x"))
+    assert sent == {"files": 2, "bytes": 8, "id": "j-1.worker-0.1"}
+    assert all(name.startswith("_temporary/") for name in there(url))
+    assert commit(output, sent, "worker:0", 1) == sent
+    finish(output, {"worker:0": sent}, "j-1", True)
+    found = there(url)
+    success = json.loads(found.pop("_SUCCESS"))
+    assert found == {"worker-0/model.pt": b"weights", "worker-0/deep/more": b"x"}
+    assert (success["job"], success["files"], success["bytes"]) == ("j-1", 2, 8)
+    assert {"path": "worker-0/model.pt", "size": 7} in success["tasks"]["worker:0"]["files"]
+
+
+def test_doing_it_twice_changes_nothing(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", a="1"))
+    assert send(output, str(tmp_path / "w")) == sent
+    for _ in range(2):
+        assert commit(output, sent, "worker:0", 1) == sent
+    for _ in range(2):
+        finish(output, {"worker:0": sent}, "j-1", True)
+        assert sorted(there(url)) == ["_SUCCESS", "worker-0/a"]
+    assert commit(output, sent, "worker:0", 1) == sent
+    assert sorted(there(url)) == ["_SUCCESS", "worker-0/a"]
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_commit_that_was_interrupted_is_finished_by_the_next_call(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    output = Output("model", url, layout=layout)
+    sent = send(output, made(tmp_path / "w", a="1", b="2", c="3"))
+    step = "move" if url.startswith("/") else "copy"
+    kind = type(store_for(url))
+    honest, calls = getattr(kind, step), []
+
+    def dying(self: object, source: str, target: str) -> None:
+        calls.append(target)
+        if len(calls) == (1 if layout == "task" else 2):
+            raise KeyboardInterrupt
+        honest(self, source, target)
+
+    monkeypatch.setattr(kind, step, dying)
+    with pytest.raises(KeyboardInterrupt):
+        commit(output, sent, "worker:0", 1)
+    monkeypatch.undo()
+    commit(output, sent, "worker:0", 1)
+    finish(output, {"worker:0": sent}, "j-1", True)
+    folder = "" if layout == "flat" else "worker-0/"
+    assert sorted(there(url)) == ["_SUCCESS", f"{folder}a", f"{folder}b", f"{folder}c"]
+
+
+def test_of_two_attempts_one_commits(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    first = send(output, made(tmp_path / "1", a="first"), attempt=1)
+    second = send(output, made(tmp_path / "2", a="second"), attempt=2)
+    commit(output, first, "worker:0", 1)
+    with pytest.raises(CommitRefused, match="attempt 1 of worker:0 has committed"):
+        commit(output, second, "worker:0", 2)
+    assert there(url)["worker-0/a"] == b"first"
+
+
+def test_a_later_attempt_takes_over_what_the_first_left_undone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Output("model", url)
+    first = send(output, made(tmp_path / "1", a="first", b="only first"), attempt=1)
+    second = send(output, made(tmp_path / "2", a="second"), attempt=2)
+
+    def late(*_: object) -> None:  # between the claim of the first and its move, the second is named
+        monkeypatch.undo()
+        commit(output, second, "worker:0", 2)
+        outputs._put_in_place(*_)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(outputs, "_put_in_place", late)
+    with pytest.raises(CommitRefused, match=r"written off|has committed"):
+        commit(output, first, "worker:0", 1)
+    with pytest.raises(CommitRefused, match="has committed"):
+        commit(output, first, "worker:0", 1)
+    finish(output, {"worker:0": second}, "j-1", True)
+    found = there(url)
+    found.pop("_SUCCESS")
+    assert found == {"worker-0/a": b"second"}
+
+
+def test_flat_puts_all_together_and_refuses_equal_names(url: str, tmp_path: Path) -> None:
+    output = Output("model", url, layout="flat")
+    sent = {
+        task: send(output, made(tmp_path / task, **{name: task}), task)
+        for task, name in {"worker:0": "a", "worker:1": "b", "worker:2": "a"}.items()
+    }
+    commit(output, sent["worker:0"], "worker:0", 1)
+    commit(output, sent["worker:1"], "worker:1", 1)
+    with pytest.raises(CommitRefused, match="worker:0 and worker:2 both wrote a") as caught:
+        commit(output, sent["worker:2"], "worker:2", 1)
+    assert "layout: task" in str(caught.value)
+    finish(output, {task: sent[task] for task in ("worker:0", "worker:1")}, "j-1", True)
+    found = there(url)
+    found.pop("_SUCCESS")
+    assert found == {"a": b"worker:0", "b": b"worker:1"}
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_failed_job_leaves_what_was_committed_apart(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout)
+    sent = [send(output, made(tmp_path / name, **{name: name}), f"worker:{i}") for i, name in enumerate("ab")]
+    commit(output, sent[0], "worker:0", 1)
+    for _ in range(2):
+        finish(output, {"worker:0": sent[0]}, "j-1", False)
+    assert there(url) == {f"_partial/{'' if layout == 'flat' else 'worker-0/'}a": b"a"}
+    check_outputs(job(output))  # the next try may go to the same place
+    again = send(output, str(tmp_path / "a"), job="j-2")
+    commit(output, again, "worker:0", 1)
+    finish(output, {"worker:0": again}, "j-2", True)
+    assert "_SUCCESS" in there(url)
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_overwrite_replaces_what_the_job_before_wrote_and_nothing_else(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout, overwrite=True)
+    old = {
+        f"worker:{i}": send(output, made(tmp_path / f"old{i}", **{name: "old"}), f"worker:{i}")
+        for i, name in enumerate(["a", "deep__b"])
+    }
+    for task, sent in old.items():
+        commit(output, sent, task, 1)
+    finish(output, old, "j-1", True)
+    store_for(url).put("README", b"of the user")
+    check_outputs(job(output))
+    new = send(output, made(tmp_path / "new", a="new"), job="j-2")
+    commit(output, new, "worker:0", 1)
+    assert "_SUCCESS" not in there(url)
+    finish(output, {"worker:0": new}, "j-2", True)
+    found = there(url)
+    assert json.loads(found.pop("_SUCCESS"))["job"] == "j-2"
+    assert found == {("a" if layout == "flat" else "worker-0/a"): b"new", "README": b"of the user"}
+
+
+def test_without_overwrite_nothing_of_others_is_replaced(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    store_for(url).put("worker-0/a", b"of the user")  # after the check at submit
+    sent = send(output, made(tmp_path / "w", a="1"))
+    with pytest.raises(CommitRefused, match="is there already"):
+        commit(output, sent, "worker:0", 1)
+    other = send(output, str(tmp_path / "w"), "worker:1", job="j-2")
+    commit(output, other, "worker:1", 1)
+    mine = send(output, str(tmp_path / "w"), "worker:1")
+    with pytest.raises(CommitRefused, match="another job, j-2"):
+        commit(output, mine, "worker:1", 1)
+    assert there(url)["worker-0/a"] == b"of the user"
+
+
+def test_success_wants_every_commit(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", a="1"))
+    with pytest.raises(StorageFailed, match="worker:0 is not committed"):
+        finish(output, {"worker:0": sent}, "j-1", True)
+    assert "_SUCCESS" not in there(url)
+
+
+def test_an_upload_that_lost_files_is_not_committed(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", a="1", b="2"))
+    store_for(url).remove(f"_temporary/{sent['id']}/worker-0/a")
+    with pytest.raises(StorageFailed, match="1 of 2 files"):
+        commit(output, sent, "worker:0", 1)
+
+
+def test_one_file_an_empty_folder_and_nothing(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    (tmp_path / "model.pt").write_text("weights")
+    sent = send(output, f"{tmp_path}/model.pt")
+    empty = send(output, made(tmp_path / "empty"), "worker:1")
+    commit(output, sent, "worker:0", 1)
+    assert commit(output, empty, "worker:1", 1)["files"] == 0
+    finish(output, {"worker:0": sent, "worker:1": empty}, "j-1", True)
+    assert sorted(there(url)) == ["_SUCCESS", "worker-0/model.pt"]
+    with pytest.raises(FileNotFoundError):
+        send(output, f"{tmp_path}/nowhere", "worker:2")
+
+
+def test_links_are_uploaded_as_what_they_lead_to(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    made(tmp_path / "w", step1="1")
+    (tmp_path / "w/latest").symlink_to("step1")
+    os.mkfifo(tmp_path / "w/pipe")
+    sent = send(output, f"{tmp_path}/w")
+    assert sent["left_out"] == ["pipe"]
+    commit(output, sent, "worker:0", 1)
+    assert there(url)["worker-0/latest"] == b"1"
+
+
+def test_others_may_read_what_was_committed(tmp_path: Path) -> None:
+    output = Output("model", f"{tmp_path}/out")
+    sent = send(output, made(tmp_path / "w", a="1"))
+    commit(output, sent, "worker:0", 1)
+    finish(output, {"worker:0": sent}, "j-1", True)
+    for path in ("out", "out/worker-0", "out/worker-0/a", "out/_SUCCESS"):
+        assert (tmp_path / path).stat().st_mode & 0o044 == 0o044
+
+
+def test_what_appears_in_the_place_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"{tmp_path}/out"
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", a="1"))
+    honest = outputs._put_in_place
+
+    def late(*arguments: Any) -> None:
+        store_for(url).put("worker-0/a", b"of the user")
+        honest(*arguments)
+
+    monkeypatch.setattr(outputs, "_put_in_place", late)
+    with pytest.raises(CommitRefused, match="has appeared"):
+        commit(output, sent, "worker:0", 1)
+    assert there(url)["worker-0/a"] == b"of the user"
+
+
+def test_a_move_that_got_half_way_is_finished(tmp_path: Path) -> None:
+    store = store_for(f"{tmp_path}/out")
+    store.put("a", b"1")
+    os.link(tmp_path / "out/a", tmp_path / "out/b")  # then its process was killed
+    store.move("a", "b")
+    assert there(f"{tmp_path}/out") == {"b": b"1"}
+    store.put("c", b"2")
+    with pytest.raises(FileExistsError):
+        store.move("c", "b")
+
+
+# -- at submit --
+
+
+def job(*given: Output) -> Job:
+    return Job(roles={"worker": Role("worker", "true")}, outputs={output.name: output for output in given})
+
+
+def test_a_new_place_is_fine_and_stays_untouched(url: str) -> None:
+    check_outputs(job(Output("model", url)))
+    assert there(url) == {}
+    if url.startswith("/"):
+        assert not os.path.exists(url)
+
+
+def test_what_exists_is_refused_unless_it_may_be_replaced(url: str) -> None:
+    store_for(url).put("x", b"1")
+    with pytest.raises(BadInput) as caught:
+        check_outputs(job(Output("model", url)))
+    assert f"outputs.model.url: {url}" in str(caught.value)
+    assert "overwrite: true" in str(caught.value)
+    check_outputs(job(Output("model", url, overwrite=True)))
+
+
+def test_two_outputs_in_one_place_are_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="go to one place"):
+        check_outputs(job(Output("a", url), Output("b", f"{url}/")))
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1")
+    with pytest.raises(BadInput, match="is not a directory"):
+        check_outputs(job(Output("model", f"{tmp_path}/file/out")))
+    (tmp_path / "disk").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", tmp_path / "disk"], check=True)
+    try:
+        with pytest.raises(BadInput, match="no permission to write"):
+            check_outputs(job(Output("model", f"{tmp_path}/disk/out")))
+    finally:
+        subprocess.run(["umount", tmp_path / "disk"], check=True)
+
+
+# -- saves --
+
+
+def test_a_save_sends_what_has_changed_and_every_save_is_whole(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    names = [saves.save_name(at) for at in (0, 60, 120, 180)]
+    assert names[0] == "1970-01-01T00-00-00Z"
+    made(tmp_path / "w", vocab="words", model="0")
+    assert saves.save(output, f"{tmp_path}/w", "worker:0", names[0]) == {"save": names[0], "files": 2, "bytes": 6}
+    for i, name in enumerate(names[1:], 1):
+        made(tmp_path / "w", model=f"{i}" * (i + 1))
+        assert saves.save(output, f"{tmp_path}/w", "worker:0", name)["files"] == 1
+    assert [(found.name, found.at, found.files) for found in saves.saves(output)] == [
+        (name, 60.0 * i, 2) for i, name in enumerate(names)
+    ]
+    assert saves.prune(output, 2) == names[:2]
+    assert there(f"{url}/_saves/{names[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
+    assert there(f"{url}/_saves/{names[3]}/worker-0") == {"model": b"3333"}
+    assert [(found.name, found.tasks, found.bytes) for found in saves.saves(output)] == [
+        (names[2], ("worker:0",), 8),
+        (names[3], ("worker:0",), 9),
+    ]
+    assert saves.prune(output, 1) == [names[2]]
+    assert there(f"{url}/_saves/{names[3]}/worker-0") == {"vocab": b"words", "model": b"3333"}
+
+
+def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    for task in ("worker:0", "worker:1"):
+        saves.save(output, made(tmp_path / task, a=task), task, saves.save_name(0))
+    assert saves.save(output, f"{tmp_path}/none", "worker:2", saves.save_name(0))["files"] == 0
+    assert saves.saves(output)[0].tasks == ("worker:0", "worker:1")
+    check_outputs(job(output))
+    sent = send(output, f"{tmp_path}/worker:0")
+    commit(output, sent, "worker:0", 1)
+    finish(output, {"worker:0": sent}, "j-1", True)
+    assert f"_saves/{saves.save_name(0)}/worker-1/a" in there(url)
+
+
+def test_a_save_has_a_name_of_its_form(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="save"):
+        saves.save(Output("model", url), str(tmp_path), "worker:0", "../x")

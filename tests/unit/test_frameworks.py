@@ -1,0 +1,299 @@
+"""What programs are told of a formation, framework by framework, and how frameworks are found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import trainmaster
+from trainmaster import frameworks
+from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.formation import Formation, Peer, bracketed, formation
+from trainmaster.core.job import Job, Replicas, Role
+from trainmaster.core.ranks import Member, assign
+from trainmaster.core.state import State, populate
+from trainmaster.frameworks import variables
+
+PORTS = {"rendezvous": 23000, "tensorflow": 23001}
+
+
+def formed(
+    *tasks: str, copies: int = 1, address: str = "10.0.0.{}", interface: str = "", restarts: int = 0
+) -> Formation:
+    """A formation of the tasks; ps, scheduler and evaluator have no ranks."""
+    keys = [(role, int(index)) for role, _, index in (task.partition(":") for task in tasks)]
+    members = [
+        Member(f"{role}:{index}", role, index, address.format(n), copies, role not in ("ps", "scheduler", "evaluator"))
+        for n, (role, index) in enumerate(keys)
+    ]
+    ranks = {rank.task: rank for rank in assign(members)}
+    peers = [
+        Peer(m.task, m.role, m.index, m.host, PORTS, ranks.get(m.task), copies, attempt=2, limit=3, interface=interface)
+        for m in members
+    ]
+    return Formation("digits-abc234", 4, tuple(peers), restarts)
+
+
+def job(framework: str, **roles: Role) -> Job:
+    return Job(framework=framework, roles=roles or {"worker": Role(name="worker", command="x")})
+
+
+# -- all frameworks --
+
+
+def test_every_framework_is_found_by_the_name_of_its_file() -> None:
+    files = {path.stem for path in Path(frameworks.__file__).parent.glob("*.py")}
+    assert set(frameworks.names()) == files - {"__init__", "contract", "variables"}
+    assert {"generic", "pytorch", "tensorflow"} <= set(frameworks.names())
+
+
+@pytest.mark.parametrize("name", ["generic", "pytorch", "tensorflow"])
+def test_every_program_has_the_common_variables(name: str) -> None:
+    told = frameworks.placement(name, formed("worker:0", "worker:1"), "worker:1")
+    expected = {
+        "TRAINMASTER_JOB": "digits-abc234",
+        "TRAINMASTER_ROLE": "worker",
+        "TRAINMASTER_INDEX": "1",
+        "TRAINMASTER_ATTEMPT": "2",
+        "TRAINMASTER_GENERATION": "4",
+        "TRAINMASTER_RESTARTS": "0",
+        "TRAINMASTER_PORT_RENDEZVOUS": "23000",
+    }
+    assert {key: told.env.get(key) for key in expected} == expected
+    assert told.defaults["PYTHONUNBUFFERED"] == "1"
+    assert told.copies[0]["TRAINMASTER_COPY"] == "0"
+    assert all(
+        isinstance(value, str) for values in (told.env, told.defaults, *told.copies) for value in values.values()
+    )
+    peers = json.loads(told.files[told.paths["TRAINMASTER_PEERS"]])
+    assert peers["worker"][1] == {"address": "10.0.0.1", "ports": PORTS}
+
+
+@pytest.mark.parametrize("name", ["generic", "pytorch", "tensorflow"])
+def test_there_is_one_set_of_variables_a_copy(name: str) -> None:
+    told = frameworks.placement(name, formed("worker:0", "worker:1", copies=3), "worker:0")
+    assert [copy["TRAINMASTER_COPY"] for copy in told.copies] == ["0", "1", "2"]
+    assert told.env["TRAINMASTER_COPIES"] == "3"
+
+
+@pytest.mark.parametrize("name", ["generic", "pytorch", "tensorflow"])
+def test_the_table_documents_every_variable_of_ours(name: str) -> None:
+    told = frameworks.placement(name, formed("worker:0"), "worker:0")
+    ours = {
+        key
+        for key in {*told.env, *told.copies[0], *told.paths, *told.defaults}
+        if key.startswith(("TRAINMASTER_", "PYTHON"))
+    }
+    named = {"TRAINMASTER_PORT_<NAME>" if key.startswith("TRAINMASTER_PORT_") else key for key in ours}
+    assert named == {variable.name for variable in variables.VARIABLES if not variable.agent}
+    assert all(variable.doc and variable.example for variable in variables.VARIABLES)
+
+
+def test_a_missing_index_keeps_its_place_among_the_peers() -> None:
+    told = frameworks.placement("generic", formed("worker:0", "worker:2"), "worker:0")
+    assert [peer and peer["address"] for peer in json.loads(told.files["peers.json"])["worker"]] == [
+        "10.0.0.0",
+        None,
+        "10.0.0.1",
+    ]
+
+
+def test_names_become_variables() -> None:
+    assert variables.input_variable("train-images.v2") == "TRAINMASTER_INPUT_TRAIN_IMAGES_V2"
+    assert variables.output_variable("model") == "TRAINMASTER_OUTPUT_MODEL"
+
+
+def test_a_list_of_files_that_is_too_long_for_a_variable_is_a_file() -> None:
+    assert variables.file_list({}) == ({}, {})
+    env, files = variables.file_list({"train": ["hdfs:///a", "hdfs:///b"]})
+    assert (json.loads(env["INPUT_FILE_LIST"]), files) == ({"train": ["hdfs:///a", "hdfs:///b"]}, {})
+    urls = [f"hdfs:///data/part-{i:05}" for i in range(10_000)]
+    env, files = variables.file_list({"train": urls})
+    assert (env, json.loads(files["inputFileList.txt"])) == ({}, {"train": urls})
+
+
+def test_ports_are_those_of_the_role_and_of_the_framework_each_once() -> None:
+    worker = Role(name="worker", command="x", ports={"web": 0, "rendezvous": 29500})
+    assert frameworks.ports(job("pytorch", worker=worker), worker) == ["web", "rendezvous"]
+    assert frameworks.ports(job("generic", worker=worker), worker) == ["web", "rendezvous"]
+    ps = Role(name="ps", command="x", counts=False)
+    assert frameworks.ports(job("pytorch", ps=ps), ps) == []
+    assert frameworks.ports(job("tensorflow", ps=ps), ps) == ["tensorflow"]
+    evaluator = Role(name="evaluator", command="x", counts=False)
+    assert frameworks.ports(job("tensorflow", evaluator=evaluator), evaluator) == []
+
+
+def test_an_unknown_framework_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(NotFound) as raised:
+        frameworks.load("pytroch")
+    assert str(raised.value) == "there is no framework 'pytroch'\n  framework: pytroch\n  did you mean pytorch?"
+    with pytest.raises(NotFound, match=r"the frameworks are: .*generic, .*pytorch"):
+        frameworks.load("qqq")
+    for name in ("variables", "contract", "../core/job", ""):
+        with pytest.raises(NotFound):
+            frameworks.load(name)
+
+
+def test_a_third_party_adds_a_framework_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "paddling.py").write_text(
+        "from trainmaster.frameworks.contract import Placement\n"
+        "def ports(role, job): return ['paddle']\n"
+        "def environment(formation, task): return Placement({'PADDLE_TRAINERS': str(len(formation.peers))})\n"
+    )
+    info = tmp_path / "paddling-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: paddling\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[trainmaster.frameworks]\npaddle = paddling\nbroken = nowhere_at_all\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert "paddle" in frameworks.names()
+        assert frameworks.placement("paddle", formed("worker:0"), "worker:0").env["PADDLE_TRAINERS"] == "1"
+        with pytest.raises(BadInput, match="framework broken cannot be loaded"):
+            frameworks.load("broken")
+    finally:
+        sys.modules.pop("paddling", None)
+
+
+def test_addresses_of_version_6_are_in_brackets() -> None:
+    assert bracketed("fe80::1%eth0") == "[fe80::1%eth0]"
+    assert bracketed("10.0.0.1") == "10.0.0.1"
+    assert bracketed("node7.example") == "node7.example"
+
+
+def test_a_formation_is_made_from_the_state() -> None:
+    """Tasks of the group that count have ranks, by the order that was decided; what was never reached is not listed."""
+    state = State(id="digits-abc234", restarts=2)
+    fetch = Role(name="fetch", command="x")
+    worker = Role(
+        name="worker", command="x", replicas=Replicas(3, 3), processes="per-gpu", after={"fetch": "succeeded"}
+    )
+    evaluator = Role(name="evaluator", command="x", counts=False, after={"fetch": "succeeded"})
+    populate(state, job("pytorch", fetch=fetch, worker=worker, evaluator=evaluator))
+    for n, key in enumerate(["fetch:0", "worker:0", "worker:2", "evaluator:0"]):
+        task = state.tasks[key]
+        task.address, task.node, task.devices, task.ports, task.attempt = f"10.0.0.{n}", f"n{n}", n, PORTS, n + 1
+    group = state.groups[state.tasks["worker:0"].group]
+    group.generation, group.ranks = 5, {"worker:2": 0, "worker:0": 1}
+    made = formation(state, group)
+    assert (made.job, made.generation, made.restarts) == ("digits-abc234", 5, 2)
+    assert [peer.task for peer in made.peers] == ["fetch:0", "worker:0", "worker:2", "evaluator:0"]
+    assert [(peer.task, peer.rank.rank, peer.copies) for peer in made.ranked if peer.rank] == [
+        ("worker:2", 0, 2),
+        ("worker:0", 2, 1),
+    ]
+    assert made.first.address == "10.0.0.2"
+    assert [made.by_task[key].attempt for key in ("fetch:0", "worker:2")] == [1, 3]
+
+
+# -- generic --
+
+
+def test_a_generic_program_has_nothing_else() -> None:
+    told = frameworks.placement("generic", formed("worker:0", "worker:1", copies=2), "worker:0")
+    every = {*told.env, *told.paths, *(key for copy in told.copies for key in copy)}
+    assert {key for key in every if not key.startswith("TRAINMASTER_")} == set()
+    assert set(told.defaults) == {"PYTHONUNBUFFERED"}
+
+
+# -- pytorch --
+
+
+def test_pytorch_copies_have_the_ranks_of_torchrun() -> None:
+    told = frameworks.placement("pytorch", formed("worker:0", "worker:1", copies=2, restarts=1), "worker:1")
+    assert {key: told.env[key] for key in told.env if not key.startswith("TRAINMASTER_")} == {
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_NAME": "worker",
+        "ROLE_WORLD_SIZE": "4",
+        "MASTER_ADDR": "10.0.0.0",
+        "MASTER_PORT": "23000",
+        "INIT_METHOD": "tcp://10.0.0.0:23000",
+        "TORCHELASTIC_RUN_ID": "digits-abc234",
+        "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+    }
+    assert [(copy["RANK"], copy["ROLE_RANK"], copy["LOCAL_RANK"]) for copy in told.copies] == [
+        ("2", "2", "0"),
+        ("3", "3", "1"),
+    ]
+
+
+def test_rank_0_makes_the_store() -> None:
+    told = frameworks.placement("pytorch", formed("worker:0", "worker:1"), "worker:0")
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in told.env | told.defaults
+
+
+def test_threads_are_limited_only_where_copies_share_a_container_and_the_user_said_nothing() -> None:
+    one = frameworks.placement("pytorch", formed("worker:0"), "worker:0")
+    two = frameworks.placement("pytorch", formed("worker:0", copies=2), "worker:0")
+    assert "OMP_NUM_THREADS" not in one.env | one.defaults
+    assert "OMP_NUM_THREADS" not in two.env
+    assert two.defaults["OMP_NUM_THREADS"] == "1"
+
+
+def test_pytorch_on_version_6_names_the_bare_host_and_a_url() -> None:
+    told = frameworks.placement("pytorch", formed("worker:0", "worker:1", address="fd00::{}"), "worker:1")
+    assert told.env["MASTER_ADDR"] == "fd00::0"
+    url = urlsplit(told.env["INIT_METHOD"])
+    assert (url.hostname, url.port) == ("fd00::0", 23000)
+
+
+def test_gloo_is_told_the_interface_where_there_are_several_hosts() -> None:
+    several = frameworks.placement("pytorch", formed("worker:0", "worker:1", interface="eth1"), "worker:0")
+    alone = frameworks.placement("pytorch", formed("worker:0", "worker:1", address="::1", interface="lo"), "worker:0")
+    assert several.defaults["GLOO_SOCKET_IFNAME"] == "eth1"
+    assert "GLOO_SOCKET_IFNAME" not in alone.env | alone.defaults
+
+
+def test_a_task_that_does_not_count_has_no_rank() -> None:
+    told = frameworks.placement("pytorch", formed("worker:0", "evaluator:0"), "evaluator:0")
+    assert {key for key in told.env if not key.startswith("TRAINMASTER_")} == set()
+    only = frameworks.placement("pytorch", formed("evaluator:0"), "evaluator:0")
+    assert "RANK" not in only.copies[0]
+
+
+# -- tensorflow --
+
+
+def test_tensorflow_has_its_cluster_by_role_and_index() -> None:
+    several = formed("worker:0", "worker:1", "ps:0", "chief:0", "evaluator:0", "sidecar:0")
+    told = frameworks.placement("tensorflow", several, "worker:1")
+    cluster = {
+        "chief": ["10.0.0.3:23001"],
+        "worker": ["10.0.0.0:23001", "10.0.0.1:23001"],
+        "ps": ["10.0.0.2:23001"],
+    }
+    assert json.loads(told.env["TF_CONFIG"]) == {"cluster": cluster, "task": {"type": "worker", "index": 1}}
+    assert json.loads(told.env["TF_CLUSTER_DEF"]) == cluster
+    assert (told.env["TF_ROLE"], told.env["TF_INDEX"]) == ("worker", "1")
+
+
+def test_an_evaluator_knows_the_cluster_and_is_not_in_it() -> None:
+    several = formed("master:0", "worker:0", "evaluator:0")
+    config = json.loads(frameworks.placement("tensorflow", several, "evaluator:0").env["TF_CONFIG"])
+    assert config["task"] == {"type": "evaluator", "index": 0}
+    assert set(config["cluster"]) == {"master", "worker"}
+
+
+def test_a_role_that_tensorflow_does_not_know_has_no_config() -> None:
+    told = frameworks.placement("tensorflow", formed("worker:0", "sidecar:0"), "sidecar:0")
+    assert "TF_CONFIG" not in told.env
+    assert told.env["TF_ROLE"] == "sidecar"
+
+
+def test_tensorflow_on_version_6_has_brackets() -> None:
+    several = formed("worker:0", "worker:1", address="fd00::{}")
+    config = json.loads(frameworks.placement("tensorflow", several, "worker:0").env["TF_CONFIG"])
+    assert config["cluster"]["worker"] == ["[fd00::0]:23001", "[fd00::1]:23001"]
+
+
+def test_frameworks_are_short() -> None:
+    for name in frameworks.names():
+        path = Path(trainmaster.__file__).parent / "frameworks" / f"{name}.py"
+        assert len(path.read_text().splitlines()) <= 40, name

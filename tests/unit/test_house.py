@@ -1,0 +1,77 @@
+"""The habits of the house that a machine can check: sizes, names, opening words, anchors of errors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainmaster
+
+SOURCE = Path(trainmaster.__file__).parent
+ROOT = SOURCE.parent.parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+FORBIDDEN = re.compile(
+    r"(^|_)(manager|handler|helper|helpers|util|utils|common|misc|service|base|abstract)(_|$)", re.IGNORECASE
+)
+
+
+def limit(path: Path) -> int:
+    """The most lines that a module may have."""
+    place = path.relative_to(SOURCE).parts
+    if place[0] == "frameworks" and path.name != "__init__.py" and place[-1] not in ("contract.py", "variables.py"):
+        return 60
+    if place[0] == "cli" and path.name not in ("commands.py", "__init__.py"):
+        return 80
+    return 500
+
+
+def names(path: Path) -> Iterator[str]:
+    """Names that a module gives: its own, of classes and of functions, split into words."""
+    yield path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_keeps_the_habits(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert len(text.splitlines()) <= limit(path), "a module is short"
+    assert ast.get_docstring(tree) or not tree.body, "a module opens with its theory"
+    assert [name for name in names(path) if FORBIDDEN.search(name)] == [], "a name is the field's term"
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert [node.name for node in functions if node.end_lineno - node.lineno >= 60] == [], "a function is short"
+
+
+def anchors(path: Path) -> Iterator[str]:
+    """Anchors given to errors: as a keyword, or as the last argument of the job reader's own `wrong` and `refused`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "anchor"]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("wrong", "refused") and node.args[3:]:
+                given.append(node.args[-1])
+            yield from (value.value for value in given if isinstance(value, ast.Constant) and value.value)
+
+
+def test_every_anchor_has_its_section() -> None:
+    used = {anchor for path in MODULES for anchor in anchors(path)}
+    sections = set(re.findall(r"^## .*\{ ?#([\w-]+) ?\}$", (ROOT / "docs/errors.md").read_text(), re.MULTILINE))
+    assert sorted(used - sections) == [], "without a section in docs/errors.md"
+
+
+def test_files_name_no_place_of_a_single_machine() -> None:
+    texts = [
+        *MODULES,
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("constraints/*"),
+        ROOT / "Makefile",
+        ROOT / "pyproject.toml",
+    ]
+    assert [
+        str(path) for path in texts if re.search(r"/work/|/root/|index-url|pypi\.org/simple", path.read_text())
+    ] == []

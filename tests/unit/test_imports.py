@@ -1,0 +1,101 @@
+"""Who may import what: what import-linter's layers do not say, and what start-up may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainmaster
+
+SOURCE = Path(trainmaster.__file__).parent
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports anywhere, relative ones made absolute."""
+    package = ["trainmaster", *path.relative_to(SOURCE).parent.parts]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            found.update([f"{module}.{alias.name}" for alias in node.names] if module == "trainmaster" else [module])
+    return found
+
+
+def importers(package: str) -> dict[str, set[str]]:
+    return {str(path.relative_to(SOURCE)): imported(path) for path in (SOURCE / package).rglob("*.py")}
+
+
+def foreign(modules: set[str], *allowed: str) -> set[str]:
+    """Those of `modules` that are neither standard library nor allowed."""
+    return {
+        module
+        for module in modules
+        if module.partition(".")[0] not in sys.stdlib_module_names
+        and not any(module == name or module.startswith(name + ".") for name in allowed)
+    }
+
+
+@pytest.mark.parametrize(
+    ("package", "allowed"),
+    [
+        ("runtime", ["trainmaster.runtime"]),
+        ("core", ["trainmaster.core", "attrs"]),
+        ("simulation", ["trainmaster.simulation", "trainmaster.core", "attrs"]),
+        ("hadoop", ["trainmaster.hadoop", "attrs", "google.protobuf"]),
+    ],
+)
+def test_a_package_imports_no_more_than_it_may(package: str, allowed: list[str]) -> None:
+    assert {path: more for path, modules in importers(package).items() if (more := foreign(modules, *allowed))} == {}
+
+
+def test_nobody_imports_the_simulation() -> None:
+    others = {path: modules for path, modules in importers("").items() if not path.startswith("simulation/")}
+    assert [path for path, modules in others.items() if any(".simulation" in module for module in modules)] == []
+
+
+def loaded(code: str) -> set[str]:
+    """The modules loaded by a fresh, isolated interpreter after `code`."""
+    run = f"import sys; before = set(sys.modules)\n{code}\nprint(*(set(sys.modules) - before), sep='\\n')"
+    return set(
+        subprocess.run([sys.executable, "-I", "-c", run], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+HEAVY = {
+    "asyncio",
+    "rich",
+    "yaml",
+    "starlette",
+    "uvicorn",
+    "websockets",
+    "fsspec",
+    "psutil",
+    "cryptography",
+    "ssl",
+    "pathspec",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "may"),
+    [
+        ("trainmaster", set()),
+        ("trainmaster.cli.main", set()),
+        ("trainmaster.core.job", set()),
+        ("trainmaster.core.drive", set()),
+        ("trainmaster.client", set()),
+    ],
+)
+def test_what_is_imported_early_loads_nothing_heavy(module: str, may: set[str]) -> None:
+    assert loaded(f"import {module}") & (HEAVY - may) == set()
+
+
+def test_the_package_itself_loads_almost_nothing() -> None:
+    assert len(loaded("import trainmaster")) <= 6

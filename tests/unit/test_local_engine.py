@@ -1,0 +1,256 @@
+"""The local engine with real processes: what a master is told, and that nothing of a container is left when it is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from local_machine import GIB, Master, agents, forked, holding, master, of, pid_of, request
+from waiting import until_async
+
+from trainmaster.core.errors import EngineFailed
+from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
+from trainmaster.engines.local import places, processes, template
+from trainmaster.engines.local.ledger import Ledger
+
+TWO = of(cores=2.0)
+
+
+def alive(pid: int) -> bool:
+    return processes.start_time(pid) is not None
+
+
+def test_containers_are_granted_run_and_end() -> None:
+    async def scene() -> None:
+        async with master("a", TWO, {"w:1": {"exit": 3}}) as job:
+            await job.side.ask([request("w:0"), request("w:1")])
+            granted = await job.told_of(Granted, 2)
+            assert [one.task for one in granted] == ["w:0", "w:1"]
+            assert granted[0].node == places.node_name()
+            assert alive(pid_of(granted[0].container))
+            assert [*await job.told_of(ContainerExited)] == [ContainerExited("w:1", 1, 3)]
+            free = (await job.side.free())[0]
+            assert (free.free_cores, free.free_memory) == (1.0, 7 * GIB)
+        assert job.told[-1] == ContainerExited("w:0", 1, -signal.SIGTERM)
+        assert Ledger().entries() == []
+        assert places.live_jobs() == []
+
+    asyncio.run(scene())
+
+
+def test_a_template_forked_before_the_loop_serves_the_first_containers() -> None:
+    link = template.fork("a", lambda spec: os._exit(spec["serial"]))
+
+    async def scene() -> None:
+        async with master("a", TWO, link=link) as job:
+            await job.side.ask([request("w:0", serial=7)])
+            assert (await job.told_of(ContainerExited))[0].status == 7
+            assert job.side.template == link.pid
+
+    asyncio.run(scene())
+
+
+def test_asks_are_idempotent() -> None:
+    async def scene() -> None:
+        async with master("a", TWO) as job:
+            for _ in range(3):
+                await job.side.ask([request("w:0"), request("w:1", 2.0)])
+            await job.told_of(Granted)
+            await job.side.ask([request("w:0")])
+            assert len(job.of(Waiting)) == 1
+            assert Ledger().asks() == []
+            await job.side.release("w:1", 1)
+            await job.side.release("w:0", 1)
+            await job.side.release("w:0", 1)
+            assert [one.task for one in await job.told_of(ContainerExited, 2)] == ["w:1", "w:0"]
+            assert len(job.of(Granted)) == 1
+
+    asyncio.run(scene())
+
+
+def test_a_waiter_is_woken_when_a_holder_is_killed_by_force() -> None:
+    async def scene() -> None:
+        with forked(holding("x", request("w:0", 2.0), capacity=TWO)) as pid:
+            async with master("a", TWO) as job:
+                await job.side.ask([request("w:0")])
+                waiting = (await job.told_of(Waiting))[0]
+                assert (waiting.resource, waiting.asked, waiting.free, waiting.position) == ("cores", "1", "0", 1)
+                os.kill(pid, signal.SIGKILL)
+                await job.told_of(Granted)  # the poll is an hour: this came by the death itself
+
+    asyncio.run(scene())
+
+
+def test_what_one_job_gives_back_goes_to_the_next_and_waiting_is_told_when_it_changes() -> None:
+    async def scene() -> None:
+        async with master("a", TWO) as one, master("b", TWO) as other, master("c", TWO) as third:
+            await one.side.ask([request("w:0", 2.0)])
+            await one.told_of(Granted)
+            await other.side.ask([request("w:0", 2.0)])
+            await third.side.ask([request("w:0", 2.0)])
+            assert (await third.told_of(Waiting))[0].position == 2
+            await one.side.release("w:0", 1)
+            await other.told_of(Granted)
+            assert [told.position for told in await third.told_of(Waiting, 2)] == [2, 1]
+            assert third.of(Granted) == []
+            await other.close()
+            await third.told_of(Granted)
+
+    asyncio.run(scene())
+
+
+def test_a_higher_priority_goes_first_among_those_who_wait() -> None:
+    async def scene() -> None:
+        with forked(holding("x", request("w:0", 2.0), capacity=TWO)) as pid:
+            async with master("low", TWO) as low, master("high", TWO) as high:
+                await low.side.ask([request("w:0", 2.0)])
+                await high.side.ask([request("w:0", 2.0, priority=5)])
+                await high.told_of(Waiting)
+                os.kill(pid, signal.SIGKILL)
+                await high.told_of(Granted)
+                assert low.of(Granted) == []
+
+    asyncio.run(scene())
+
+
+def test_a_gang_starts_whole_or_waits() -> None:
+    async def scene() -> None:
+        with forked(holding("x", request("w:0", 0.5), capacity=TWO)) as pid:
+            async with master("a", TWO) as job:
+                await job.side.ask([request("w:0", gang="g"), request("w:1", gang="g")])
+                await job.told_of(Waiting)
+                assert job.of(Granted) == []
+                os.kill(pid, signal.SIGKILL)
+                await job.told_of(Granted, 2)
+
+    asyncio.run(scene())
+
+
+def test_what_can_never_run_here_is_refused() -> None:
+    async def scene() -> None:
+        async with master("a", TWO) as job:
+            exclude = {"exclude": [places.node_name()]}
+            await job.side.ask([request("w:0", memory=9 * GIB), request("v:0", nodes=exclude), request("u:0")])
+            refused = await job.told_of(Refused, 2)
+            assert refused[0].detail == "w:0 needs 9 GiB of memory, this machine has 8 GiB for jobs"
+            assert "nodes.exclude" in refused[1].detail
+            await job.told_of(Granted)
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_does_not_go_is_killed() -> None:
+    async def scene() -> None:
+        async with master("a", TWO, {"w:0": {"deaf": True}}, patience=0.3) as job:
+            await job.side.ask([request("w:0")])
+            await job.told_of(Granted)
+            await job.side.release("w:0", 1)
+            assert (await job.told_of(ContainerExited))[0].status in (-signal.SIGKILL, -signal.SIGTERM)
+
+    asyncio.run(scene())
+
+
+def test_nothing_of_a_killed_agent_runs_when_its_exit_is_told(tmp_path: Path) -> None:
+    async def scene() -> None:
+        left, program = tmp_path / "left", tmp_path / "program"
+        async with master("a", TWO, {"w:0": {"left": str(left), "program": str(program)}}) as job:
+            await job.side.ask([request("w:0")])
+            granted = (await job.told_of(Granted))[0]
+            await until_async(lambda: left.exists() and program.exists())
+            os.kill(pid_of(granted.container), signal.SIGKILL)
+            assert (await job.told_of(ContainerExited))[0].status == -signal.SIGKILL
+            assert not alive(int(left.read_text()))
+            assert not alive(int(program.read_text()))
+
+    asyncio.run(scene())
+
+
+def test_agents_outlive_a_killed_template_and_a_new_one_is_made(tmp_path: Path) -> None:
+    async def scene() -> None:
+        program = tmp_path / "program"
+        async with master("a", TWO, {"w:0": {"program": str(program)}}) as job:
+            await job.side.ask([request("w:0")])
+            agent = pid_of((await job.told_of(Granted))[0].container)
+            await until_async(program.exists)
+            first = job.side.template
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            await until_async(lambda: job.side.template not in (None, first))
+            assert alive(agent)
+            assert job.of(ContainerExited) == []
+            await job.side.ask([request("w:1")])
+            await job.told_of(Granted, 2)
+            os.kill(agent, signal.SIGKILL)
+            assert await job.told_of(ContainerExited) == [ContainerExited("w:0", 1)]
+            assert not alive(int(program.read_text()))
+
+    asyncio.run(scene())
+
+
+def test_a_successor_takes_the_living_over_and_the_earlier_master_is_refused() -> None:
+    async def scene() -> None:
+        first = Master("a", TWO)
+        await first.open(1)
+        await first.side.ask([request("w:0"), request("w:1")])
+        granted = await first.told_of(Granted, 2)
+        second = Master("a", TWO)
+        holders = await second.open(2)
+        assert {(one.task, one.container) for one in holders} == {(one.task, one.container) for one in granted}
+        with pytest.raises(EngineFailed, match="epoch 2"):
+            await first.side.ask([])
+        os.kill(pid_of(granted[0].container), signal.SIGKILL)
+        assert (await second.told_of(ContainerExited))[0].task == "w:0"
+        await second.side.ask([request("w:0", serial=2)])
+        await second.told_of(Granted)
+        await second.side.release("w:1", 1)
+        await second.told_of(ContainerExited, 2)
+        await second.close()
+        first._reading.cancel()
+        await first.side._containers.close()
+
+    asyncio.run(scene())
+
+
+def _a_master_with_an_agent() -> None:
+    """A master of job `a` that dies, when it is told to, with an agent running."""
+
+    async def scene() -> None:
+        job = Master("a", TWO)
+        await job.open(1)
+        await job.side.ask([request("w:0")])
+        await job.told_of(Granted)
+
+    asyncio.new_event_loop().run_until_complete(scene())
+
+
+def test_a_template_without_master_stays_for_its_agents_and_no_longer() -> None:
+    with forked(_a_master_with_an_agent) as pid:
+        living = processes.living("a")
+        assert {one.kind for one in living} == {"master", "template", "agent"}
+    process = {one.kind: one.process for one in living}
+    assert not alive(pid)
+
+    async def scene() -> None:
+        successor = Master("a", TWO)
+        assert [one.task for one in await successor.open(2)] == ["w:0"]
+        assert process["template"].alive
+        assert process["agent"].alive
+        await successor.side.release("w:0", 1)
+        assert await successor.told_of(ContainerExited) == [ContainerExited("w:0", 1)]
+        await until_async(lambda: not process["template"].alive)
+        await successor.close()
+
+    asyncio.run(scene())
+
+
+def test_a_template_that_cannot_start_is_told_as_a_lost_container() -> None:
+    async def scene() -> None:
+        async with master("a", TWO) as job:
+            job.side._containers._command = [*agents("a")[:-2], "a", "no_such_module:run"]
+            await job.side.ask([request("w:0")])
+            assert (await job.told_of(ContainerExited))[0].reason == "agent-lost"
+
+    asyncio.run(scene())

@@ -1,0 +1,115 @@
+"""The ledger between processes: nothing is granted twice, the dead hold nothing, another boot's ledger is not read."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_machine import finished, forked, holding, of, request
+from waiting import until
+
+from trainmaster.core.errors import EngineFailed
+from trainmaster.engines.local import places, processes
+from trainmaster.engines.local.ledger import Ledger
+from trainmaster.engines.local.sweep import sweep
+
+ONE = of(cores=1.0)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+def enter(ledger: Ledger, job: str, epoch: int = 1) -> None:
+    ledger.enter(job, epoch, processes.this_process())
+
+
+def test_the_dead_hold_nothing(ledger: Ledger) -> None:
+    enter(ledger, "b")
+    with forked(holding("a", request("w:0"), capacity=ONE)) as pid:
+        ledger.ask("b", 1, [request("w:0")])
+        assert ledger.serve(ONE(True)) == set()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: ledger.serve(ONE(True)) == {"b"})
+    assert [hold.job for hold in ledger.holds()] == ["b"]
+
+
+def test_asks_are_absolute_and_keep_their_place(ledger: Ledger) -> None:
+    enter(ledger, "a")
+    enter(ledger, "b")
+    ledger.ask("a", 1, [request("w:0", 2.0), request("w:1")])
+    ledger.ask("b", 1, [request("w:0")])
+    ledger.ask("a", 1, [request("w:1"), request("w:2")])
+    assert [(ask.job, ask.request.task) for ask in ledger.asks()] == [("a", "w:1"), ("b", "w:0"), ("a", "w:2")]
+    assert ledger.serve(ONE(True)) == {"a"}
+    ledger.ask("a", 1, [request("w:1"), request("w:2")])
+    assert [ask.request.task for ask in ledger.asks() if ask.job == "a"] == ["w:2"], "what is held is not asked again"
+    ledger.free("a", "w:1", 1)
+    assert ledger.serve(ONE(True)) == {"a"}, "the job that was first in line stays it"
+
+
+def test_a_master_of_a_lower_epoch_is_refused(ledger: Ledger) -> None:
+    enter(ledger, "a", epoch=3)
+    with pytest.raises(EngineFailed, match="epoch 3"):
+        enter(ledger, "a", epoch=2)
+    with pytest.raises(EngineFailed, match="must stop"):
+        ledger.ask("a", 2, [])
+
+
+def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:
+    import sqlite3
+
+    db = sqlite3.connect(places.runtime_dir() / "ledger.sqlite")
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(EngineFailed, match="another version"):
+        Ledger()
+
+
+def test_another_boots_ledger_is_not_read_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = "11111111-1111-4111-8111-111111111111"
+    with monkeypatch.context() as patch:
+        patch.setattr(places, "boot_id", lambda: old)
+        holding("a", request("w:0"), capacity=ONE)()
+        before = places.runtime_dir()
+    assert (before / "ledger.sqlite").exists()
+    assert Ledger().holds() == []
+    sweep()
+    assert not before.exists()
+
+
+def _rounds(job: str, busy: Path, rounds: int) -> Callable[[], None]:
+    """Take the machine's one core so many times; while it is held, nobody else may have made `busy`."""
+
+    def run() -> None:
+        ledger = Ledger()
+        ledger.enter(job, 1, processes.this_process())
+        for serial in range(rounds):
+            ledger.ask(job, 1, [request("w:0", serial=serial)])
+            until(lambda: ledger.serve(ONE(True)) | {entry.hold.job for entry in ledger.entries(job)} >= {job})
+            os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
+            busy.unlink()
+            ledger.free(job, "w:0", serial)
+        os._exit(0)
+
+    return run
+
+
+def test_two_processes_race_and_one_core_is_never_held_twice(tmp_path: Path) -> None:
+    busy = tmp_path / "busy"
+    with forked(_rounds("a", busy, 50), wait=False) as one, forked(_rounds("b", busy, 50), wait=False) as other:
+        assert [finished(one), finished(other)] == [0, 0]
+    assert Ledger().holds() == []
+
+
+def test_what_was_granted_to_a_master_that_died_before_it_started_it_is_granted_again(ledger: Ledger) -> None:
+    with forked(holding("a", request("w:0"), capacity=ONE)):
+        pass
+    enter(ledger, "a", 2)
+    ledger.ask("a", 2, [request("w:0")])
+    assert ledger.serve(ONE(True)) == {"a"}
+    assert [hold.job for hold in ledger.holds()] == ["a"]

@@ -1,0 +1,106 @@
+"""What the machine has: its cores and memory as control groups leave them, and its accelerators as the driver tells of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from local_machine import GIB
+
+from trainmaster.engines.local import machine
+
+
+def test_this_machine() -> None:
+    found = machine.machine(gpus=False)
+    assert 0 < found.cores <= (os.cpu_count() or 0)
+    assert 0 < found.memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "50000 100000\n"}, 0.5),
+        ({"cpu.max": "max 100000\n"}, 1.0),
+        ({"cpu.cfs_quota_us": "25000\n", "cpu.cfs_period_us": "100000\n"}, 0.25),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, 1.0),
+        ({}, 1.0),
+    ],
+)
+def test_a_quota_limits_the_cores(
+    files: dict[str, str], cores: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(machine, "ancestry", lambda controller: [tmp_path])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert machine.cores() == cores
+
+
+@pytest.mark.parametrize("name", ["memory.max", "memory.limit_in_bytes"])
+def test_a_group_limits_the_memory_and_a_part_is_reserved(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text(f"{GIB}\n")
+    monkeypatch.setattr(machine, "ancestry", lambda controller: [tmp_path])
+    assert machine.memory() == GIB - GIB // 20
+
+
+class NVMLError(Exception):
+    pass
+
+
+class Driver(SimpleNamespace):
+    """The part of pynvml that is asked: `ids` by index, `busy` those on which a process computes, `parts` of divided ones."""
+
+    NVMLError = NVMLError
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.ids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return str(self.ids[index])
+
+    def nvmlDeviceGetUUID(self, device: str) -> str:
+        return device
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: str) -> list[Any]:
+        return [SimpleNamespace(pid=4711)] if device in self.busy else []
+
+    def nvmlDeviceGetMigMode(self, device: str) -> tuple[int, int]:
+        if device not in self.parts:
+            raise NVMLError("not supported")
+        return 1, 1
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: str) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: str, index: int) -> str:
+        if index >= len(self.parts[device]):
+            raise NVMLError("not found")
+        return str(self.parts[device][index])
+
+
+def driver(*ids: str, busy: tuple[str, ...] = (), **parts: list[str]) -> Driver:
+    return Driver(ids=ids, busy=busy, parts={name.replace("_", "-"): found for name, found in parts.items()})
+
+
+def test_a_device_with_a_foreign_process_is_taken() -> None:
+    found = machine.visible_devices(driver("GPU-a", "GPU-b", busy=("GPU-b",)), None)
+    assert found == (("GPU-a", "GPU-b"), frozenset(["GPU-b"]))
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [("1", ("GPU-b2",)), ("GPU-a", ("GPU-a1",)), ("0,1", ("GPU-a1", "GPU-b2")), ("", ()), ("7", ())],
+)
+def test_what_the_submitter_may_see_is_all_there_is(visible: str, expected: tuple[str, ...]) -> None:
+    assert machine.visible_devices(driver("GPU-a1", "GPU-b2"), visible)[0] == expected
+
+
+def test_a_divided_device_is_its_parts() -> None:
+    found = machine.visible_devices(driver("GPU-a", "GPU-b", busy=("MIG-2",), GPU_b=["MIG-1", "MIG-2"]), None)
+    assert found == (("GPU-a", "MIG-1", "MIG-2"), frozenset(["MIG-2"]))

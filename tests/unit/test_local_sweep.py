@@ -1,0 +1,202 @@
+"""What the next command clears away after everything of a job was killed, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from local_machine import Master, forked, of, request
+from waiting import until
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.stimuli import Granted
+from trainmaster.engines import ports
+from trainmaster.engines.local import client, places, processes
+from trainmaster.engines.local.client import LocalClient
+from trainmaster.engines.local.ledger import Ledger
+from trainmaster.engines.local.limits import MemoryLimit
+from trainmaster.engines.local.sweep import sweep
+
+TWO = of(cores=2.0)
+
+
+def _a_job(program: Path) -> None:
+    """A master with one agent, whose program has left its session, and a control group and a port of its own."""
+
+    async def scene() -> None:
+        job = Master("a", TWO, {"w:0": {"program": str(program)}})
+        await job.open(1)
+        await job.side.ask([request("w:0")])
+        await job.told_of(Granted)
+
+    asyncio.new_event_loop().run_until_complete(scene())
+    until(program.exists)
+    MemoryLimit.create("a", "w:0", 1 << 26)
+    _a_job.held = ports.reserve(1)  # type: ignore[attr-defined]
+
+
+def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    with forked(lambda: _a_job(program)):
+        assert sweep() == [], "a live job is left alone"
+        assert LocalClient(lambda job: []).fate("a") == "running"
+        groups = [path.readlink() for path in places.job_dir("a").glob("group.*")]
+        assert len(Ledger().entries()) == 1
+        for kind in ("template", "agent"):
+            for made in processes.living("a", kind):
+                processes.send(made.process, signal.SIGKILL)
+    until(lambda: not processes.living("a", "template", "agent"), what="a killed process takes a moment to be gone")
+    assert groups
+    assert processes.start_time(int(program.read_text()))
+    assert sweep() == ["a"]
+    assert processes.start_time(int(program.read_text())) is None
+    assert not any(group.exists() for group in groups)
+    assert Ledger().entries() == []
+    assert not (places.runtime_dir() / "a").exists()
+    assert list((places.runtime_dir() / "ports").iterdir()) == []
+    assert sweep() == ["a"], "it stays so until it is resumed"
+    assert LocalClient(lambda job: []).fate("a") == "resumable"
+    places.set_live("a", False)
+    assert sweep() == []
+
+
+def test_a_folder_without_processes_is_left_to_a_job_that_is_just_beginning() -> None:
+    folder = places.job_dir("b")
+    sweep()
+    assert folder.exists()
+    os.utime(folder, (time.time() - 3600,) * 2)
+    sweep()
+    assert not folder.exists()
+
+
+def test_another_nodes_jobs_are_not_ours_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(places, "node_name", lambda: "elsewhere")
+        places.set_live("c", True)
+        assert sweep() == ["c"]
+    assert sweep() == []
+    (places.state_dir() / "live" / "c@elsewhere").unlink()
+
+
+def test_a_sweep_with_nothing_to_do_imports_nothing_heavy_and_is_quick() -> None:
+    code = (
+        "import sys, time\n"
+        "from trainmaster.engines.local.sweep import sweep\n"
+        "sweep(); times = []\n"
+        "for _ in range(20):\n"
+        "    began = time.perf_counter(); sweep(); times.append(time.perf_counter() - began)\n"
+        "print(min(times), *{'sqlite3', 'asyncio', 'psutil', 'ctypes', 'shutil', 'subprocess'} & set(sys.modules))\n"
+    )
+    took, *heavy = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert heavy == []
+    assert float(took) < 0.002
+
+
+def test_killing_a_job_whose_master_does_not_answer() -> None:
+    async def scene() -> None:
+        job = Master("a", TWO, {"w:0": {"deaf": False}})
+        await job.open(1)
+        await job.side.ask([request("w:0")])
+        await job.told_of(Granted)
+
+    with forked(lambda: asyncio.new_event_loop().run_until_complete(scene())):
+        LocalClient(lambda job: []).kill("a")
+        assert processes.living("a") == []
+    assert sweep() == []
+
+
+def test_a_job_is_found_by_its_storage_and_its_fate_is_told() -> None:
+    local = LocalClient(lambda job: [])
+    places.job_storage("done").mkdir(parents=True)
+    assert local.jobs() == ["done"]
+    assert local.find("done") == f"local://{places.node_name()}/done"
+    assert local.find("other") is None
+    assert (local.fate("done"), local.fate("other")) == ("ended", "unknown")
+
+
+def test_what_can_never_run_here_is_refused_at_submit() -> None:
+    cores = float(os.cpu_count() or 1) + 1
+    with pytest.raises(BadInput, match=r"this machine has") as refused:
+        LocalClient(lambda job: [request("w:0", cores)]).check(None)
+    assert refused.value.place == "roles.w.resources.cores"
+    LocalClient(lambda job: [request("w:0", 0.5, gang="g", least=1), request("w:1", cores, gang="g", least=1)]).check(
+        None
+    )
+
+
+def test_limits_that_are_too_low_are_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    client.check_limits(10)
+    monkeypatch.setattr(client.resource, "getrlimit", lambda which: (256, 256))
+    with pytest.raises(BadInput, match="need 464 open files, 256 are allowed"):
+        client.check_limits(100)
+    monkeypatch.setattr(client.os, "getuid", lambda: 12345)
+    monkeypatch.setattr(client.resource, "getrlimit", lambda which: (512, 512))
+    with pytest.raises(BadInput, match="need 816 processes, 512 are allowed"):
+        client.check_limits(100)
+
+
+# -- places --
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_runtime_directory_that_others_may_enter_is_refused(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_RUNTIME_DIR", str(tmp_path / "open"))
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
+    with pytest.raises(BadInput, match=f"others may enter it \\(mode {mode:o}"):
+        places.runtime_dir()
+
+
+def test_a_runtime_directory_that_is_a_link_anothers_or_remote_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_RUNTIME_DIR", str(tmp_path / "link"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(BadInput, match="not a directory"):
+        places.runtime_dir()
+    monkeypatch.setenv("TRAINMASTER_RUNTIME_DIR", str(tmp_path / "mine"))
+    with monkeypatch.context() as patch:
+        patch.setattr(places, "file_system", lambda path: "nfs4")
+        with pytest.raises(BadInput, match="network file system"):
+            places.runtime_dir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: 12345)
+        with pytest.raises(BadInput, match="belongs to user"):
+            places.runtime_dir()
+    assert places.runtime_dir().parent == tmp_path / "mine"
+
+
+def test_a_socket_whose_path_is_too_long_is_refused() -> None:
+    assert places.socket_path("a", "master").name == "master.sock"
+    with pytest.raises(BadInput, match="107 are allowed"):
+        places.socket_path("a", "x" * 100)
+    places.remove_job_dir("a")
+
+
+def test_state_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINMASTER_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", "/x")
+    assert places.state_dir() == Path("/x/trainmaster")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/h")
+    assert places.state_dir() == Path("/h/.local/state/trainmaster")
+
+
+def test_a_process_is_known_by_its_start_too() -> None:
+    me = processes.this_process()
+    assert me.alive
+    assert not processes.Process(me.pid, me.start - 1).alive
+    assert not processes.send(processes.Process(me.pid, me.start - 1), signal.SIGKILL)
+    with forked(lambda: None) as pid:
+        other = processes.process(pid)
+        assert other is not None
+        assert processes.send(other, signal.SIGKILL)
+        until(lambda: not other.alive, what="a zombie counts as dead")

@@ -1,0 +1,104 @@
+"""The list of jobs under a state directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.core.events import Event, encode
+from trainmaster.log.index import INDEX, Headline, jobs
+from trainmaster.log.storage import LocalStorage
+from trainmaster.log.writer import Writer, open_writer
+
+
+class Job:
+    """A job whose master writes what it is told."""
+
+    def __init__(self, state: LocalStorage, key: str, at: float) -> None:
+        self.storage = LocalStorage(f"{state.root}/jobs/{key}")
+        self.writer: Writer = open_writer(self.storage, 1, 0)
+        self.tell("submitted", at, id=key, job={"name": key.rsplit("-", 1)[0]})
+
+    def tell(self, kind: str, at: float, **data: Any) -> None:
+        self.writer.append([encode(Event(self.writer.last + 1, at, 1, kind, data))], sync=True)
+
+
+def states(state: LocalStorage) -> list[tuple[str, str]]:
+    return [(job.id, job.state) for job in jobs(state)]
+
+
+def test_no_jobs(tmp_path: Path) -> None:
+    assert jobs(LocalStorage(tmp_path / "none")) == []
+
+
+def test_the_newest_job_is_first(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    first = Job(state, "digits-aaaaaa", 100.0)
+    Job(state, "digits-bbbbbb", 200.0)
+    os.mkdir(tmp_path / "jobs" / "just-made")
+    assert states(state) == [("digits-bbbbbb", "waiting"), ("digits-aaaaaa", "waiting"), ("just-made", "waiting")]
+    first.tell("generation-formed", 110.0, generation=1)
+    first.tell("progressed", 111.0, text='"type":"ended"')
+    first.tell("generation-formed", 150.0, generation=2)
+    assert states(state)[1] == ("digits-aaaaaa", "running")
+    first.tell("ending", 160.0, state="failed", reason="exit")
+    assert states(state)[1] == ("digits-aaaaaa", "ending")
+    first.tell("ended", 170.0, state="failed", reason="exit")
+    ended = jobs(state)[1]
+    assert ended == Headline("digits-aaaaaa", "digits", "failed", "exit", 100.0, 110.0, 170.0, 6, 1)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"version":1,"jobs":[{"id":"x","more":1}]}', b"null"])
+def test_the_index_is_a_cache(tmp_path: Path, content: bytes | None) -> None:
+    state = LocalStorage(tmp_path)
+    Job(state, "a-aaaaaa", 100.0).tell("ended", 101.0, state="succeeded")
+    found = jobs(state)
+    if content is None:
+        state.remove(INDEX)
+    else:
+        state.replace(INDEX, content)
+    assert jobs(state) == found
+    assert state.read(INDEX)
+
+
+def test_an_ended_job_is_not_read_again(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    job = Job(state, "a-aaaaaa", 100.0)
+    job.tell("ended", 101.0, state="succeeded")
+    found = jobs(state)
+    job.storage.remove("events/1-1.jsonl")
+    assert jobs(state) == found
+
+
+def test_a_job_that_is_gone_is_not_listed(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    job = Job(state, "a-aaaaaa", 100.0)
+    assert len(jobs(state)) == 1
+    job.storage.remove("events/1-1.jsonl")
+    os.rmdir(f"{job.storage.root}/events")
+    os.rmdir(job.storage.root)
+    assert jobs(state) == []
+
+
+def test_a_log_that_cannot_be_read_says_why_and_hides_no_other(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    Job(state, "good-aaaaaa", 100.0)
+    bad = Job(state, "bad-bbbbbb", 200.0)
+    bad.writer.append([b'{"v":"9.0","n":2,"at":3,"epoch":1,"type":"ended"}\n'], sync=True)
+    found = jobs(state)
+    assert [job.id for job in found] == ["bad-bbbbbb", "good-aaaaaa"]
+    assert "version 9.0" in found[0].unreadable
+    assert not found[1].unreadable
+
+
+def test_events_that_do_not_count_are_forgotten(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    job = Job(state, "a-aaaaaa", 100.0)
+    job.tell("generation-formed", 101.0)
+    assert states(state) == [("a-aaaaaa", "running")]
+    late = encode(Event(2, 102.0, 2, "master-started", {"read": {"1": 1}}))
+    open_writer(job.storage, 2, 1).append([late], sync=True)
+    assert states(state) == [("a-aaaaaa", "waiting")]

@@ -1,0 +1,169 @@
+"""Storages: exclusive creation, atomic replacement, and what is said when a storage fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.log.objects import CLAIM, ObjectStorage
+from trainmaster.log.storage import LocalStorage, Storage, is_full, storage_failed, storage_for
+
+MakeStorage = Callable[[], Storage]
+
+
+@pytest.fixture(params=["local", "memory", "claims"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "local":
+        return storage_for(tmp_path / "job")
+    storage = storage_for(f"memory://{uuid.uuid4()}/job")
+    if request.param == "claims":
+        assert isinstance(storage, ObjectStorage)
+        storage._create = storage._claim
+    return storage
+
+
+def test_a_file_that_is_not_there_is_none(storage: Storage) -> None:
+    assert storage.read("a/b") is None
+    assert storage.entries("a") == []
+    assert not storage.exists("a/b")
+    storage.remove("a/b")
+
+
+def test_create_is_exclusive_and_whole(storage: Storage) -> None:
+    assert storage.create("epochs/1", b"first")
+    assert not storage.create("epochs/1", b"second")
+    assert storage.read("epochs/1") == b"first"
+    assert [(entry.name, entry.size) for entry in storage.entries("epochs")] == [("1", 5)]
+
+
+def test_replace_swaps_the_whole(storage: Storage) -> None:
+    storage.replace("master", b"long content")
+    storage.replace("master", b"short")
+    assert storage.read("master") == b"short"
+    assert storage.read("master", 1, 3) == b"hor"
+    assert storage.read("master", 2) == b"ort"
+    assert storage.read("master", 2, 0) == b""
+    assert [entry.name for entry in storage.entries("")] == ["master"]
+    storage.remove("master")
+    assert not storage.exists("master")
+
+
+def test_folders_are_told_from_files(storage: Storage) -> None:
+    storage.replace("events/1-1.jsonl", b"x")
+    assert [(entry.name, entry.folder) for entry in storage.entries("")] == [("events", True)]
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "claims"])
+def test_of_many_who_create_at_once_one_wins(kind: str, tmp_path: Path) -> None:
+    url = str(tmp_path) if kind == "local" else f"memory://{uuid.uuid4()}"
+
+    def contend(index: int) -> list[bool]:
+        storage = storage_for(url)
+        if kind == "claims":
+            assert isinstance(storage, ObjectStorage)
+            storage._create = storage._claim
+        return [storage.create(f"epochs/{n}", str(index).encode()) for n in range(20)]
+
+    with ThreadPoolExecutor(8) as threads:
+        won = list(threads.map(contend, range(8)))
+    for n in range(20):
+        winners = [index for index in range(8) if won[index][n]]
+        assert len(winners) == 1 if kind != "claims" else len(winners) <= 1  # by claims all may withdraw
+        if winners:
+            assert storage_for(url).read(f"epochs/{n}") == str(winners[0]).encode()
+
+
+def test_claims_are_not_listed_and_a_dead_rival_keeps_the_name() -> None:
+    storage = ObjectStorage(f"memory://{uuid.uuid4()}")
+    storage._create = storage._claim
+    storage.replace(f"epochs/1{CLAIM}dead", b"")
+    assert not storage.create("epochs/1", b"")
+    assert storage.create("epochs/2", b"")
+    assert [entry.name for entry in storage.entries("epochs")] == ["2"]
+    assert not storage.conditional
+
+
+def test_a_server_that_ignores_the_condition_is_found_out() -> None:
+    storage = ObjectStorage(f"memory://{uuid.uuid4()}")
+
+    class Heedless:
+        """The filesystem of a server that overwrites whatever it is told."""
+
+        protocol = "s3"
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(true, name)
+
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            true.pipe_file(path, data)
+
+    true = storage._fs
+    Heedless.__module__ = "s3fs"
+    storage._fs = Heedless()
+    assert not storage.conditional
+    assert storage.create("epochs/1", b"first")
+    assert not storage.create("epochs/1", b"second")
+    assert storage.read("epochs/1") == b"first"
+    assert [entry.name for entry in storage.entries("")] == ["epochs"]  # the trial object is gone
+
+
+def test_files_are_the_owners_alone_and_no_draft_stays(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "deep" / "job")
+    storage.create("epochs/1", b"")
+    storage.replace("master", b"")
+    storage.appender("events/1-1.jsonl").close()
+    files = [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in files) == ["1", "1-1.jsonl", "master"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert (tmp_path / "deep" / "job").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_existing_file_is_not_appended_to(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.replace("events/1-1.jsonl", b"x")
+    with pytest.raises(StorageFailed, match="could not create"):
+        storage.appender("events/1-1.jsonl")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../b", "a\0b"])
+def test_paths_stay_inside(storage: Storage, path: str) -> None:
+    with pytest.raises(BadInput):
+        storage.read(path)
+
+
+def test_the_file_scheme_is_a_path(tmp_path: Path) -> None:
+    storage = storage_for(f"file://{tmp_path}/a%20b")
+    assert isinstance(storage, LocalStorage)
+    assert storage.root == f"{tmp_path}/a b"
+
+
+def test_an_unknown_scheme_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="nonsense"):
+        storage_for("nonsense://x/y")
+
+
+def test_a_full_disk_is_called_one_with_its_path(tmp_path: Path) -> None:
+    failure = storage_failed("append", str(tmp_path / "log"), OSError(errno.ENOSPC, "whatever"))
+    assert is_full(failure)
+    assert "no space left" in str(failure)
+    assert "KiB free of" in str(failure)
+    assert str(tmp_path / "log") in str(failure)
+    assert failure.errno == errno.ENOSPC
+    assert isinstance(failure, OSError)
+
+
+def test_a_folder_in_the_way_is_a_failure_of_the_storage(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    os.mkdir(tmp_path / "master")
+    with pytest.raises(StorageFailed) as caught:
+        storage.replace("master", b"x")
+    assert str(tmp_path / "master") in str(caught.value)
+    assert os.listdir(tmp_path) == ["master"]

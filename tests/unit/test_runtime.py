@@ -1,0 +1,637 @@
+"""Programs that import the runtime: alone, and talking to a real agent's end of the socket with the accounting behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import contextlib
+import gzip
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Home
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until_async
+
+import trainmaster.runtime
+from trainmaster.agent.programs import Programs
+from trainmaster.core.audit import audit
+from trainmaster.core.events import Event
+from trainmaster.core.shards import Options, ShardTable
+from trainmaster.runtime.reading import Reader, lines
+
+PROGRAM = Path(__file__).parent.parent / "programs" / "read_shards.py"
+PYTHON = [sys.executable, "-S"]  # without what is installed: standard library, and what the path is given
+LINES = [f"{i} " + "x" * (i * 7 % 90) for i in range(3000)]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A directory that holds `trainmaster/runtime` and nothing else of ours, as a program's path gets it."""
+    target = tmp_path / "path" / "trainmaster" / "runtime"
+    shutil.copytree(Path(trainmaster.runtime.__file__).parent, target, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "path"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    place = tmp_path / "data"
+    place.mkdir()
+    (place / "a.txt").write_text("\n".join(LINES[:1500]) + "\n")
+    (place / "b.txt").write_text("\r\n".join(LINES[1500:2500]))  # no line end at the end
+    (place / "c.txt.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in LINES[2500:]).encode()))
+    (place / "_SUCCESS").write_text("")
+    (place / ".hidden").write_text("not data\n")
+    return place
+
+
+def listed(data: Path) -> list[tuple[str, int]]:
+    return [(str(path), path.stat().st_size) for path in sorted(data.iterdir()) if path.name[0] not in "._"]
+
+
+class Scene:
+    """Agents of one job, with a master in their place: the table, a log, and absence on demand."""
+
+    def __init__(self, home: Home, bare: Path, table: ShardTable) -> None:
+        self.home, self.bare, self.table = home, bare, table
+        self.log: list[Event] = []
+        self.agents: list[Programs] = []
+        self.running: list[asyncio.subprocess.Process] = []
+        self.away = False
+        self.told: list[tuple[Any, ...]] = []
+
+    async def agent(self, index: int, attempt: int = 1) -> Programs:
+        async def lease(name: str, want: int, done: dict[str, Any], back: list[list[int]]) -> Mapping[str, Any]:
+            await turn()
+            if self.away:
+                raise ConnectionError("the master is away")
+            if name != self.table.name:
+                return {"unknown": True}
+            holder = (f"worker:{index}", attempt)
+            if done:
+                self.report(holder, done)
+            self.table.give_back(holder, back)
+            return self.table.answer(self.table.lease(holder, want, 0.0))
+
+        made = Programs(
+            str(self.home.runtime / f"worker-{index}-{attempt}.sock"),
+            lease,
+            on_progress=lambda *told: self.told.append(("progress", *told)),
+            on_phase=lambda *told: self.told.append(("phase", *told)),
+            on_checkpoint=lambda *told: self.told.append(("checkpoint", *told)),
+        )
+        await made.start()
+        made.begin(attempt)
+        self.agents.append(made)
+        return made
+
+    def report(self, holder: tuple[str, int], done: dict[str, Any]) -> None:
+        payload = self.table.done(holder, done["ranges"], done["records"])
+        if payload is not None:
+            self.log.append(Event(len(self.log) + 1, 0.0, 1, "shards-done", payload))
+            self.table.apply("shards-done", payload)
+
+    def environment(self, agent: Programs, **more: str) -> dict[str, str]:
+        told = {
+            "TRAINMASTER_SOCKET": agent.path,
+            "TRAINMASTER_ATTEMPT": str(agent.attempt),
+            "TRAINMASTER_JOB": "digits-abc",
+        }
+        return {**os.environ, "PYTHONPATH": str(self.bare), **told, **more}
+
+    async def run(self, agent: Programs, *arguments: str, **more: str) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *PYTHON,
+            *arguments,
+            env=self.environment(agent, **more),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.running.append(process)
+        return process
+
+    async def read(self, agent: Programs, out: Path, **how: Any) -> asyncio.subprocess.Process:
+        return await self.run(agent, str(PROGRAM), str(out), json.dumps(how))
+
+
+@contextlib.asynccontextmanager
+async def scene(home: Home, bare: Path, table: ShardTable) -> AsyncIterator[Scene]:
+    made = Scene(home, bare, table)
+    try:
+        yield made
+    finally:
+        for process in made.running:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+        for agent in made.agents:
+            await agent.close()
+
+
+async def turn() -> None:
+    """Let everybody else in the loop have one turn, as a message to another process does."""
+    passed = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(passed.set_result, None)
+    await passed
+
+
+async def output(process: asyncio.subprocess.Process) -> str:
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+def records(*outs: Path) -> list[str]:
+    return [line for out in outs for line in out.read_text().splitlines()]
+
+
+def counted(scene: Scene) -> list[str]:
+    verdict = audit(scene.log, {scene.table.name: ShardTable.from_listing(scene.table.listing())})
+    assert verdict.complete, verdict.lines()
+    return verdict.lines()
+
+
+# -- reading --
+
+
+@given(st.lists(st.binary(max_size=12)), st.integers(1, 40), st.booleans())
+def test_each_line_is_read_by_exactly_one_shard_wherever_the_cuts_fall(
+    parts: list[bytes], size: int, ended: bool
+) -> None:
+    import io
+
+    plain = [part.replace(b"\n", b"").rstrip(b"\r") for part in parts]
+    text = b"\n".join(plain) + (b"\n" if ended and plain else b"")
+    if text.startswith(b"\xef\xbb\xbf"):
+        return
+    expected = text.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    shards = [list(lines(io.BytesIO(text), at, min(at + size, len(text)))) for at in range(0, len(text), size)]
+    assert [line for shard in shards for line in shard] == expected
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    import io
+
+    assert list(lines(io.BytesIO(b"\xef\xbb\xbfa\r\nb"), 0, 6)) == [b"a", b"b"]
+
+
+# -- alone --
+
+
+def alone(bare: Path, code: str, **environment: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(bare), **environment}
+    return subprocess.run([*PYTHON, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_alone_everything_is_harmless_and_the_whole_input_is_read_once_an_epoch(bare: Path, data: Path) -> None:
+    code = f"""
+from trainmaster import runtime
+task = runtime.task()
+assert (task.key, task.job, task.attempt, task.world, task.alone) == ("worker:0", "", 1, 1, True)
+runtime.progress(0.5, step=3, loss=1.0); runtime.metrics(accuracy=0.5); runtime.saved()
+with runtime.phase("compiling"), runtime.checkpoint():
+    assert runtime.warning() is None and runtime.warning(print) is None
+for record in runtime.shards("train", default={str(data)!r}, epochs=2): print(record)
+"""
+    assert alone(bare, code).splitlines() == LINES * 2
+
+
+def test_the_input_named_in_the_environment_wins_over_the_default(bare: Path, data: Path) -> None:
+    code = "from trainmaster.runtime import shards\nprint(sum(1 for _ in shards('my-data', default='nowhere')))"
+    assert alone(bare, code, TRAINMASTER_INPUT_MY_DATA=f"{data}/a.*") == "1500\n"
+    code = "from trainmaster.runtime import shards\ntry: list(shards('x'))\nexcept FileNotFoundError as error: print(error)"
+    assert "TRAINMASTER_INPUT_X" in alone(bare, code)
+
+
+def test_packed_files_and_bytes(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.bz2").write_bytes(bz2.compress(b"\xff\nb\n"))
+    code = f"from trainmaster.runtime import shards\nprint(list(shards('x', default={str(tmp_path / 'x.bz2')!r}, encoding=None)))"
+    assert alone(bare, code) == "[b'\\xff', b'b']\n"
+
+
+def test_the_runtime_loads_next_to_nothing_and_nothing_of_ours(bare: Path) -> None:
+    code = """
+import os, sys; before = set(sys.modules)
+import trainmaster.runtime
+print(*sorted(set(sys.modules) - before - {"__future__"}))
+import trainmaster; print(getattr(trainmaster, "__file__", None))
+"""
+    assert alone(bare, code) == "trainmaster trainmaster.runtime\nNone\n"
+
+
+def test_the_runtime_is_the_same_inside_the_whole_package(data: Path) -> None:
+    whole = Path(trainmaster.runtime.__file__).parent.parent.parent
+    code = f"""
+import trainmaster; assert trainmaster.__file__
+from trainmaster import runtime; print(sum(1 for _ in runtime.shards("x", default={str(data)!r})))
+"""
+    assert alone(whole, code) == "3000\n"
+
+
+def test_parquet_is_read_by_row_groups_and_urls_by_fsspec_where_the_program_has_them(
+    bare: Path, tmp_path: Path
+) -> None:
+    import fsspec
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"n": n, "name": str(n)} for n in range(10)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "x.parquet", row_group_size=4)
+    reader = Reader("utf-8", "strict")
+    place = str(tmp_path / "x.parquet")
+    assert [list(reader.records(place, "rows", group, group + 1)) for group in range(3)] == [
+        rows[:4],
+        rows[4:8],
+        rows[8:],
+    ]
+    assert list(trainmaster.runtime.shards("x", default=place)) == rows
+    with fsspec.open("memory://runtime/t.txt", "wb") as file:
+        file.write(b"a\nbb\nccc\n")
+    assert list(reader.records("memory://runtime/t.txt", "lines", 0, 4)) == ["a", "bb"]
+    assert list(reader.records("memory://runtime/t.txt", "lines", 4, 9)) == ["ccc"]
+    reader.close()
+    code = f"from trainmaster.runtime import shards\ntry: list(shards('x', default={place!r}))\nexcept OSError as e: print(e)"
+    assert "needs pyarrow.parquet in the program's environment" in alone(bare, code)
+
+
+def test_a_task_knows_itself_by_its_environment(bare: Path, tmp_path: Path) -> None:
+    peers = tmp_path / "peers.json"
+    peers.write_text(json.dumps({"worker": [{"address": "a"}, {"address": "b"}], "ps": [{"address": "c"}]}))
+    names = {"JOB": "digits-abc", "ROLE": "worker", "INDEX": "1", "ATTEMPT": "3", "GENERATION": "2", "RESTARTS": "1"}
+    code = "from trainmaster.runtime import task\nt = task(); print(t, t.world, t.restarts, t.alone, t.peers['ps'])"
+    told = alone(bare, code, **{f"TRAINMASTER_{k}": v for k, v in names.items()}, TRAINMASTER_PEERS=str(peers))
+    assert told == "<Task worker:1 of digits-abc, attempt 3, generation 2> 2 1 False [{'address': 'c'}]\n"
+
+
+# -- with an agent --
+
+
+def run(main: Any) -> None:
+    asyncio.run(asyncio.wait_for(main, 120))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_two_tasks_share_an_input_and_each_record_is_read_once_an_epoch(
+    home: Home, bare: Path, data: Path, tmp_path: Path, shuffle: bool
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000, epochs=2, shuffle=shuffle, seed=1), name="train")
+        async with scene(home, bare, table) as s:
+            agents = [await s.agent(0), await s.agent(1)]
+            outs = [tmp_path / "0", tmp_path / "1"]
+            programs = [await s.read(agent, out) for agent, out in zip(agents, outs, strict=True)]
+            for program in programs:
+                assert "ended" in await output(program)
+            assert sorted(records(*outs)) == sorted(LINES * 2)
+            assert table.finished
+            assert "6,000 records" in counted(s)[0]
+
+    run(main())
+
+
+def test_a_killed_program_counts_only_what_it_moved_past_and_another_attempt_reads_the_rest(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=2000), name="train")
+        async with scene(home, bare, table) as s:
+            first, out = await s.agent(0), tmp_path / "0"
+            program = await s.read(first, out, mode="killed", after=700, batch=3)
+            await asyncio.wait_for(program.communicate(), 60)
+            assert program.returncode == -9
+            await asyncio.wait_for(first.drain(), 60)
+            assert 0 < table.figures["done"] < table.total
+            first.end()
+            assert table.write_off(("worker:0", 1)) > 0
+            second, rest = await s.agent(0, attempt=2), tmp_path / "1"
+            await output(await s.read(second, rest))
+            assert set(records(out, rest)) == set(LINES)  # trained on at least once
+            assert "3,000 records" in counted(s)[0]  # and counted exactly once
+
+    run(main())
+
+
+def test_a_program_that_stops_reading_gives_the_rest_to_others(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=2000), name="train")
+        async with scene(home, bare, table) as s:
+            one, two = await s.agent(0), await s.agent(1)
+            stopper = await s.read(one, tmp_path / "0", mode="break", after=200)
+            await until_async(lambda: (tmp_path / "0").exists() and len(records(tmp_path / "0")) == 200)
+            await output(await s.read(two, tmp_path / "1"))
+            assert stopper.returncode is None
+            assert table.finished
+            counted(s)
+
+    run(main())
+
+
+def test_the_master_may_be_away_and_come_back_knowing_only_the_log(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=500, epochs=3), name="train")
+        async with scene(home, bare, table) as s:
+            agents = [await s.agent(i) for i in range(2)]
+            outs = [tmp_path / str(i) for i in range(2)]
+            programs = [await s.read(agent, out) for agent, out in zip(agents, outs, strict=True)]
+            for part in range(1, 4):
+                await until_async(lambda part=part: s.table.progress > part * 0.2)
+                s.away = True
+                await turn()
+                fresh = ShardTable.from_listing(table.listing())
+                for event in s.log:
+                    fresh.apply(event.type, event.data)
+                fresh.expect([("worker:0", 1), ("worker:1", 1)])
+                s.table, s.away = fresh, False
+                for i, agent in enumerate(agents):
+                    for ranges in agent.held().values():
+                        agent.drop("train", fresh.hold((f"worker:{i}", 1), ranges))
+                    fresh.hold((f"worker:{i}", 1), agent.held().get("train", []))
+                    agent.wake()
+            for program in programs:
+                await output(program)
+            assert sorted(records(*outs)) == sorted(LINES * 3)
+            assert "9,000 records" in counted(s)[0]
+
+    run(main())
+
+
+def test_one_task_of_several_processes_and_a_reader_that_does_not_wait(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            outs = [tmp_path / str(i) for i in range(3)]
+            programs = [await s.read(agent, out, wait=False, batch=1) for out in outs]
+            for program in programs:
+                await output(program)
+            await asyncio.wait_for(agent.drain(), 60)
+            assert sorted(records(*outs)) == sorted(LINES)
+            counted(s)
+
+    run(main())
+
+
+def test_a_prefetching_program_says_itself_what_is_done(home: Home, bare: Path, data: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            await output(await s.read(await s.agent(0), tmp_path / "0", mode="manual"))
+            assert records(tmp_path / "0") == LINES
+            counted(s)
+
+    run(main())
+
+
+def test_epochs_one_after_the_other(home: Home, bare: Path, data: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000, epochs=3), name="train")
+        async with scene(home, bare, table) as s:
+            await output(await s.read(await s.agent(0), tmp_path / "0", mode="epochs"))
+            assert records(tmp_path / "0") == [f"{epoch} {line}" for epoch in range(3) for line in LINES]
+            counted(s)
+
+    run(main())
+
+
+def test_a_forked_child_leases_for_itself(home: Home, bare: Path, data: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            told = await output(await s.read(await s.agent(0), tmp_path / "0", mode="forked"))
+            assert "begun before a fork" in told
+            assert sorted(records(tmp_path / "0")) == sorted(LINES)
+            counted(s)
+
+    run(main())
+
+
+def test_an_input_that_is_not_of_shards_is_read_as_it_was_staged(home: Home, bare: Path, data: Path) -> None:
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([], name="train")) as s:
+            code = "from trainmaster.runtime import shards\nprint(sum(1 for _ in shards('other')))"
+            program = await s.run(await s.agent(0), "-c", code, TRAINMASTER_INPUT_OTHER=str(data))
+            assert await output(program) == "3000\n"
+
+    run(main())
+
+
+def test_what_a_program_tells_reaches_the_agent(home: Home, bare: Path) -> None:
+    code = """
+from trainmaster import runtime
+runtime.progress(step=1)
+for step in range(2, 1000): runtime.progress(step / 1000, step=step, loss=1 / step)
+runtime.metrics(lost=float("nan"))
+with runtime.phase("saving"):
+    with runtime.checkpoint(): pass
+    with runtime.phase("inner"): pass
+runtime.progress(7.0, step=1000)
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([], name="train")) as s:
+            await output(await s.run(await s.agent(0), "-c", code))
+            await until_async(lambda: s.told and s.told[-1][:3] == ("progress", 1.0, 1000))
+            told = [item for item in s.told if item[0] != "progress"]
+            assert told == [
+                ("phase", "saving"),
+                ("checkpoint", "begin", {}),
+                ("checkpoint", "saved", {}),
+                ("phase", "inner"),
+                ("phase", "saving"),
+                ("phase", None),
+            ]
+            steps = [item[2] for item in s.told if item[0] == "progress" and item[2] is not None]
+            assert steps == sorted(steps)
+            assert len(steps) < 100  # the newest wins
+            figures: dict[str, Any] = {}
+            for item in s.told:
+                figures |= item[3] if item[0] == "progress" else {}
+            assert figures == {"loss": pytest.approx(1 / 999), "lost": "nan"}
+
+    run(main())
+
+
+def test_a_checkpoint_is_marked_with_what_was_durable_when_it_began(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    code = """
+import sys
+from trainmaster import runtime
+for shard in runtime.shards("train", batch=1).shards():
+    list(shard.records())
+    with runtime.checkpoint(): pass
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=5000), name="train")
+        async with scene(home, bare, table) as s:
+            await output(await s.run(await s.agent(0), "-c", code))
+            marks = [item[2].get("train", 0) for item in s.told if item[:2] == ("checkpoint", "saved")]
+            assert len(marks) == table.total
+            assert marks == sorted(marks)
+            assert all(len(table.marks(mark)) <= 1 for mark in marks)
+            done = [sum(b - a for a, b in table.marks(mark)) for mark in marks]
+            assert all(n <= shard for shard, n in enumerate(done))  # never more than the program had moved past
+
+    run(main())
+
+
+def test_a_warning_reaches_programs_that_ask_listen_or_come_later(home: Home, bare: Path) -> None:
+    ask = """
+import time
+from trainmaster import runtime
+while (warned := runtime.warning()) is None: time.sleep(0.01)
+print(warned.why, 0 < warned.left <= 20)
+"""
+    listen = """
+import threading
+from trainmaster import runtime
+came = threading.Event()
+runtime.warning(lambda warned: (print(warned.why), came.set()))
+print("listening", flush=True)
+came.wait()
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([], name="train")) as s:
+            agent = await s.agent(0)
+            programs = [await s.run(agent, "-c", ask), await s.run(agent, "-c", listen)]
+            await until_async(lambda: sum(connection.greeted for connection in agent.connections) == 2)
+            agent.warn(20.0, "preempted")
+            assert await output(programs[0]) == "preempted True\n"
+            assert await output(programs[1]) == "listening\npreempted\n"
+            assert await output(await s.run(agent, "-c", ask)) == "preempted True\n"
+
+    run(main())
+
+
+def test_an_agent_that_comes_late_or_goes_away_is_waited_for(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            await agent.close()
+            agent.attempt = 1
+            program = await s.read(agent, tmp_path / "0", batch=2)
+            await until_async(lambda: (tmp_path / "0").exists())
+            await agent.start()
+            agent.begin(1)
+            await until_async(lambda: table.progress > 0.2)
+            for connection in list(agent.connections):  # cut in the middle
+                connection.abort()
+            await output(program)
+            assert set(records(tmp_path / "0")) == set(LINES)
+            counted(s)
+
+    run(main())
+
+
+def test_programs_of_another_attempt_are_refused(home: Home, bare: Path) -> None:
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("x", 10)], name="train")) as s:
+            agent = await s.agent(0)
+            assert os.stat(agent.path).st_mode & 0o777 == 0o600
+            reader, writer = await asyncio.open_unix_connection(agent.path)
+            writer.write(
+                b'{"op":"hello","v":"1.0","attempt":7,"pid":1}\n{"op":"lease","id":1,"input":"train","want":1}\n'
+            )
+            told = (await reader.read()).decode()
+            assert "refused" in told
+            assert "shards" not in told
+            writer.close()
+            assert s.table.figures["held"] == 0
+
+    run(main())
+
+
+HELLO = b'{"op":"hello","v":"1.0","attempt":1,"pid":1}\n'
+
+
+def garbage(draw: random.Random) -> Iterator[bytes]:
+    yield draw.randbytes(draw.randrange(1, 3000))
+    yield b"[" * 20000 + b"\n"
+    yield b"x" * 300_000
+    yield HELLO + b"x" * 300_000
+    yield HELLO + b"1" * 9000 + b"\n"
+    values: list[Any] = [
+        None,
+        -1,
+        1e400,
+        2**70,
+        "x",
+        [],
+        {},
+        [[]],
+        [[1]],
+        [["a", 1]],
+        {"a": []},
+        True,
+        [2**80],
+        "y" * 999,
+    ]
+    for op in ("hello", "progress", "phase", "checkpoint", "lease", "done", "more", 3, None, []):
+        keys = (
+            "v",
+            "attempt",
+            "value",
+            "step",
+            "metrics",
+            "name",
+            "state",
+            "id",
+            "input",
+            "want",
+            "done",
+            "wait",
+            "hold",
+        )
+        frame = {"op": op, **{key: draw.choice(values) for key in keys if draw.random() < 0.5}}
+        yield HELLO + json.dumps(frame).encode() + b"\n"
+        yield json.dumps(frame).encode() + b"\n"
+
+
+def test_garbage_on_the_socket_harms_nothing(home: Home, bare: Path, data: Path, tmp_path: Path, seeds: Any) -> None:
+    async def main(draw: random.Random) -> None:
+        raised: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context))
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            program = await s.read(agent, tmp_path / "0")
+            for piece in garbage(draw):
+                made = socket.socket(socket.AF_UNIX)
+                made.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(made, agent.path)
+                with contextlib.suppress(OSError):
+                    await asyncio.get_running_loop().sock_sendall(made, piece)
+                made.close()
+            await output(program)
+            await until_async(lambda: table.finished)
+            counted(s)
+            await until_async(lambda: not agent.connections)
+        assert raised == []
+
+    for seed in seeds(3):
+        (tmp_path / "0").unlink(missing_ok=True)
+        run(main(random.Random(seed)))

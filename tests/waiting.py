@@ -1,0 +1,48 @@
+"""Waiting for a condition: what tests do instead of sleeping.
+
+The limit is generous, for it is reached only by a failure; the pause between two looks is short, so that a pass is quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LIMIT = 60.0  # s; a machine shared with many others may be slow
+PAUSE = 0.01  # s
+
+
+def until(condition: Callable[[], T], limit: float = LIMIT, what: str | Callable[[], object] = "") -> T:
+    """The first true value of `condition()`. Fails the test after `limit` seconds, saying what it waited for."""
+    end = time.monotonic() + limit
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {limit} s for {_named(condition, what)}")
+        time.sleep(PAUSE)
+    return value
+
+
+async def until_async(
+    condition: Callable[[], T | Awaitable[T]], limit: float = LIMIT, what: str | Callable[[], object] = ""
+) -> T:
+    """The same in a loop; `condition` may be a coroutine function."""
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if isinstance(value, Awaitable):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {limit} s for {_named(condition, what)}")
+        await asyncio.sleep(PAUSE)
+
+
+def _named(condition: object, what: str | Callable[[], object]) -> object:
+    if callable(what):
+        return what()
+    return what or getattr(condition, "__qualname__", condition)
