@@ -10,6 +10,8 @@ import pytest
 
 import trainmaster
 from trainmaster import aio
+from trainmaster.client.follow import follow
+from trainmaster.client.places import job_storage
 
 
 def job(command: str, **more: object) -> object:
@@ -51,6 +53,24 @@ def test_a_failure_is_an_error_that_says_why(tmp_path: Path) -> None:
         run.wait()
     assert failed.value.status == 1
     assert run.wait(check=False)["state"] == "failed"
+
+
+def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
+    run = trainmaster.submit(job("true"), directory=tmp_path)
+    run.wait()
+    (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
+    log.write_bytes(b"".join(lines[: ended + 1]))  # what a reader sees between `ended` and `_SUCCESS`, no master answering
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            log.write_bytes(b"".join(lines))
+
+    items = list(follow(run.id, clock=lambda: 0.0, wait=wait))
+    assert [name for item in items for name in item] == ["lost"] * 3 + ["event"] * len(lines) + ["end"]
 
 
 def test_a_kill_ends_it(tmp_path: Path) -> None:

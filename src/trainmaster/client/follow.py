@@ -2,18 +2,22 @@
 
 Items are {"event"}, {"status"}, {"log"} as they come, and {"end": status} last. The stream goes on over the death of a master: its
 successor is asked again, what was handed out before is left out (events by their number, output by its offset), and where the job ended in
-between, the rest comes from its storage. {"lost": seconds} says that no master answers at present.
+between, the rest comes from its storage, once what follows the end is done too. {"lost": seconds} says that no master answers at present.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING
 
 from trainmaster.client.connect import Disconnected, Facts, Live, Past, beginning, live
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import abandoned
 from trainmaster.core.errors import EngineFailed, NotFound
+
+if TYPE_CHECKING:
+    from trainmaster.core.state import State
 
 LOOK = 0.005  # s between two looks for a master, at first; later a twentieth of the time it has taken
 LOOK_MOST = 0.5
@@ -47,13 +51,17 @@ def follow(
                 return
             continue
         alone = clock() if alone is None else alone
-        if (past := _ended(job)) is not None:
-            yield from _rest(past, seen, logs)
-            return
+        past, state = _past(job)
+        left = False  # whether nobody is left to do what follows the end
         if clock() - alone > PATIENCE and not resumed and not beginning(job):
             resumed = True
-            if not resume(job) and abandoned(job) and _ended(job) is None and live(job) is None:
-                raise _nobody(job)
+            left = not resume(job) and abandoned(job) and live(job) is None
+            past, state = _past(job)
+        if state is not None and (_closed(state) or (left and state.ended is not None)):
+            yield from _rest(past, seen, logs)
+            return
+        if left:
+            raise _nobody(job)
         yield {"lost": clock() - alone}
         wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST))
 
@@ -117,12 +125,19 @@ def _relay(master: Live, seen: _Seen, logs: bool, tail: int | None) -> Generator
     return False
 
 
-def _ended(job: str) -> Past | None:
+def _past(job: str) -> tuple[Past, State | None]:
+    """The job by its storage, and its state; None where its master has not begun to write."""
     past = Past(job)
     try:
-        return past if past.state().ended is not None else None
-    except NotFound:  # its master has not begun to write
-        return None
+        return past, past.state()
+    except NotFound:
+        return past, None
+
+
+def _closed(state: State) -> bool:
+    from trainmaster.core.plan import closed  # not needed while a master answers
+
+    return closed(state)
 
 
 def _rest(past: Past, seen: _Seen, logs: bool) -> Iterator[Facts]:
