@@ -89,9 +89,9 @@ _START = (
 )
 
 
-def agents(job: str) -> list[str]:
+def agents() -> list[str]:
     """The command of a template whose agents are `programs/local_agent.py`."""
-    return [sys.executable, "-I", "-c", _START, str(PROGRAMS), job, "local_agent:run"]
+    return [sys.executable, "-I", "-c", _START, str(PROGRAMS), "local_agent:run"]
 
 
 class Master:
@@ -102,7 +102,7 @@ class Master:
     ) -> None:
         self.job, self.told = job, list[Change]()
         self._specs = specs or {}
-        self.side = LocalMaster(job, self._spec, agents(job), capacity=capacity, **{"poll": 3600.0, **more})
+        self.side = LocalMaster(job, self._spec, agents(), capacity=capacity, **{"poll": 3600.0, **more})
 
     def _spec(self, request: Request, devices: object) -> dict[str, Any]:
         return {"job": self.job, "task": request.task, "serial": request.serial, **self._specs.get(request.task, {})}

@@ -61,7 +61,7 @@ def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
     (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
-    log.write_bytes(b"".join(lines[: ended + 1]))  # what a reader sees between `ended` and `_SUCCESS`, no master answering
+    log.write_bytes(b"".join(lines[: ended + 1]))  # what a reader sees before `_SUCCESS`, where no master answers
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -70,7 +70,9 @@ def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
             log.write_bytes(b"".join(lines))
 
     items = list(follow(run.id, clock=lambda: 0.0, wait=wait))
-    assert [name for item in items for name in item] == ["lost"] * 3 + ["event"] * len(lines) + ["end"]
+    assert [name for item in items for name in item] == (
+        ["event"] * (ended + 1) + ["lost"] * 3 + ["event"] * (len(lines) - ended - 1) + ["end"]
+    )
 
 
 def test_a_kill_ends_it(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_containers_are_granted_run_and_end() -> None:
 
 
 def test_a_template_forked_before_the_loop_serves_the_first_containers() -> None:
-    link = template.fork("a", lambda spec: os._exit(spec["serial"]))
+    link = template.fork(lambda: lambda spec: os._exit(spec["serial"]))
 
     async def scene() -> None:
         async with master("a", TWO, link=link) as job:
@@ -249,7 +249,7 @@ def test_a_template_without_master_stays_for_its_agents_and_no_longer() -> None:
 def test_a_template_that_cannot_start_is_told_as_a_lost_container() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
-            job.side._containers._command = [*agents("a")[:-2], "a", "no_such_module:run"]
+            job.side._containers._command = [*agents()[:-1], "no_such_module:run"]
             await job.side.ask([request("w:0")])
             assert (await job.told_of(ContainerExited))[0].reason == "agent-lost"
 

@@ -201,7 +201,7 @@ class Past:
     def log(self, task: str, attempt: int | None = None, offset: int = 0) -> Iterator[Facts]:
         from trainmaster.log.pieces import whole_characters
 
-        number = attempt or (self.attempts(task) or [1])[-1]
+        number = attempt or max(self.attempts(task), default=1)
         path = f"{_folder(task)}/{number}.log"
         while data := self.storage.read(path, offset, PIECE):
             data = whole_characters(data)
@@ -210,10 +210,10 @@ class Past:
             yield {"task": task, "attempt": number, "offset": offset, "next": following, "data": text}
             offset = following
 
-    def attempts(self, task: str) -> list[int]:
-        """The attempts whose output is stored."""
-        names = [entry.name.removesuffix(".log") for entry in self.storage.entries(_folder(task))]
-        return sorted(int(name) for name in names if name.isdigit())
+    def attempts(self, task: str) -> dict[int, int]:
+        """The attempts whose output is stored, in order, with its bytes."""
+        sizes = {entry.name.removesuffix(".log"): entry.size for entry in self.storage.entries(_folder(task))}
+        return {int(name): sizes[name] for name in sorted(filter(str.isdigit, sizes), key=int)}
 
     def tasks(self) -> list[str]:
         """The tasks that the job has at most; known before its log begins."""

@@ -7,6 +7,7 @@ between, the rest comes from its storage, once what follows the end is done too.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING
 from trainmaster.client.connect import Disconnected, Facts, Live, Past, beginning, live
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import abandoned
-from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.errors import EngineFailed
 
 if TYPE_CHECKING:
     from trainmaster.core.state import State
+    from trainmaster.log.reader import Reader
 
 LOOK = 0.005  # s between two looks for a master, at first; later a twentieth of the time it has taken
 LOOK_MOST = 0.5
@@ -40,6 +42,7 @@ def follow(
     `resume(job)` is called when no master has answered for a while; it may start one.
     """
     seen = _Seen()
+    stored = _Stored(job, seen, logs, tail)
     alone = None  # since when no master answers
     resumed = False
     while True:
@@ -51,19 +54,19 @@ def follow(
                 return
             continue
         alone = clock() if alone is None else alone
-        past, state = _past(job)
+        yield from stored.news()
         left = False  # whether nobody is left to do what follows the end
         if clock() - alone > PATIENCE and not resumed and not beginning(job):
             resumed = True
             left = not resume(job) and abandoned(job) and live(job) is None
-            past, state = _past(job)
-        if state is not None and (_closed(state) or (left and state.ended is not None)):
-            yield from _rest(past, seen, logs)
+            yield from stored.news()
+        if stored.closed or (left and stored.ended):
+            yield from stored.end()
             return
         if left:
             raise _nobody(job)
         yield {"lost": clock() - alone}
-        wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST))
+        wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST) if stored.quick else LOOK_MOST)
 
 
 def _nobody(job: str) -> EngineFailed:
@@ -125,32 +128,71 @@ def _relay(master: Live, seen: _Seen, logs: bool, tail: int | None) -> Generator
     return False
 
 
-def _past(job: str) -> tuple[Past, State | None]:
-    """The job by its storage, and its state; None where its master has not begun to write."""
-    past = Past(job)
-    try:
-        return past, past.state()
-    except NotFound:
-        return past, None
+class _Stored:
+    """What the job's storage tells while no master answers: its log, folded as it grows, and its tasks' output.
 
+    A master begins to listen only after the first programs have started, and one that has nothing else to do ends before.
+    """
 
-def _closed(state: State) -> bool:
-    from trainmaster.core.plan import closed  # not needed while a master answers
+    def __init__(self, job: str, seen: _Seen, logs: bool, tail: int | None) -> None:
+        self._past, self._seen, self._logs, self._tail = Past(job), seen, logs, tail
+        self._reader: Reader | None = None
+        self._state: State | None = None
+        self.quick = self._past.storage.appends  # a look costs next to nothing
 
-    return closed(state)
+    @property
+    def ended(self) -> bool:
+        return self._state is not None and self._state.ended is not None
 
+    @property
+    def closed(self) -> bool:
+        """Whether what follows the end is done too."""
+        from trainmaster.core.plan import closed
 
-def _rest(past: Past, seen: _Seen, logs: bool) -> Iterator[Facts]:
-    """What the storage has beyond what was handed out, and the end."""
-    status = past.status()
-    for event in past.events(seen.event):
-        yield {"event": event}
-    for task in status["tasks"] if logs else ():
-        for attempt in past.attempts(task["task"]):
-            offset = seen.offsets.get((task["task"], attempt), 0)
-            for piece in past.log(task["task"], attempt, offset):
-                yield {"log": piece}
-    yield {"end": status}
+        return self._state is not None and closed(self._state)
+
+    def news(self) -> Iterator[Facts]:
+        """What was not handed out yet. Of output that of the present attempts; the rest comes at the end, or by the next master."""
+        for line in self._read():
+            if (fresh := self._seen.news({"event": json.loads(line)})) is not None:
+                yield fresh
+        if self._logs and self._tail is None and self.quick and self._state is not None:
+            for task in self._state.tasks.values():
+                if task.attempt and not task.left:
+                    yield from self._output(task.key, task.attempt, 0)
+
+    def end(self) -> Iterator[Facts]:
+        """All that was not handed out, and the final status."""
+        from trainmaster.core.report import status
+
+        assert self._state is not None
+        for task in self._state.tasks if self._logs else ():
+            for attempt, size in self._past.attempts(task).items():
+                yield from self._output(task, attempt, 0 if self._tail is None else max(0, size - self._tail))
+        yield {"end": status(self._state)}
+
+    def _output(self, task: str, attempt: int, begin: int) -> Iterator[Facts]:
+        for piece in self._past.log(task, attempt, self._seen.offsets.get((task, attempt), begin)):
+            if (fresh := self._seen.news({"log": piece})) is not None:
+                yield fresh
+
+    def _read(self) -> list[bytes]:
+        """Lines that came, folded."""
+        from trainmaster.core.events import decode
+        from trainmaster.core.fold import fold
+        from trainmaster.core.state import State
+        from trainmaster.log.reader import Reader
+
+        if self._reader is None or self._state is None:
+            self._reader, self._state = Reader(self._past.storage), State()
+        lines: list[bytes] = []
+        while batch := self._reader.poll():
+            if batch.first <= self._state.n:  # a later master did not read what was read here
+                self._reader = self._state = None
+                return self._read()
+            self._state = fold(self._state, map(decode, batch.lines))
+            lines += batch.lines
+        return lines
 
 
 def wait_for_end(job: str, timeout: float | None = None, resume: Resume = lambda job: None) -> Facts | None:

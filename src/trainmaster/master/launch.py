@@ -91,11 +91,10 @@ def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
 
 def _become(link: socket.socket) -> int:
     """The forked master's whole life."""
-    from trainmaster.engines.local import template
     from trainmaster.master import main
 
+    agents = main.agents()
     main.warm()
-    template.entry(main.AGENT)
     content = b""
     with link:
         while piece := link.recv(1 << 20):
@@ -103,8 +102,8 @@ def _become(link: socket.socket) -> int:
     if not content:
         return 0
     storage, told = json.loads(content)
-    main.detach(storage)
-    return main.run(storage, told)
+    main.detach(storage, agents)
+    return main.run(storage, told, agents)
 
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:

@@ -28,15 +28,20 @@ from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
 from trainmaster.core.stimuli import ContainerExited, Granted, MasterStarted, SecretsLost, Stimulus, Submitted
 from trainmaster.engines.contract import Request
+from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import Storage, storage_for
 from trainmaster.log.writer import open_writer
 
 AGENT = "trainmaster.agent.main:run"
-NICE_LOG = "%(asctime)s %(levelname)s %(message)s"
+READERS_AFTER = 0.25  # s
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 log = logging.getLogger(__name__)
+
+lazily("importlib.metadata")  # of websockets, which is imported below where it is needed
+lazily("urllib.request")
 
 
 def warm() -> None:
@@ -47,8 +52,8 @@ def warm() -> None:
     import trainmaster.master.work  # noqa: F401
 
 
-def detach(storage: str) -> None:
-    """Leave the terminal: no signal of it, no descriptor of it. What goes wrong early is in `logs/master/start.log`."""
+def detach(storage: str, link: Any = None) -> None:
+    """Leave the terminal: no signal of it, no descriptor but `link`'s. What goes wrong early is in `logs/master/start.log`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = Path(storage) / "logs" / "master"
@@ -57,18 +62,20 @@ def detach(storage: str) -> None:
     out = os.open(folder / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor, target in ((0, null), (1, out), (2, out)):
         os.dup2(target, descriptor)
-    for spare in (null, out):
-        if spare > 2:
-            os.close(spare)
-    os.closerange(3, 4096)
+    kept = 2 if link is None else link.socket.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 4096)
 
 
-def run(storage: str, told: Mapping[str, Any]) -> int:
-    """Be the master of the job in `storage`; the exit status. Called in a process without threads or loop."""
+def agents() -> Any:
+    """Fork the template of the job's agents, which imports what they need while we do. Called before there is any thread or loop."""
     from trainmaster.engines.local import template
 
-    job = Path(storage).name
-    link = template.fork(job, template.entry(AGENT))  # before the first thread of ours
+    return template.fork(lambda: template.entry(AGENT))
+
+
+def run(storage: str, told: Mapping[str, Any], link: Any) -> int:
+    """Be the master of the job in `storage`, with the template at `link`; the exit status. Called in a process without threads or loop."""
     try:
         return asyncio.run(_Life(storage, told, link).live())
     except TrainmasterError as error:
@@ -101,7 +108,7 @@ class _Life:
             return 0
         self.shell = self._shell(Drive(state), reader)
         agents = AgentSocket(self.shell.agents, self.told["token"])
-        readers: asyncio.Task[Any] | None = None
+        readers: asyncio.Task[None] | None = None
         try:
             await self._begin(state, reader)
             await agents.on_socket(self.agents_socket)
@@ -112,23 +119,31 @@ class _Life:
             raise
         finally:
             if readers is not None:
-                await (await readers).close()
+                readers.cancel()
+                await asyncio.wait([readers])
+                if not readers.cancelled() and (failure := readers.exception()) is not None:
+                    log.error("commands were not served", exc_info=failure)
             await agents.close()
             await self._close()
         return 0
 
-    async def _serve_readers(self) -> Any:
-        """Listen for commands, once what that needs is imported, which agents and programs do not wait for."""
+    async def _serve_readers(self) -> None:
+        """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
+        find all there is in the storage."""
         from trainmaster.master.serve import Listener, warm
 
+        await asyncio.sleep(READERS_AFTER)
         await asyncio.to_thread(warm)
         listener = Listener(self._application())
         await listener.on_socket(self.socket)
-        return listener
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await listener.close()
 
     def _log_to_storage(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
-        logging.basicConfig(filename=path, level=logging.INFO, format=NICE_LOG, force=True)
+        logging.basicConfig(filename=path, level=logging.INFO, format=LOG_FORMAT, force=True)
         logging.getLogger("websockets").setLevel(logging.ERROR)
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
@@ -161,7 +176,7 @@ class _Life:
         from trainmaster.engines.local import template
         from trainmaster.engines.local.engine import LocalMaster
 
-        return LocalMaster(self.job_id, self._agent_spec, template.command(self.job_id, AGENT), self.link)
+        return LocalMaster(self.job_id, self._agent_spec, template.command(AGENT), self.link)
 
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
         """What the agent of a container is given."""

@@ -100,6 +100,7 @@ class Containers:
 
     async def _read(self, link: Link) -> None:
         reader, self._writer = await asyncio.open_unix_connection(sock=link.socket)
+        self._writer.write(json.dumps({"job": self._job}).encode() + b"\n")
         for order in self._orders.values():
             self._writer.write(order)
         heard = False

@@ -36,10 +36,7 @@ def _dead(job: str) -> bool:
     known = processes.marks(job)
     if not known:
         return places.abandoned(places.runtime_dir() / job)
-    return not any(made.process.alive for made in known if made.kind in (processes.MASTER, processes.AGENT)) and not (
-        any(made.process.alive for made in known if made.kind == processes.TEMPLATE)
-        and not any(made.kind == processes.MASTER for made in known)  # forked by a master that is about to begin
-    )
+    return not any(made.process.alive for made in known if made.kind in (processes.MASTER, processes.AGENT))
 
 
 def _clear(job: str) -> None:

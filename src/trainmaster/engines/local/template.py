@@ -1,9 +1,9 @@
 """The template: a process with the agent's code imported, out of which agents are forked in a millisecond.
 
-It is single-threaded, or forking it would be unsafe. The first is forked from the master before the master has any thread or loop; a later
-one is a fresh interpreter. It takes orders over a socket, one JSON object a line: `{"task", "serial", "spec"}` forks an agent, which runs
-`run(spec)`. Its answers carry task and serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or
-`{"failed": why}`.
+It is single-threaded, or forking it would be unsafe. The first is forked from the master before the master has any thread or loop, and
+imports the agent while the master gets ready; a later one is a fresh interpreter. It takes orders over a socket, one JSON object a line:
+first `{"job"}` says whose it is, then each `{"task", "serial", "spec"}` forks an agent, which runs `run(spec)`. Its answers carry task and
+serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or `{"failed": why}`.
 
 It is its agents' parent and, as a subreaper, inherits what a dead agent leaves behind: every child of it that is not an agent is such a
 process, and is killed, unless it is marked as a master, template or agent: an agent may have begun the job's next master. Only when none
@@ -13,6 +13,7 @@ When the master dies (the socket ends) the template takes no more orders and sta
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -27,7 +28,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from trainmaster.engines.local import processes
+from trainmaster.engines.local import places, processes
 
 Run = Callable[[dict[str, Any]], None]
 
@@ -43,22 +44,21 @@ class Link:
     socket: socket.socket
 
 
-def fork(job: str, run: Run) -> Link:
-    """Fork a template out of this process, which must have no thread and no event loop yet."""
+def fork(agent: Callable[[], Run]) -> Link:
+    """Fork a template out of this process, which must have no thread and no event loop yet. `agent` imports what agents run."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if not pid:
-        ours.close()
-        _serve(theirs, job, run)
+        _serve(theirs, agent)
     theirs.close()
     return Link(pid, ours)
 
 
-def command(job: str, entry: str) -> list[str]:
+def command(entry: str) -> list[str]:
     """The command of a template in a fresh interpreter; `entry` is "module:function" of the agent's `run`."""
-    return [sys.executable, "-I", "-m", __name__, job, entry]
+    return [sys.executable, "-I", "-m", __name__, entry]
 
 
 def spawn(argv: Sequence[str]) -> Link:
@@ -72,8 +72,8 @@ def spawn(argv: Sequence[str]) -> Link:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    job, named, descriptor = arguments
-    _serve(socket.socket(fileno=int(descriptor)), job, entry(named))
+    named, descriptor = arguments
+    _serve(socket.socket(fileno=int(descriptor)), lambda: entry(named))
 
 
 def entry(named: str) -> Run:
@@ -85,10 +85,13 @@ def entry(named: str) -> Run:
     return run
 
 
-def _serve(link: socket.socket, job: str, run: Run) -> NoReturn:
+def _serve(link: socket.socket, agent: Callable[[], Run]) -> NoReturn:
     status = _FAILED
     try:
-        _Template(link, job, run).serve()
+        _settle(link)
+        run = agent()
+        gc.freeze()  # so that collections in agents do not copy the pages they share with us
+        _Template(link, run).serve()
         status = 0
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the master's code
         traceback.print_exc()
@@ -97,10 +100,23 @@ def _serve(link: socket.socket, job: str, run: Run) -> NoReturn:
         os._exit(status)
 
 
+def _settle(link: socket.socket) -> None:
+    """Become a process of one's own: session, descriptors, signals."""
+    os.setsid()
+    processes.adopt_orphans()
+    processes.set_name("tm-template")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    _close_all_but(link.fileno())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class _Template:
-    def __init__(self, link: socket.socket, job: str, run: Run) -> None:
+    def __init__(self, link: socket.socket, run: Run) -> None:
         self._link: socket.socket | None = link
-        self._job, self._run = job, run
+        self._run = run
+        self._job = ""
         self._agents: dict[int, tuple[str, int]] = {}
         self._gone: list[dict[str, Any]] = []  # exits not reported yet
         self._gone_since = 0.0
@@ -108,7 +124,6 @@ class _Template:
 
     def serve(self) -> None:
         assert self._link is not None
-        self._settle(self._link)
         bell, ring = socket.socketpair()
         for end in (bell, ring):
             end.setblocking(False)
@@ -130,19 +145,6 @@ class _Template:
     def _linked(self) -> bool:
         return self._link is not None
 
-    def _settle(self, link: socket.socket) -> None:
-        """Become a process of one's own: session, descriptors, signals."""
-        os.setsid()
-        processes.adopt_orphans()
-        processes.set_name("tm-template")
-        processes.mark(self._job, processes.TEMPLATE, "", 0, os.getpid())
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        _close_all_but(link.fileno())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        gc.freeze()  # so that collections in agents do not copy the pages they share with us
-
     def _take(self) -> bool:
         """Read orders and obey them; False at the end of the link."""
         assert self._link is not None
@@ -151,9 +153,23 @@ class _Template:
         except ConnectionResetError:
             return False
         *lines, self._received = (self._received + received).split(b"\n")
-        for line in lines:
-            self._fork(json.loads(line))
+        for order in map(json.loads, lines):
+            if "job" in order:
+                self._begin(order["job"])
+            else:
+                self._fork(order)
         return bool(received)
+
+    def _begin(self, job: str) -> None:
+        """Belong to a job. What we print goes where its master prints, no longer to the terminal of whoever submitted it."""
+        self._job = job
+        processes.mark(job, processes.TEMPLATE, "", 0, os.getpid())
+        folder = places.job_storage(job) / "logs" / "master"
+        with contextlib.suppress(FileNotFoundError):
+            out = os.open(folder / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for target in (1, 2):
+                os.dup2(out, target)
+            os.close(out)
 
     def _fork(self, order: Mapping[str, Any]) -> None:
         who = {"task": order["task"], "serial": order["serial"]}
