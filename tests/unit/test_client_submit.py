@@ -110,5 +110,13 @@ def test_a_job_is_called_after_its_program(command: list[str], name: str) -> Non
 
 def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
     assert list(doubts(describe(None, {}, ["true"]).job)) == []
-    shards = describe(None, {"input": (f"x:shards={tmp_path}/*.csv",)}, ["true"]).job
-    assert any("no checkpoint" in doubt for doubt in doubts(shards))
+    shards = {"input": (f"x:shards={tmp_path}/*.csv",)}
+    output = {"output": (f"m={tmp_path}/out",)}
+    kept = {"checkpoint": "ckpt"}
+    task, never = ({"set": (f"roles.worker.restart={{scope: {scope}}}",)} for scope in ("task", "never"))
+    for given, said in ((shards, "no checkpoint"), (output, "begins anew"), (shards | kept | task, "task by task")):
+        (doubt,) = doubts(describe(None, given, ["true"]).job)
+        assert said in doubt
+        assert list(doubts(describe(None, given | never, ["true"]).job)) == []
+    assert list(doubts(describe(None, output | kept, ["true"]).job)) == []
+    assert list(doubts(describe(None, shards | kept, ["true"]).job)) == []  # they restart together

@@ -30,11 +30,12 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
     if dry_run:
         show(asked)
         return
-    warn(asked.job)
     from trainmaster.cli.watching import watch_to_end
     from trainmaster.client.submit import submit
 
-    watch_to_end(submit(asked.job, base=asked.base, key=idempotency_key, fork=True))
+    job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+    warn(asked.job)
+    watch_to_end(job)
 
 
 def show(asked: Any) -> None:

@@ -25,11 +25,11 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
         show(described(file, engine, given))
         return
     asked = described(file, engine, given)
-    warn(asked.job)
     from trainmaster.client.handles import here
     from trainmaster.client.submit import submit
 
     job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+    warn(asked.job)
     if wants_json():
         print_json({"job": job, "handle": str(here(job))})
         return

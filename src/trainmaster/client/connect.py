@@ -242,11 +242,23 @@ def status(job: str) -> Facts:
     while True:
         try:
             master = live(job)
-            return Past(job).status() if master is None else master.status()
+            return _stored_status(job) if master is None else master.status()
         except (Disconnected, NotFound):  # it ended meanwhile, and the log knows; or it has not begun
             if not beginning(job) and live(job) is None:
-                return Past(job).status()
+                return _stored_status(job)
             time.sleep(0.02)
+
+
+def _stored_status(job: str) -> Facts:
+    """What the log says; and where nobody goes on writing it before it has ended, that."""
+    from trainmaster.client.sweep import abandoned
+    from trainmaster.core.report import status
+
+    state = Past(job).state()
+    found = status(state)
+    if state.ended is None and not beginning(job) and abandoned(job):
+        found["waiting"] = f"no process of it is left, and it has not ended; submit it again: tm retry {job}"
+    return found
 
 
 def beginning(job: str) -> bool:

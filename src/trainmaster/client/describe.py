@@ -111,10 +111,18 @@ def doubts(job: Job) -> Iterator[str]:
     """What is likely not meant: said at submit, once."""
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
-        if role.counts and restarts and role.workdir == COPIED and job.checkpoint is None and role.replicas.elastic:
-            yield f"role {role.name} may restart and works in a directory of its own, so it begins anew each time; set checkpoint:"
-        if job.checkpoint is None and restarts and any(given.as_ == "shards" for given in uses(job, role.name)):
+        shards = any(given.as_ == "shards" for given in uses(job, role.name))
+        if not restarts:
+            continue
+        if job.checkpoint is None and shards:
             yield (
                 f"role {role.name} reads shards and has no checkpoint:; if its program keeps checkpoints of its own, "
                 "what it read after the one it begins from is not given out again"
+            )
+        elif job.checkpoint is None and role.counts and role.workdir == COPIED:
+            yield f"role {role.name} may restart and works in a directory of its own, so it begins anew each time; set checkpoint:"
+        elif shards and role.restart.scope == "task":
+            yield (
+                f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
+                "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
             )
