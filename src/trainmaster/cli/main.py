@@ -35,8 +35,13 @@ def submits(arguments: Sequence[str]) -> bool:
 
 
 def _load_what_both_need() -> None:
-    """What the check of a job and its master import alike: here once, for a fork shares it."""
+    """What the check of a job, the reading of its log and its master import alike: here once, for a fork shares it."""
+    import trainmaster.core.fold
+    import trainmaster.core.plan
     import trainmaster.core.reading
+    import trainmaster.core.report
     import trainmaster.engines.local.client
+    import trainmaster.engines.local.queue
     import trainmaster.frameworks
+    import trainmaster.log.reader
     import trainmaster.master.orders  # noqa: F401

@@ -6,7 +6,7 @@ import getpass
 import time
 from typing import Any
 
-from trainmaster.client.connect import Disconnected, Facts, Live, Past, live
+from trainmaster.client.connect import Disconnected, Facts, Past, live
 from trainmaster.client.follow import follow
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
@@ -68,7 +68,7 @@ def _ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
     resumed = False
     while time.monotonic() < limit:
         master = live(job)
-        if isinstance(master, Live):
+        if master is not None:
             try:
                 return None, master.act(verb, **fields)
             except Disconnected:  # it went away; its successor is asked

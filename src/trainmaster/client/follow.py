@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
-from trainmaster.client.connect import Disconnected, Facts, Live, Past, beginning, live
+from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import abandoned
 from trainmaster.core.errors import EngineFailed
 
 if TYPE_CHECKING:
+    from trainmaster.client.live import Live
     from trainmaster.core.state import State
     from trainmaster.log.reader import Reader
 

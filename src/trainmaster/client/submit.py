@@ -193,6 +193,8 @@ def _absolute(url: str, base: Path) -> str:
 
 
 def _check_inputs(job: Job) -> None:
+    if not job.inputs:
+        return
     from trainmaster.data.stores import local_path
 
     for name, given in job.inputs.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -108,6 +107,8 @@ def _become(link: socket.socket) -> int:
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:
     """A fresh interpreter, started by one between, so that it is nobody's child here."""
+    import subprocess
+
     process = subprocess.Popen(
         [*COMMAND, "--detach", storage], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         start_new_session=True, cwd="/",
