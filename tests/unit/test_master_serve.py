@@ -67,7 +67,8 @@ def test_agents_of_this_machine(tmp_path: Path) -> None:
         agents = Agents(host)  # type: ignore[arg-type]
         listener = AgentSocket(agents, TOKEN)
         path = str(tmp_path / "agents.sock")
-        await listener.on_socket(path)
+        listener.listen(path)
+        await listener.serve()
         for place, headers in ((PATH, {}), (PATH, {"Authorization": "Bearer wrong"}), ("/other", BEARER)):
             with pytest.raises(InvalidStatus) as refused:
                 await unix_connect(path, f"ws://localhost{place}", additional_headers=headers)

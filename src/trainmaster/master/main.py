@@ -110,8 +110,10 @@ class _Life:
         agents = AgentSocket(self.shell.agents, self.told["token"])
         readers: asyncio.Task[None] | None = None
         try:
+            agents.listen(self.agents_socket)
             await self._begin(state, reader)
-            await agents.on_socket(self.agents_socket)
+            await self.shell.turn()  # has asked for containers
+            await agents.serve()
             readers = asyncio.create_task(self._serve_readers())
             await self.shell.run()
         except Exception:

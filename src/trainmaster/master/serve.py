@@ -1,28 +1,30 @@
 """The master's listeners: one for the agents of this machine, one for readers and for agents elsewhere.
 
 Agents of this machine come over a Unix socket that websockets serves by itself: nothing else must be imported before the first program
-starts. All others meet one ASGI application, on a socket or under TLS; uvicorn and the REST interface are imported for it while agents and
-programs start. uvicorn's protocols run in our own loop: its `Server` would bring its own signals and its own wait of a tenth of a second
-at each end.
+starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
+a socket or under TLS; uvicorn and the REST interface are imported for it while programs start. uvicorn's protocols run in our own loop: its
+`Server` would bring its own signals and its own wait of a tenth of a second at each end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from hmac import compare_digest
-from typing import Any
-
-import websockets.asyncio.server as websocket_server
-from websockets.exceptions import ConnectionClosed
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.master.agents import PATH, Agents
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
 PING = 2.0  # s
+BACKLOG = 1024  # connections
 TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
 
 
@@ -44,26 +46,37 @@ class AgentSocket:
 
     def __init__(self, agents: Agents, token: str) -> None:
         self._agents, self._token = agents, f"Bearer {token}".encode()
-        self._server: websocket_server.Server | None = None
+        self._socket: socket.socket | None = None
+        self._server: Server | None = None
 
-    async def on_socket(self, path: str) -> None:
-        """Listen at `path`, in the place of whoever listened there before."""
+    def listen(self, path: str) -> None:
+        """Take connections at `path`, in the place of whoever did before; they are answered by `serve`."""
         draft = f"{path}.{os.getpid()}"
-        self._server = await websocket_server.unix_serve(
-            self._serve, draft, process_request=self._refuse, compression=None, max_size=FRAME, ping_interval=PING,
-            ping_timeout=PING * 3, server_header=None, backlog=1024,
-        )  # fmt: skip
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(draft)
         os.chmod(draft, 0o600)
+        self._socket.listen(BACKLOG)
         os.rename(draft, path)
 
-    def _refuse(self, connection: websocket_server.ServerConnection, request: Any) -> Any:
+    async def serve(self) -> None:
+        """Answer them, from now on until closed."""
+        from websockets.asyncio.server import unix_serve
+
+        self._server = await unix_serve(
+            self._serve, sock=self._socket, process_request=self._refuse, compression=None, max_size=FRAME, ping_interval=PING,
+            ping_timeout=PING * 3, server_header=None, backlog=BACKLOG,
+        )  # fmt: skip
+
+    def _refuse(self, connection: ServerConnection, request: Any) -> Any:
         given = request.headers.get("Authorization", "").encode("utf-8", "replace")
         if request.path != PATH or not compare_digest(given, self._token):
             return connection.respond(403, "")
         return None
 
-    async def _serve(self, connection: websocket_server.ServerConnection) -> None:
+    async def _serve(self, connection: ServerConnection) -> None:
         """The same conversation as in the application, in the words of ASGI."""
+        from websockets.exceptions import ConnectionClosed
+
         opened = False
 
         async def receive() -> MutableMapping[str, Any]:
@@ -90,7 +103,10 @@ class AgentSocket:
 
     async def close(self, within: float = 1.0) -> None:
         """Take no more connections; those that are open are closed."""
-        if self._server is not None:
+        if self._server is None:
+            if self._socket is not None:
+                self._socket.close()
+        else:
             self._server.close()
             try:
                 async with asyncio.timeout(within):
@@ -145,7 +161,7 @@ class Listener:
     async def on_socket(self, path: str) -> None:
         """Listen at `path`, in the place of whoever listened there before."""
         draft = f"{path}.{os.getpid()}"
-        self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, draft, backlog=1024)
+        self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, draft, backlog=BACKLOG)
         os.chmod(draft, 0o600)
         os.rename(draft, path)
 
@@ -155,7 +171,9 @@ class Listener:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        self._server = await asyncio.get_running_loop().create_server(self._protocol, host, port, ssl=ssl, backlog=1024)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol, host, port, ssl=ssl, backlog=BACKLOG
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, within: float = 1.0) -> None:

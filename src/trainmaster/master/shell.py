@@ -141,7 +141,7 @@ class Shell:
         listening = asyncio.create_task(self._listen_to_engine())
         try:
             while not self.over:
-                await self._turn()
+                await self.turn()
             await self._drain()
         finally:
             for task in (listening, *self._doing.values()):
@@ -153,7 +153,8 @@ class Shell:
         async for change in self._engine.changes():
             self.tell(change)
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Take in what has come, or wait for it; write what follows, and do it."""
         batch = await self._batch()
         if self._superseded:
             raise Superseded
