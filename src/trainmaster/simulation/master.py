@@ -214,6 +214,7 @@ class SimulatedMaster:
             self.inbox.append(Did(tuple(done)))
         self._turning = False
         if self.drive.closed:
+            self._sync()  # a master that ends closes its log, which makes it durable
             self._over()
             return
         if self.inbox:
