@@ -105,12 +105,13 @@ async def talking(place: Path, grace: float = 30.0) -> AsyncIterator[tuple[Maste
     master, owner = Master(str(place / "master.sock")), Owner()
     link = Channel(Link("secret", grace, master.path), owner)
     async with unix_serve(master.serve, master.path, compression=None):
-        running = asyncio.create_task(link.run())
+        running = [asyncio.create_task(act) for act in (link.run(), link.watch_grace())]
         try:
             yield master, link, owner
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
 
 def converse(tmp_path: Path, act: Callable[[Master, Channel, Owner], Awaitable[None]], grace: float = 30.0) -> None:
@@ -245,9 +246,15 @@ def test_garbage_after_the_welcome_costs_a_connection_and_no_more(tmp_path: Path
 
 
 def test_the_grace_runs_from_the_last_answered_ping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(channel, "boottime", lambda: clock[0])
+    clock, looks = [1000.0], [0]
+
+    def boottime() -> float:
+        looks[0] += 1
+        return clock[0]
+
+    monkeypatch.setattr(channel, "boottime", boottime)
     monkeypatch.setattr(channel, "PING_EVERY", 0.01)
+    monkeypatch.setattr(channel, "LOOK", 0.01)
 
     async def act(master: Master, link: Channel, owner: Owner) -> None:
         await until_async(lambda: link.connected)
@@ -257,8 +264,35 @@ def test_the_grace_runs_from_the_last_answered_ping(tmp_path: Path, monkeypatch:
         await master.cut()
         await until_async(lambda: not link.connected)
         clock[0] += 29
+        seen = looks[0]
+        await until_async(lambda: looks[0] >= seen + 3)  # while cut off, nothing but the watch looks at the clock
         assert owner.ended == ""
         clock[0] += 2
+        await until_async(lambda: owner.ended)
+        assert owner.ended == "grace"
+
+    converse(tmp_path, act)
+
+
+def test_a_successor_that_cannot_be_started_costs_neither_the_connection_nor_the_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, tried = [1000.0], [0]
+    monkeypatch.setattr(channel, "boottime", lambda: clock[0])
+
+    async def unreachable() -> None:
+        tried[0] += 1
+        raise OSError("no process can be started")
+
+    async def act(master: Master, link: Channel, owner: Owner) -> None:
+        link.unreachable = unreachable
+        await until_async(lambda: link.connected)
+        await master.cut()
+        await until_async(lambda: len(master.hellos) == 2 and link.connected)
+        master.refuse = {"type": "refused", "reason": "stale-epoch"}
+        await master.cut()
+        await until_async(lambda: tried[0] >= 3)
+        clock[0] += 31
         await until_async(lambda: owner.ended)
         assert owner.ended == "grace"
 

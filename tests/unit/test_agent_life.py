@@ -415,6 +415,23 @@ def test_an_agent_without_a_master_ends_its_program_after_the_grace(play: Callab
     play(act)
 
 
+def test_an_agent_whose_runtime_directory_is_gone_ends_its_program_after_the_grace(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        gone = await asyncio.create_subprocess_exec("true")
+        await gone.wait()
+        master.begin(engine="local", grace=1.0, master_pid=gone.pid)
+        await master.start("exec sleep 1000", stop={"grace": 1})
+        pid = (await master.report("started"))["pid"]
+        shutil.rmtree(master.runtime)
+        assert master.connection is not None
+        master.connection.transport.abort()
+        await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
+        assert processes.look(pid) is None
+        master.runtime.mkdir()
+
+    play(act)
+
+
 def test_an_agent_that_is_killed_takes_its_program_along(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()

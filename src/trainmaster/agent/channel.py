@@ -129,21 +129,30 @@ class Channel:
 
     async def run(self) -> None:
         """Keep a connection until cancelled, or until the master or the grace ends it."""
-        watching = asyncio.create_task(self._watch_grace())
         failures = 0
+        while not self._ended():
+            welcomed = await self._once()
+            failures = 0 if welcomed else failures + 1
+            if self._ended():
+                return
+            await self._call_for_help()
+            longest = min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** min(failures, 10))
+            await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+            await self._look_up()
+
+    async def watch_grace(self) -> None:
+        """End the agent once its right to run a program has run out. A task apart: whatever befalls the connection, it goes on."""
+        while (left := self.remaining) > 0:  # noqa: ASYNC110  no timer of the loop counts the time of a suspended machine
+            await asyncio.sleep(min(LOOK, left))
+        self._end("grace")
+
+    async def _call_for_help(self) -> None:
+        if self.unreachable is None:
+            return
         try:
-            while not self._ended():
-                welcomed = await self._once()
-                failures = 0 if welcomed else failures + 1
-                if self._ended():
-                    return
-                if self.unreachable is not None:
-                    await self.unreachable()
-                longest = min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** min(failures, 10))
-                await asyncio.sleep(longest * random.uniform(0.5, 1.0))
-                await self._look_up()
-        finally:
-            watching.cancel()
+            await self.unreachable()
+        except Exception:  # whatever keeps a successor from being started: it is tried again
+            log.exception("nothing could be done about the master that cannot be reached")
 
     async def _look_up(self) -> None:
         """Read the record of the master again, where it may have moved."""
@@ -295,11 +304,6 @@ class Channel:
             return False
         self.epoch = epoch
         return True
-
-    async def _watch_grace(self) -> None:
-        while (left := self.remaining) > 0:  # noqa: ASYNC110  no timer of the loop counts the time of a suspended machine
-            await asyncio.sleep(min(LOOK, left))
-        self._end("grace")
 
     def _ended(self) -> bool:
         return self._closing

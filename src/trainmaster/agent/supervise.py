@@ -132,9 +132,11 @@ class Agent:
     async def run(self) -> None:
         """Serve until told to leave, refused, or out of grace."""
         await self.place.programs.start()
-        beside = [asyncio.create_task(act) for act in (self.channel.run(), self._reap())]
+        beside = [asyncio.create_task(act) for act in (self.channel.run(), self.channel.watch_grace(), self._reap())]
         if self._shipping is not None:
             beside.append(asyncio.create_task(self._shipping.run()))
+        for task in beside:
+            task.add_done_callback(self._beside_over)
         try:
             while not self._over.is_set():
                 order = await self._turns.get()
@@ -142,6 +144,12 @@ class Agent:
                     await self._obey(order)
         finally:
             await self._close(beside)
+
+    def _beside_over(self, task: asyncio.Task[None]) -> None:
+        """What goes on beside the orders ends by itself only through a fault: without it nobody would ever end us."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the agent failed in its own code", exc_info=error)
+            self.over("a fault of ours")
 
     async def _close(self, beside: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
