@@ -82,6 +82,27 @@ def test_a_variable_without_a_value_is_the_submitters(engine: Engine, monkeypatc
     job.succeeded()
 
 
+def test_a_roles_own_secrets_are_its_alone_and_are_covered_everywhere(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODE", "slow")
+    monkeypatch.setenv("DB", "of-every-role")
+    reverse = "rev | sed 's/^/reversed: /'"  # a value that is spelled backwards is not covered
+    roles = {
+        "a": role(f'echo "a $MODE"; echo "$API_KEY" | {reverse}', env={"MODE": None, "API_KEY": VALUE}),
+        "b": role(
+            f'echo "b $MODE ${{API_KEY-unset}} $(echo {VALUE[::-1]} | rev)"; echo "$DB" | {reverse}',
+            env={"MODE": "fast", "DB": "own"},
+        ),
+        "c": role(f'echo "c ${{#DB}}"; echo "$API_KEY" | {reverse}', env={"API_KEY": "another-value"}),
+    }
+    job = engine.submit(roles, secrets=["DB"])
+    job.succeeded()
+    assert job.lines("a:0") == ["a slow", f"reversed: {VALUE[::-1]}"]
+    assert job.lines("b:0") == ["b fast unset [redacted]", "reversed: nwo"]
+    assert job.lines("c:0") == ["c 13", "reversed: eulav-rehtona"]
+
+
 def test_files_of_ours_are_private(engine: Engine, home) -> None:
     job = engine.submit(workers("true"))
     job.succeeded()

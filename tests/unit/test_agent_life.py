@@ -49,7 +49,7 @@ class Master:
     def spec(self, **more: Any) -> dict[str, Any]:
         return {
             "job_id": "job", "task": "worker:0", "serial": 1, "engine": "elsewhere", "socket": self.socket, "token": "secret",
-            "storage": str(self.folder / "storage"), "runtime": str(self.runtime), "secrets": {"HF_TOKEN": "hidden"},
+            "storage": str(self.folder / "storage"), "runtime": str(self.runtime), "secrets": {"": {"HF_TOKEN": "hidden"}},
             "cwd": str(self.folder), **more,
         }  # fmt: skip
 

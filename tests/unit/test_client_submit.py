@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.client.describe import describe, doubts
 from trainmaster.client.handles import parse, resolve
-from trainmaster.client.secrets import is_secret, separated
+from trainmaster.client.secrets import ALL, is_secret, names, separated
 from trainmaster.client.submit import new_id, shipped_files
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.job import Job, Role, Secret
@@ -65,7 +65,7 @@ def test_secret_values_leave_the_job(tmp_path: Path) -> None:
         secrets={"DB": Secret(file="pw"), "E": Secret(env="F")},
     )
     plain, values = separated(given, {"HF_TOKEN": "t0ken", "F": "f"}, tmp_path)
-    assert values == {"HF_TOKEN": "t0ken", "MY_PASSWORD": "in-the-file", "DB": "hunter2", "E": "f"}
+    assert values == {ALL: {"DB": "hunter2", "E": "f"}, "worker": {"HF_TOKEN": "t0ken", "MY_PASSWORD": "in-the-file"}}
     assert plain.roles["worker"].env == {"HF_TOKEN": None, "MY_PASSWORD": None, "PLAIN": "x"}
     assert not any(value in repr(attrs.asdict(plain)) for value in ("t0ken", "in-the-file", "hunter2"))
 
@@ -77,10 +77,11 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
         separated(job({}, secrets={"DB": Secret(file="nowhere")}), {}, tmp_path)
 
 
-def test_one_secret_has_one_value(tmp_path: Path) -> None:
+def test_each_role_has_its_own_secrets(tmp_path: Path) -> None:
     roles = {name: Role(name, "true", env={"A_TOKEN": name}) for name in ("worker", "ps")}
-    with pytest.raises(BadInput, match="two values"):
-        separated(Job(roles=roles), {}, tmp_path)
+    _, values = separated(Job(roles=roles, secrets={"A_TOKEN": Secret(env="B")}), {"B": "all"}, tmp_path)
+    assert values == {ALL: {"A_TOKEN": "all"}, "worker": {"A_TOKEN": "worker"}, "ps": {"A_TOKEN": "ps"}}
+    assert names(values) == ["A_TOKEN"]
 
 
 def test_more_than_anybody_ships_on_purpose_is_refused(tmp_path: Path) -> None:

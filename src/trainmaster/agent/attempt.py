@@ -256,7 +256,7 @@ class Attempt:
         if group is not None:
             launch = self.place.inside(launch, group)
         self._output = output = Output(
-            self.spool, self._on_line, self.place.grown, records.stdout, secrets=self.place.secrets.values()
+            self.spool, self._on_line, self.place.grown, records.stdout, secrets=self.place.secret_values
         )
         try:
             self._program = await programs_of.start(launch, output.ends, records.stdin, spare=self.place.spare)

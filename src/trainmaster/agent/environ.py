@@ -1,6 +1,7 @@
 """The environment of a program: its submitter's, then what the job says, then what only this end of it knows.
 
-A framework's `defaults` yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds nothing but
+What a role says goes before what the whole job says: its own variables, secret or not, before the secrets of every role. A framework's
+`defaults` yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds nothing but
 `trainmaster/runtime`: no import of the program's changes its file, and a Trainmaster that the program's own Python has goes first, for
 `trainmaster` is there a namespace without code of its own (PEP 420).
 """
@@ -34,7 +35,8 @@ def environ(
         "TRAINMASTER_ATTEMPT": str(attempt), "TRAINMASTER_SOCKET": place.programs.path,
     }  # fmt: skip
     before = {"PYTHONUNBUFFERED": "1", **filled(place, defaults)}
-    whole = {**before, **place.environ, **told, **filled(place, env), **place.secrets, "PWD": site.cwd}
+    shared, own = place.secrets.get("", {}), place.secrets.get(place.role, {})
+    whole = {**before, **place.environ, **shared, **told, **filled(place, env), **own, "PWD": site.cwd}
     runtime = runtime_path(os.path.dirname(site.private))
     whole["PYTHONPATH"] = f"{whole['PYTHONPATH']}:{runtime}" if whole.get("PYTHONPATH") else runtime
     return whole

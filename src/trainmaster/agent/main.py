@@ -6,7 +6,7 @@ token and secrets, so it is never on a command line or in a file.
     job_id task serial            whose container this is; `container` and `node` as the engine names them; `engine`
     socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
     storage                       the job's storage, a path or URL; `work`: the task's own directory, `runtime`: the job's runtime directory
-    job                           the job as JSON; `secrets` {name: value}, `environ` of the submitter (absent: ours)
+    job                           the job as JSON; `secrets` {role, or "" for all: {name: value}}, `environ` of the submitter (absent: ours)
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     devices, address, grace, log_limit, log_first, log_every, log_piece, master_command, cwd
 """

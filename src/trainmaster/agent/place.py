@@ -35,7 +35,7 @@ class Place:
     materials: Materials
     allowance: Allowance
     environ: Mapping[str, str]
-    secrets: Mapping[str, str] = attrs.field(repr=False)
+    secrets: Mapping[str, Mapping[str, str]] = attrs.field(repr=False)  # of each role, and of every one under ""
     report: Callable[..., None]
     sample: Callable[[dict[str, Any]], None]
     grown: Callable[[], None]  # some log grew
@@ -58,6 +58,11 @@ class Place:
         return int(self.task.rpartition(":")[2])
 
     def log(self, attempt: int) -> str:
+    @property
+    def secret_values(self) -> list[str]:
+        """Those of every role: a program may come to know another's."""
+        return [value for found in self.secrets.values() for value in found.values()]
+
         return os.path.join(self.logs, f"{attempt}.log")
 
     # -- the programs' socket --

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.client.secrets import names
 from trainmaster.client.submit import check, prepared, requests, shipped_files
 from trainmaster.core.job import COPIED, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
@@ -27,7 +28,7 @@ def preview(job: Job, base: Path) -> dict[str, Any]:
         "directory": str(base),
         "engine": "local",
         "requests": asked,
-        "secrets": sorted(values),
+        "secrets": names(values),
         "files": _files(plain, base),
         "inputs": {name: _input(plain, name) for name in plain.inputs},
     }

@@ -2,7 +2,7 @@
 
 A secret is a name without a value in `env`, an entry of `secrets`, or a variable whose name says so. Its value leaves the job
 before the job is written anywhere, and travels to the programs apart from it: on this machine from process to process, through memory and
-pipes alone.
+pipes alone. What a role's `env` names is that role's alone, an entry of `secrets` every role's; a role's own value goes before.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job, Role, Secret
 from trainmaster.core.redaction import is_secret
 
+ALL = ""  # in place of a role: the secrets of every role
+Values = dict[str, dict[str, str]]  # role, or ALL -> name -> value; roles without any are left out
 
-def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, dict[str, str]]:
-    """The job without secret values, and these by name. Raises BadInput where one cannot be found.
+
+def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, Values]:
+    """The job without secret values, and these. Raises BadInput where one cannot be found.
 
     `environ` is the submitter's; a secret's file is looked up from `folder`.
     """
-    values = {name: _value(name, secret, environ, folder) for name, secret in job.secrets.items()}
-    roles = {}
+    shared = {name: _value(name, secret, environ, folder) for name, secret in job.secrets.items()}
+    values, roles = {ALL: shared}, {}
     for role in job.roles.values():
-        taken = {
-            name: _taken(role, name, value, environ, values)
+        own = values[role.name] = {
+            name: _taken(role, name, value, environ, shared)
             for name, value in role.env.items()
             if _travels(name, value)
         }
-        _without_contradiction(role, taken, values)
-        values |= taken
         roles[role.name] = attrs.evolve(
-            role, env={name: None if name in taken else value for name, value in role.env.items()}
+            role, env={name: None if name in own else value for name, value in role.env.items()}
         )
-    return attrs.evolve(job, roles=roles), values
+    return attrs.evolve(job, roles=roles), {role: found for role, found in values.items() if found}
+
+
+def names(values: Values) -> list[str]:
+    """The names of all of them, each once."""
+    return sorted({name for found in values.values() for name in found})
 
 
 def _travels(name: str, value: str | None) -> bool:
@@ -51,17 +57,6 @@ def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str],
     if name not in environ:
         raise _unset(name, name, f"roles.{role.name}.env.{name}")
     return environ[name]
-
-
-def _without_contradiction(role: Role, taken: Mapping[str, str], known: Mapping[str, str]) -> None:
-    for name, value in taken.items():
-        if known.get(name, value) != value:
-            raise BadInput(
-                f"the secret variable {name} would have two values",
-                place=f"roles.{role.name}.env.{name}",
-                mend="give it one value for all roles, or another name",
-                anchor="secret",
-            )
 
 
 def _value(name: str, secret: Secret, environ: Mapping[str, str], folder: Path) -> str:

@@ -13,13 +13,16 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from trainmaster.client.places import JOB_FILE, TOKEN_FILE, job_storage, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import COPIED, Environment, Job
+
+if TYPE_CHECKING:
+    from trainmaster.client.secrets import Values
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
@@ -88,7 +91,7 @@ def submitters() -> dict[str, str]:
     return taken
 
 
-def prepared(job: Job, base: Path, environ: Mapping[str, str]) -> tuple[Job, dict[str, str]]:
+def prepared(job: Job, base: Path, environ: Mapping[str, str]) -> tuple[Job, Values]:
     """The job as it is stored, with absolute places and without secret values; and these."""
     from trainmaster.client.secrets import separated
 
@@ -129,9 +132,11 @@ def requests(job: Job) -> list[Any]:
     return [orders.request(state, key, 1) for key in state.tasks]
 
 
-def site(job: Job, base: Path, values: Mapping[str, str]) -> dict[str, Any]:
+def site(job: Job, base: Path, values: Values) -> dict[str, Any]:
     """What the job is on this machine: its directory, its shipped files, the names of its secrets."""
-    told: dict[str, Any] = {"cwd": str(base), "secret_names": sorted(values)}
+    from trainmaster.client.secrets import names
+
+    told: dict[str, Any] = {"cwd": str(base), "secret_names": names(values)}
     if any(role.workdir == COPIED for role in job.roles.values()):
         told["archive"] = _packed(job, base)
     if job.archives:
