@@ -199,8 +199,9 @@ def test_checkpoints(s3: str, tmp_path: Path) -> None:  # noqa: F811
     path = tmp_path / "ckpt"
     for step in range(1, 5):
         made(path, fixed="fixed", step=f"{step}" * step)
-        made_set = checkpoints.save_set(url, f"{path}", f"worker:{step % 2}", 1, keep=2, marks=[[0, step]])
+        made_set = checkpoints.save_set(url, f"{path}", f"worker:{step % 2}", 1, marks=[[0, step]])
         assert made_set is not None
+        checkpoints.prune(url, made_set, keep=2)
         assert made_set.number == step
     assert [found.number for found in checkpoints.sets(url)] == [3, 4]
     newest = checkpoints.newest(url)
@@ -215,7 +216,7 @@ def test_checkpoints(s3: str, tmp_path: Path) -> None:  # noqa: F811
 
 def test_tasks_that_store_sets_at_once_get_numbers_of_their_own(s3: str, tmp_path: Path) -> None:  # noqa: F811
     def store(i: int) -> int:
-        found = checkpoints.save_set(f"{s3}/ckpt", made(tmp_path / f"{i}", step=f"{i}"), f"worker:{i}", 1, keep=99)
+        found = checkpoints.save_set(f"{s3}/ckpt", made(tmp_path / f"{i}", step=f"{i}"), f"worker:{i}", 1)
         assert found is not None
         return found.number
 

@@ -13,7 +13,7 @@ import pytest
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.data import checkpoints
-from trainmaster.data.checkpoints import newest, restore, save_set, sets
+from trainmaster.data.checkpoints import newest, prune, restore, save_set, sets
 from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import Stopped
 from trainmaster.data.watch import Watch, writers
@@ -76,9 +76,10 @@ def test_a_single_file(url: str, tmp_path: Path) -> None:
 def test_numbers_rise_over_attempts_and_tasks_and_old_sets_go(url: str, path: Path) -> None:
     for number, (task, attempt) in enumerate([("worker:0", 1), ("worker:1", 1), ("worker:0", 2), ("worker:1", 4)], 1):
         write(path, step=f"{number}" * number)
-        made = save_set(url, f"{path}", task, attempt, keep=2)
+        made = save_set(url, f"{path}", task, attempt)
         assert made is not None
         assert made.number == number
+        prune(url, made, keep=2)
     assert [(found.number, found.task, found.attempt) for found in sets(url)] == [
         (3, "worker:0", 2),
         (4, "worker:1", 4),
@@ -88,14 +89,29 @@ def test_numbers_rise_over_attempts_and_tasks_and_old_sets_go(url: str, path: Pa
     assert read(path) == {"step": "333"}
 
 
+def test_sets_after_the_one_that_is_known_do_not_count(url: str, path: Path) -> None:
+    made = []
+    for number in range(1, 6):
+        write(path, step=f"{number}" * number)
+        made.append(save_set(url, f"{path}", "worker:0", 1))
+    known = made[2]
+    assert known is not None
+    prune(url, known, keep=2)
+    assert [found.number for found in sets(url)] == [2, 3, 4, 5]
+    for number in (2, 5):
+        restore(url, f"{path}", number)
+        assert read(path) == {"step": f"{number}" * number}
+
+
 def test_what_has_not_changed_is_not_sent_again(url: str, path: Path) -> None:
     write(path, large="x" * 1000, step="1")
     assert save_set(url, f"{path}", "worker:0", 1) is not None
     assert save_set(url, f"{path}", "worker:0", 1) is None
     write(path, step="22")
     os.utime(path / "large")  # touched, and yet the same bytes
-    made = save_set(url, f"{path}", "worker:0", 1, keep=1)
+    made = save_set(url, f"{path}", "worker:0", 1)
     assert made is not None
+    prune(url, made, keep=1)
     stored = [file for file in store_for(url).files("files") if file.size == 1000]
     assert len(stored) == 1
     (path / "large").unlink()

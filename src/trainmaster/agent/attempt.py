@@ -229,7 +229,7 @@ class Attempt:
         if (checkpoint := self._order.get("checkpoint")) and checkpoint.get("every"):
             self._checkpointing = Checkpointing(
                 checkpoint, self.place.workplace.cwd, self.place.task, self.number, self.place.programs.marks,
-                lambda: [process.pid for process in self.place.processes()], self._report,
+                lambda: [process.pid for process in self.place.processes()], self._report, self.place.acknowledged,
             )  # fmt: skip
             await self._checkpointing.begin()
         self.place.programs.begin(self.number)

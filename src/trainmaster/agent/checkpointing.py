@@ -4,6 +4,9 @@ The path is looked at each `LOOK` seconds. Once `every` has passed since the las
 stored. Each look carries the marks of that moment, or those that a program told with a checkpoint of its own; a set has the marks of before
 its first change. When a program has ended, what it left is stored at once: what it saved in its grace is what the next attempt begins from.
 After an end by force only what had been still before is taken for whole.
+
+The master names the set that is restored, and knows those alone whose reports reached it. Old sets are therefore removed once the report of
+a new one was acknowledged, and not for the sake of those that it has not heard of: while we are cut off, sets pile up.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from trainmaster.agent.failure import words
@@ -25,20 +28,22 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointing:
-    """One attempt's. `marks()` tells how far the inputs are read, `pids()` who may be writing; `report(kind, **fields)`."""
+    """One attempt's. `marks()` tells how far the inputs are read, `pids()` who may be writing; `report(kind, **fields)`; `acknowledged()`
+    waits until the master has durably what was reported."""
 
     def __init__(
         self, checkpoint: Mapping[str, Any], folder: str, task: str, attempt: int, marks: Callable[[], Any],
-        pids: Callable[[], list[int]], report: Callable[..., None],
+        pids: Callable[[], list[int]], report: Callable[..., None], acknowledged: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._url, self._every, self._keep = checkpoint["url"], float(checkpoint["every"]), int(checkpoint["keep"])
         self._path = os.path.join(folder, checkpoint["path"])
         self._task, self._attempt = task, attempt
-        self._marks, self._pids, self._report = marks, pids, report
+        self._marks, self._pids, self._report, self._acknowledged = marks, pids, report, acknowledged
         self._watch: Any = None
         self._told: Any = None  # marks that the program told with its own checkpoint
         self._saved = asyncio.Event()
         self._busy = asyncio.Lock()
+        self._pruning: set[asyncio.Task[None]] = set()  # goes on behind the attempt's end
         self._halt = threading.Event()
         self._stored_at = asyncio.get_running_loop().time()
 
@@ -91,6 +96,21 @@ class Checkpointing:
         if made is not None:
             self._watch.stored()
             self._report("checkpoint", **made.told())
+            pruning = asyncio.create_task(self._prune(made))
+            self._pruning.add(pruning)
+            pruning.add_done_callback(self._pruning.discard)
+
+    async def _prune(self, made: Any) -> None:
+        """Remove old sets, once the master has `made`."""
+        from trainmaster.data.checkpoints import prune
+
+        await self._acknowledged()
+        async with self._busy:  # what is being stored refers to bytes of the sets before
+            try:
+                await asyncio.to_thread(prune, self._url, made, self._keep)
+            except Exception as error:  # noqa: BLE001  they stay, and are removed after the next set
+                log.warning("old checkpoints could not be removed: %s", words(error))
+                self._report("warned", what="checkpoint", detail=words(error))
 
     async def _look(self, settled: bool) -> Any:
         from trainmaster.data.watch import Watch
@@ -105,7 +125,7 @@ class Checkpointing:
     def _save(self, marks: Any) -> Any:
         from trainmaster.data.checkpoints import save_set
 
-        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, keep=self._keep, stop=self._halt)
+        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, stop=self._halt)
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -37,6 +37,7 @@ class Place:
     environ: Mapping[str, str]
     secrets: Mapping[str, Mapping[str, str]] = attrs.field(repr=False)  # of each role, and of every one under ""
     report: Callable[..., None]
+    acknowledged: Callable[[], Awaitable[None]]  # waits until the master has durably what was reported
     sample: Callable[[dict[str, Any]], None]
     grown: Callable[[], None]  # some log grew
     address: str = "127.0.0.1"

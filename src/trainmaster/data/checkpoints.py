@@ -14,6 +14,9 @@ finds everything as it was sent. What settles too slowly for that gives no set t
 A set is *whole* when its manifest is there and every file it names has its size. Restoring checks the digests too; a
 set that fails is passed over for the one before. The path is replaced by renames, so it holds the old or the new.
 Times of change are put back, for programs look for their newest file by them.
+
+Who names the set that is restored is not who stores them, and may be cut off from it: old sets are removed by `prune`,
+up to one of which that is known to have heard.
 """
 
 from __future__ import annotations
@@ -95,18 +98,22 @@ def save_set(
     attempt: int,
     *,
     marks: Any = None,
-    keep: int = 3,
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> Set | None:
-    """Store what is at `path` as the next set and remove old ones; None where nothing is there, it is what the newest set holds, or it
-    does not stop changing.
+    """Store what is at `path` as the next set. None where nothing is there, where it is what the newest set holds, and where it does not
+    stop changing.
     """
     store = store_for(url)
-    made = retried("store a checkpoint", url, lambda: _save(store, path, task, attempt, marks, tell, stop))
-    if made is not None:
-        retried("remove old checkpoints", url, lambda: _prune(store, keep, made))
-    return made
+    return retried("store a checkpoint", url, lambda: _save(store, path, task, attempt, marks, tell, stop))
+
+
+def prune(url: str, known: Set, keep: int) -> None:
+    """Remove the sets before the `keep` newest of those up to `known`, the newest that may be named for a restore as far as the caller
+    knows. Later ones stay: nobody may have heard of them yet.
+    """
+    store = store_for(url)
+    retried("remove old checkpoints", url, lambda: _prune(store, known, keep))
 
 
 def sets(url: str) -> list[Set]:
@@ -245,13 +252,14 @@ def _publish(store: Store, tree: Tree, sent: Mapping[str, Stored], numbers: list
     )
 
 
-def _prune(store: Store, keep: int, made: Set) -> None:
-    """Keep the newest sets. The manifest goes first; bytes that no manifest refers to follow, of this writer's task alone where no set
-    ever had them, since another's may be on their way.
+def _prune(store: Store, known: Set, keep: int) -> None:
+    """The manifest goes first; bytes that no manifest refers to follow, of this writer's task alone where no set ever had them, since
+    another's may be on their way.
     """
     numbers = _numbers(store)
-    old = [found for n in numbers[: -max(keep, 1)] if (found := _read(store, n))]
-    kept = [found for n in numbers[-max(keep, 1) :] if (found := _read(store, n))]
+    gone = set([n for n in numbers if n <= known.number][: -max(keep, 1)])
+    old = [found for n in numbers if n in gone and (found := _read(store, n))]
+    kept = [found for n in numbers if n not in gone and (found := _read(store, n))]
     for found in old:
         store.remove(found.manifest)
     needed = {file.at for found in kept for file in found.files}
@@ -260,7 +268,7 @@ def _prune(store: Store, keep: int, made: Set) -> None:
     folders = {"/".join(at.split("/")[:2]) for at in needed if at}
     for entry in store.entries(_FILES):
         task, _, number = entry.name.rpartition(".")[0].rpartition(".")
-        own = task == folder_of(made.task) and number.isdigit() and int(number) <= made.attempt
+        own = task == folder_of(known.task) and number.isdigit() and int(number) <= known.attempt
         if own and f"{_FILES}/{entry.name}" not in folders:
             store.remove(f"{_FILES}/{entry.name}")
 
