@@ -67,7 +67,8 @@ READ = """
                 time.sleep(0.02)
         if first and len(seen) == 700:
             print("dies", flush=True)
-            time.sleep(1)
+            while not os.path.exists(os.environ["DIE"]):
+                time.sleep(0.02)
             os.kill(os.getpid(), signal.SIGKILL)
     out = pathlib.Path(os.environ["TRAINMASTER_OUTPUT_SEEN"])
     out.mkdir()
@@ -79,16 +80,19 @@ def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
     lines = [f"record-{i:05}" for i in range(1000)]
     for i in range(10):
         engine.write(f"in/{i}.txt", "\n".join(lines[i * 100 : i * 100 + 100]) + "\n")
-    go = engine.folder / "go"
+    go, die = engine.folder / "go", engine.folder / "die"
     job = engine.submit(
-        workers(python(READ), env={"GO": str(go)}),
+        workers(python(READ), env={"GO": str(go), "DIE": str(die)}),
         inputs={"train": {"url": "in", "as": "shards"}},
         outputs={"seen": {"url": "seen"}},
         checkpoint={"path": "ckpt", "every": "200ms"},
     )
     job.until_line("saved")
-    job.until_status("a set", lambda status: status["checkpoint"] is not None)
+    saved = job.until_status("a set", lambda status: status["checkpoint"] is not None)["shards"]["train"]["done"]
     go.write_text("")
+    job.until_line("dies")
+    job.until_status("shards done since the set", lambda status: status["shards"]["train"]["done"] > saved)
+    die.write_text("")
     status = job.succeeded()
     assert job.task("worker:0")["attempt"] == 2
     assert job.lines(attempt=2)[0].startswith("restored")
