@@ -58,12 +58,12 @@ class Place:
     def index(self) -> int:
         return int(self.task.rpartition(":")[2])
 
-    def log(self, attempt: int) -> str:
     @property
     def secret_values(self) -> list[str]:
         """Those of every role: a program may come to know another's."""
         return [value for found in self.secrets.values() for value in found.values()]
 
+    def log(self, attempt: int) -> str:
         return os.path.join(self.logs, f"{attempt}.log")
 
     # -- the programs' socket --
