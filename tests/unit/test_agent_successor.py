@@ -37,7 +37,7 @@ def agent(place: str, task: str, ready: object) -> None:
     seen = Path(f"{place}/seen-{task.replace(':', '-')}")
 
     async def act() -> None:
-        presence = Presence(f"{place}/agents", task)
+        presence = Presence(f"{place}/agents", task, 1)
         ready.set()  # type: ignore[attr-defined]
         await until_async(Path(place, "go").exists)
 
@@ -100,7 +100,7 @@ def test_where_the_lowest_has_died_the_next_one_does_it(
 
 
 def test_nobody_succeeds_a_master_that_lives(tmp_path: Path) -> None:
-    presence = Presence(str(tmp_path / "agents"), "worker:0")
+    presence = Presence(str(tmp_path / "agents"), "worker:0", 1)
 
     def never() -> int:
         raise AssertionError("started a successor")
@@ -110,13 +110,22 @@ def test_nobody_succeeds_a_master_that_lives(tmp_path: Path) -> None:
 
 
 def test_presence_is_in_order_of_index_not_of_letters(tmp_path: Path) -> None:
-    found = [Presence(str(tmp_path), f"worker:{n}") for n in (2, 10, 1)]
-    assert found[1].lower() == ["worker-1", "worker-2"]
+    found = [Presence(str(tmp_path), f"worker:{n}", 3) for n in (2, 10, 1)]
+    assert found[1].lower() == ["worker-1@3", "worker-2@3"]
     found[2].close()
-    assert found[1].lower() == ["worker-2"]
-    assert (tmp_path / "worker-2").read_text() == f"{os.getpid()}\n"
+    assert found[1].lower() == ["worker-2@3"]
+    assert (tmp_path / "worker-2@3").read_text() == f"{os.getpid()}\n"
     for presence in found[:2]:
         presence.close()
+
+
+def test_a_container_has_one_agent(tmp_path: Path) -> None:
+    first, next_one = Presence(str(tmp_path), "worker:0", 4), Presence(str(tmp_path), "worker:0", 5)
+    with pytest.raises(BlockingIOError):
+        Presence(str(tmp_path), "worker:0", 4)
+    first.close()
+    Presence(str(tmp_path), "worker:0", 4).close()
+    next_one.close()
 
 
 def test_an_answer_is_a_connection_taken(tmp_path: Path) -> None:

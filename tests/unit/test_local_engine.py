@@ -246,6 +246,24 @@ def test_a_template_without_master_stays_for_its_agents_and_no_longer() -> None:
     asyncio.run(scene())
 
 
+def test_what_an_earlier_master_had_started_without_knowing_is_not_started_again() -> None:
+    with forked(_a_master_with_an_agent):
+        (agent,) = [made.process for made in processes.living("a", processes.AGENT)]
+    Ledger().forget("a")  # it died before it could note that its order was obeyed
+
+    async def scene() -> None:
+        successor = Master("a", TWO)
+        assert await successor.open(2) == []
+        await successor.side.ask([request("w:0")])
+        assert pid_of((await successor.told_of(Granted))[0].container) == agent.pid
+        assert [made.process for made in processes.living("a", processes.AGENT)] == [agent]
+        await successor.side.release("w:0", 1)
+        await successor.told_of(ContainerExited)
+        await successor.close()
+
+    asyncio.run(scene())
+
+
 def test_a_template_that_cannot_start_is_told_as_a_lost_container() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:

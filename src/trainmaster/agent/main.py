@@ -57,7 +57,11 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
     agent.settle(place, None if _is_local(spec["storage"]) else _shipping(spec))
     presence = None
     if spec.get("socket") and spec.get("engine", "local") == "local":
-        presence = _stand_by(agent, spec, place, allowance)
+        try:
+            presence = _stand_by(agent, spec, place, allowance)
+        except BlockingIOError:  # started by an order of a master that died before it heard of it
+            log.warning("container %s of %s has an agent already", spec["serial"], spec["task"])
+            return
     elif not spec.get("socket"):
         agent.channel.find = lambda: _find(spec)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.over, "terminated")
@@ -117,7 +121,7 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     """Be ready to start the master's successor."""
     from trainmaster.agent import successor
 
-    presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"])
+    presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"], int(spec["serial"]))
     told = {name: spec.get(name) for name in ("token", "secrets", "environ", "cwd")} | {
         "allowance": allowance.to_json()
     }

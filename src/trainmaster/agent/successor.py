@@ -1,8 +1,9 @@
 """Starting a new master on the local engine when the old one has died.
 
-Every agent holds a lock on `<runtime>/<job>/agents/<role>-<index>`, a file that lists its pid: whose lock can be taken is gone. The lowest
-agent that lives starts the successor, under a lock of its own, so that two never do; should it fail to, the next one does, later. The
-successor's secrets go to it through a pipe, never through a file or a command line.
+Every agent holds a lock on `<runtime>/<job>/agents/<role>-<index>@<serial>`, a file that lists its pid: whose lock can be taken is gone,
+and a container has one agent, even where two masters ordered it. The lowest agent that lives starts the successor, under a lock of its
+own, so that two never do; should it fail to, the next one does, later. The successor's secrets go to it through a pipe, never through a
+file or a command line.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ log = logging.getLogger(__name__)
 
 
 class Presence:
-    """This agent's own lock file; held as long as the agent lives."""
+    """This agent's own lock file; held as long as the agent lives. Raises BlockingIOError where the container has an agent already."""
 
-    def __init__(self, folder: str, task: str) -> None:
+    def __init__(self, folder: str, task: str, serial: int) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._folder, self._name = folder, task.replace(":", "-")
+        self._folder, self._name = folder, f"{task.replace(':', '-')}@{serial}"
         self._file = os.open(os.path.join(folder, self._name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
@@ -45,7 +50,7 @@ class Presence:
 
 
 def _order(name: str) -> tuple[str, int]:
-    role, _, index = name.rpartition("-")
+    role, _, index = name.partition("@")[0].rpartition("-")
     return role, int(index) if index.isdigit() else 0
 
 

@@ -192,7 +192,16 @@ class LocalMaster:
         if hold.request.gang:
             self._gangs[key] = hold.request.gang
         self._idle.clear()
-        self._containers.start(*key, self._spec(hold.request, hold.devices))
+        if (agent := self._begun_before(key)) is not None:
+            self._containers.adopt(*key, agent)
+            self._began(key, agent)
+        else:
+            self._containers.start(*key, self._spec(hold.request, hold.devices))
+
+    def _begun_before(self, key: Key) -> Process | None:
+        """The agent that an earlier master ordered for the same ask, and died before it knew of it."""
+        living = processes.living(self._job, processes.AGENT) if self._epoch > 1 else []
+        return next((made.process for made in living if (made.task, made.serial) == key), None)
 
     def _tell_waiting(self, capacity: queue.Capacity) -> None:
         if self._timer is not None:
