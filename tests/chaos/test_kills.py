@@ -139,16 +139,13 @@ def test_200_kills(engine: Local, watching: Watching, seeds: Any) -> None:
     kill_until(engine, watching, seeds, 200)
 
 
-def test_a_master_is_taken_up_within_a_second(engine: Local) -> None:
-    """Measured to the successor's answer; the limit here is generous, the figure is shown by benchmarks."""
+def test_a_killed_master_is_replaced_and_no_program_notices(engine: Local) -> None:
     job = engine.submit(workers("echo ready; sleep 1000", 2))
     job.until_line("ready")
     for epoch in (2, 3):
         KillMaster().strike(job.id, random.Random())
-        began = time.monotonic()
         job.until_status("a new master", lambda status, epoch=epoch: status["epoch"] == epoch)
-        assert time.monotonic() - began < 5.0
-    assert [task["attempt"] for task in job.status()["tasks"]] == [1, 1]  # the programs noticed nothing
+    assert [task["attempt"] for task in job.status()["tasks"]] == [1, 1]
     job.run.kill()
     assert job.end()["state"] == "killed"
 
@@ -162,6 +159,36 @@ def test_everything_killed_at_once_is_resumed_by_the_next_command(engine: Local)
     job.succeeded()
     counted_once(engine, job)
     assert len(job.told("master-started")) == 2
+
+
+def test_a_resumed_job_finds_what_its_submitter_had(engine: Local, home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment, as activated, variables and umask; what is secret by its name as it is set now."""
+    tool = engine.write("env/bin/mytool", '#!/bin/sh\necho "ready $GREETING $(umask) $A_TOKEN"\nexec sleep 1000\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("GREETING", "hello")
+    monkeypatch.setenv("A_TOKEN", "of-the-submitter")
+    job = engine.submit(workers(["mytool"]), environment={"path": "env"})
+    job.until_line("ready hello 0022 of-the-submitter")
+    kept = [path for path in home.state.rglob("*") if path.is_file() and path.suffix != ".log"]
+    assert not [path for path in kept if b"of-the-submitter" in path.read_bytes()]
+    KillEverything().strike(job.id, random.Random())
+    monkeypatch.delenv("GREETING")
+    monkeypatch.setenv("A_TOKEN", "of-another-day")
+    assert engine.tm("list", umask=0o077).returncode == 0
+    job.until_line("ready hello 0022 of-another-day")
+    job.run.kill()
+    assert job.end()["state"] == "killed"
+
+
+def test_a_kill_by_force_starts_nothing(engine: Local) -> None:
+    job = engine.submit(workers("echo started >> starts; echo ready; exec sleep 1000", 2))
+    for task in ("worker:0", "worker:1"):
+        job.until_line("ready", task)
+    (master,) = living(job.id, "master")
+    processes.send(master.process, signal.SIGSTOP)
+    assert engine.tm("kill", "--force", job.id).returncode == 0
+    assert job.end()["state"] == "killed"
+    assert (engine.folder / "starts").read_text().split() == ["started"] * 2
 
 
 def test_a_job_whose_secrets_are_gone_says_so(engine: Local, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,16 +17,19 @@ FOUND = 35.0  # s within which a master is back: its agents' grace, and a little
 def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     """Ask for the end. Returns the final status where the job has ended already, else None.
 
-    `force`: its processes are ended first, whatever its master says; a new one then ends the job as its record tells.
+    `force`: its processes are ended first, whatever its master says; a new one then ends the job, and starts nothing of it.
     """
+    by = f"user {getpass.getuser()}"
     if force and _final(job) is None:
         from trainmaster.client.submit import requests
         from trainmaster.engines.local.client import LocalClient
+        from trainmaster.engines.local.sweep import sweep as clear
         from trainmaster.master.launch import resume as start
 
         LocalClient(requests).kill(job)
-        start(job)
-    return _ask(job, "kill", by=f"user {getpass.getuser()}", why=why)[0]
+        clear()  # what the dead left in the job's runtime folder, before the new master begins there
+        start(job, {"by": by, "why": why})
+    return _ask(job, "kill", by=by, why=why)[0]
 
 
 def save(job: str) -> str:

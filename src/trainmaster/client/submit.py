@@ -1,8 +1,8 @@
 """From a job to a running master: everything that can be known to be wrong is said before anything is started.
 
-A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`) and its
-token. Making the directory takes the id; a key of idempotency is taken in the same way, before, so that of two who submit under one key the
-second is given the first one's job.
+A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`), its
+token, and what a resumed job needs of its submitter. Making the directory takes the id; a key of idempotency is taken in the same way,
+before, so that of two who submit under one key the second is given the first one's job.
 """
 
 from __future__ import annotations
@@ -48,9 +48,14 @@ def submit(
         from trainmaster.client.environment import activated
 
         taken = activated(plain.environment, base, taken)
-    name, token = new_id(plain.name), os.urandom(32).hex()
+    from trainmaster.agent.kernel import Allowance
+    from trainmaster.master.launch import keep, launch
+
+    name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     try:
         storage = _write(name, plain, site(plain, base, values), token)
+        if not values:
+            keep(storage, taken, allowance)
         ours = not key or _take(key, name)
     except OSError as error:
         import shutil
@@ -64,10 +69,7 @@ def submit(
 
         shutil.rmtree(storage)
         return submit(job, base=base, key=key, fork=fork, environ=environ)
-    from trainmaster.agent.kernel import Allowance
-    from trainmaster.master.launch import launch
-
-    told = {"token": token, "secrets": values, "environ": taken, "allowance": Allowance.present().to_json()}
+    told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name
 

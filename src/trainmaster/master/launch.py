@@ -2,6 +2,10 @@
 
 `tm` forks it out of itself, which costs a millisecond, and may do so only while it has no thread and no event loop. Inside somebody's
 Python (`trainmaster.submit()`) a fork would copy threads and locks of unknown kinds, so there a fresh interpreter is started.
+
+A job that lost all its processes is resumed by whoever types the next command, and its programs find what their submitter had: the
+environment, as it was activated, and the allowance are kept in the job's private directory. Variables whose names say that they are secret
+are not; they are as they are set when the job is resumed. Of a job with secrets of its own nothing is kept, for it cannot go on.
 """
 
 from __future__ import annotations
@@ -13,7 +17,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+_KEPT = "environ.json"
 
 _prepared: socket.socket | None = None  # to the process that waits to become a master
 
@@ -23,7 +30,7 @@ COMMAND = [sys.executable, "-I", "-m", "trainmaster.master"]
 def launch(storage: str, told: Mapping[str, Any], *, fork: bool) -> None:
     """Start the master of the job whose storage is the directory `storage`.
 
-    `told` is what is kept in no file: token, secrets, environ, allowance, cwd.
+    `told` is what `job.json` and `site.json` do not say: token, secrets, environ, allowance.
     """
     if fork and threading.active_count() == 1:
         _hand_over(storage, told)
@@ -31,8 +38,18 @@ def launch(storage: str, told: Mapping[str, Any], *, fork: bool) -> None:
         _spawn(storage, told)
 
 
-def resume(job: str) -> bool:
-    """Start a master for a job that lost all its processes; whether its storage was there. What nobody kept of it is gone."""
+def keep(storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
+    """Write down what a resumed job needs of its submitter; of what is secret by its name, the name alone."""
+    from trainmaster.core.redaction import is_secret
+
+    left_out = [name for name in environ if is_secret(name)]
+    told = {name: value for name, value in environ.items() if name not in left_out}
+    with open(os.open(storage / _KEPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"environ": told, "left_out": left_out, "allowance": dict(allowance)}, file)
+
+
+def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
+    """Start a master for a job that lost all its processes; whether its storage was there. `kill`: it ends the job, starting nothing."""
     from trainmaster.engines.local.places import job_storage
 
     storage = job_storage(job)
@@ -40,8 +57,19 @@ def resume(job: str) -> bool:
         token = (storage / "token").read_text().strip()
     except OSError:
         return False
-    _spawn(str(storage), {"token": token, "secrets": None, "environ": dict(os.environ)})
+    _spawn(str(storage), {"token": token, "secrets": None, "kill": kill, **_kept(storage)})
     return True
+
+
+def _kept(storage: Path) -> dict[str, Any]:
+    """What `keep` wrote, completed by what is set now; nothing where the job has secrets."""
+    try:
+        kept = json.loads((storage / _KEPT).read_bytes())
+    except FileNotFoundError:
+        return {}
+    now = {name: os.environ[name] for name in kept["left_out"] if name in os.environ}
+    without = [name for name in kept["left_out"] if name not in now]
+    return {"environ": kept["environ"] | now, "allowance": kept["allowance"], "without": without}
 
 
 def prepare() -> None:
@@ -106,12 +134,19 @@ def _become(link: socket.socket) -> int:
 
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:
-    """A fresh interpreter, started by one between, so that it is nobody's child here."""
+    """A fresh interpreter, started by one between, so that it is nobody's child here. It has the submitter's environment, as a fork has."""
     import subprocess
 
+    from trainmaster.engines.local import places
+
+    here = {
+        "TRAINMASTER_STATE_DIR": str(places.state_dir()),
+        "TRAINMASTER_RUNTIME_DIR": str(places.runtime_dir().parent),
+    }
     process = subprocess.Popen(
         [*COMMAND, "--detach", storage], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        start_new_session=True, cwd="/",
+        start_new_session=True, cwd="/", env={**(told.get("environ") or os.environ), **here},
+        umask=(told.get("allowance") or {}).get("umask", -1),
     )  # fmt: skip
     _, errors = process.communicate(json.dumps(told).encode())
     if process.returncode:

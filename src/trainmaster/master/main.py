@@ -1,7 +1,7 @@
 """One master's life: take an epoch, replay the log, open the engine, serve, turn until the job is over, and clear up.
 
-What it needs is in the job's storage (`job.json`, `site.json`), but for what is kept in no file: token, secrets and the submitter's
-environment come from whoever starts it.
+What it needs is in the job's storage (`job.json`, `site.json`), but for token, secrets, the submitter's environment and allowance, which
+come from whoever starts it (see `launch`), and may come with a user's wish to `kill` the job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from trainmaster.core.fold import fold
 from trainmaster.core.plan import closed
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
-from trainmaster.core.stimuli import ContainerExited, Granted, MasterStarted, SecretsLost, Stimulus, Submitted
+from trainmaster.core.stimuli import (
+    ContainerExited,
+    Granted,
+    KillRequested,
+    MasterStarted,
+    SecretsLost,
+    Stimulus,
+    Submitted,
+)
 from trainmaster.engines.contract import Request
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
@@ -213,6 +221,10 @@ class _Life:
             await self.orders_listings()
             if self.told.get("secrets") is None and self.site.get("secret_names"):
                 first.append(SecretsLost())
+            if without := self.told.get("without"):
+                log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
+        if kill := self.told.get("kill"):
+            first.append(KillRequested(kill["by"], kill["why"]))
         record = epochs.MasterRecord(self.epoch, (f"unix:{self.socket}",), {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.told["token"])
         holders = await self.engine.open(self.epoch)

@@ -67,7 +67,7 @@ class LocalClient:
         return "ended" if job_id in self.jobs() else "unknown"
 
     def kill(self, job_id: str) -> None:
-        """End a job whose master does not answer: agents are told first, and killed after 10 s; nothing of it is resumed.
+        """End a job whose master does not answer: agents are told first, and killed after 10 s; no sweep resumes it.
 
         The masters are stopped meanwhile, not killed: their sockets stay open, and no agent takes their place.
         """
