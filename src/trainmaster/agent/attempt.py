@@ -192,16 +192,16 @@ class Attempt:
             self._inputs = await self._thread(
                 "staging-failed", stage, order["inputs"], site.cwd, self._count("staging"), self._halt
             )
-        restored = None
-        if (checkpoint := order.get("checkpoint")) and checkpoint.get("set") is not None:
-            restored = await self._thread(
-                "restore-failed", restore, checkpoint, site.cwd, self._count("staging"), self._halt
-            )
         ports = {}
         if order.get("ports"):
             ports = await self._thread("staging-failed", site.reserve, order["ports"])
         if order.get("prepare") and not self.place.prepared:
             await self._prepare_command(order)
+        restored = None
+        if (checkpoint := order.get("checkpoint")) and checkpoint.get("set") is not None:
+            restored = await self._thread(
+                "restore-failed", restore, checkpoint, site.cwd, self._count("staging"), self._halt
+            )
         self.phase = "ready"
         told = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
         self._report("ready", **told, **({"restored": restored} if restored else {}))
@@ -215,6 +215,7 @@ class Attempt:
             raise AttemptFailed(
                 "prepare-failed", {"status": outcome.status if outcome.signal is None else -outcome.signal}
             )
+        await self._thread("staging-failed", self.place.workplace.begun, order)
         self.place.prepared = True
 
     async def _run(self) -> None:

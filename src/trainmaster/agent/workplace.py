@@ -4,12 +4,17 @@
     copy     a directory of the task's own, filled once from the archive of `files`, else from the submitter's directory
     unpack   the same, always from the archive
 
+A task's own directory serves all its attempts in turn, but what one leaves at an output's place would be committed as the next one's. So
+each attempt finds there what the first one found: mostly nothing, else what came with the files or was made by the role's `prepare`
+command, of which a copy is kept beside it, `.NAME.begun`. From a directory that is shared nothing is removed.
+
 Files that the framework wants (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
 the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only this end knows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -42,16 +47,53 @@ class Workplace:
             return
         self.cwd = self.work
         os.makedirs(self.work, exist_ok=True)
-        source = order.get("archive") or (order.get("cwd") if order["workdir"] == "copy" else None)
+        source = order.get("archive") or (order.get("cwd") if order["workdir"] == "copy" else None) or ""
         note = os.path.join(self.private, "filled")
-        if source is None or _said(note) == source:
+        for path in self._places(order):
+            self._put_aside(path)
+            if os.path.lexists(_begun(path)):
+                _copy(_begun(path), path)
+        if _said(note) == source:
             return
         if os.path.isdir(source):
             shutil.copytree(source, self.work, symlinks=True, dirs_exist_ok=True)
         else:
             _unpack(source, self.work)
+        self.begun(order)
         with open(note, "w", encoding="utf-8") as file:
             file.write(source)
+
+    def begun(self, order: Mapping[str, Any]) -> None:
+        """No program has run yet: what is at the outputs' places by now is what each attempt will find there. Blocks."""
+        for path in self._places(order):
+            draft = f"{_begun(path)}.part"
+            _remove(draft)
+            if os.path.lexists(path):
+                _copy(path, draft)
+                _remove(_begun(path))
+                os.rename(draft, _begun(path))
+
+    def _places(self, order: Mapping[str, Any]) -> list[str]:
+        """Where the program writes outputs, below a directory that is the task's own."""
+        if order.get("workdir", "share") == "share":
+            return []
+        outputs = [output["local"] for output in (order.get("outputs") or {}).values() if output["as"] != "stream"]
+        paths = [os.path.normpath(os.path.join(self.work, local)) for local in outputs]
+        own = os.path.join(os.path.realpath(self.work), "")
+        return [
+            path
+            for path in paths
+            if path != self.work and os.path.join(os.path.realpath(os.path.dirname(path)), "").startswith(own)
+        ]
+
+    def _put_aside(self, path: str) -> None:
+        """Remove what is there, in one step: of something that cannot be removed nothing stays in place."""
+        if os.path.lexists(path):
+            folder, name = os.path.split(path)
+            aside = os.path.join(folder, f".{name}.before-{self.attempt}")
+            os.rename(path, aside)
+            with contextlib.suppress(OSError):  # it is in nobody's way there
+                _remove(aside)
 
     def reserve(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Ports by name, fresh for each attempt: what an earlier one left behind cannot be reached by the next. 0: any.
@@ -111,6 +153,26 @@ def _said(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         return ""
+
+
+def _begun(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.begun")
+
+
+def _copy(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def _unpack(archive: str, folder: str) -> None:

@@ -56,7 +56,10 @@ VARIABLES = (
         agent=True,
     ),
     Variable(
-        "TRAINMASTER_OUTPUT_<NAME>", "where to write the output NAME: the attempt's own path", "/data/model", agent=True
+        "TRAINMASTER_OUTPUT_<NAME>",
+        "where to write the output NAME; what an earlier attempt wrote is not there, unless tasks share the directory",
+        "/data/model",
+        agent=True,
     ),
     Variable(
         "TRAINMASTER_SOCKET",
