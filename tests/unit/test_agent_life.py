@@ -23,7 +23,6 @@ import trainmaster
 from trainmaster.agent import processes
 from trainmaster.core.frames import Joiner, split
 from trainmaster.data.checkpoints import save_set
-from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
 from trainmaster.engines.local import places
 from trainmaster.engines.local import processes as marked
@@ -593,53 +592,6 @@ def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[...,
             await master.start("cat ckpt/step", attempt=attempt, prepare=again)
             assert (await master.report("ended", attempt))["tail"] == [str(sets.index(number) + 1)]
             assert (await master.report("ready", attempt))["restored"]["set"] == number
-
-    play(act)
-
-
-def test_an_output_holds_nothing_of_the_attempt_before(play: Callable[..., None], tmp_path: Path) -> None:
-    """It begins with what came with the files, what the prepare command made, and the checkpoint that lies in it."""
-    (tmp_path / "ckpt").write_text("restored\n")
-    save_set(f"{tmp_path}/sets", f"{tmp_path}/ckpt", "worker:0", 1)
-    checkpoint = {"path": "model/ckpt", "url": f"{tmp_path}/sets", "set": 1}
-
-    async def act(master: Master) -> None:
-        source = master.folder / "source"
-        (source / "model").mkdir(parents=True)
-        (source / "model" / "vocabulary").write_text("shipped\n")
-        outputs = {
-            name: {"url": f"{tmp_path}/out", "as": "upload", "layout": "task", "overwrite": False, "local": name}
-            for name in ("model", "report")
-        }
-        prepare = {
-            "workdir": "copy", "cwd": str(source), "outputs": outputs, "prepare": "mkdir model/logs",
-            "checkpoint": checkpoint,
-        }  # fmt: skip
-        master.begin()
-        look = "test ! -e report && find model | sort && head model/vocabulary model/ckpt && "
-        spoil = "mkdir report; touch report/stale model/stale; echo spoilt | tee model/vocabulary model/ckpt; rm -r model/logs; exit 1"
-        await master.start(f"{look} {spoil}", prepare=prepare)
-        await master.report("ended")
-        await master.start(f"{look} touch model/good report", attempt=2, prepare=prepare)
-        uploaded = await master.report("uploaded", 2)
-        assert master.log() == f"{master.log(2)}spoilt\n"
-        assert all(line in master.log(2) for line in ("model/logs\n", "shipped\n", "restored"))
-        assert (uploaded["outputs"]["model"]["files"], uploaded["outputs"]["report"]["files"]) == (3, 1)
-
-    play(act)
-
-
-def test_a_shared_directory_is_left_as_it_is(play: Callable[..., None], tmp_path: Path) -> None:
-    async def act(master: Master) -> None:
-        (master.folder / "model").mkdir()
-        (master.folder / "model" / "mine").write_text("of the user")
-        output = {"url": f"{tmp_path}/out", "as": "upload", "layout": "task", "overwrite": False, "local": "model"}
-        prepare = {"workdir": "share", "cwd": str(master.folder), "outputs": {"model": output}}
-        master.begin()
-        await master.start("touch model/first; exit 1", prepare=prepare)
-        await master.report("ended")
-        await master.start("ls model", attempt=2, prepare=prepare)
-        assert (await master.report("ended", 2))["tail"] == ["first", "mine"]
 
     play(act)
 
