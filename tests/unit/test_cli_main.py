@@ -145,6 +145,42 @@ def test_completion_offers_commands_and_jobs(home, shell: str) -> None:
     assert "status" in tm(_TM_COMPLETE="bash_complete", COMP_WORDS="tm st", COMP_CWORD="1").stdout
 
 
+def offered(line: str) -> list[str]:
+    words = line.split(" ")
+    done = tm(_TM_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    return done.stdout.splitlines()
+
+
+def test_completion_leaves_files_to_the_shell() -> None:
+    for line in ("tm run jo", "tm submit --framework pytorch jo", "tm explain jo", "tm run job.yaml -- python jo"):
+        assert offered(line) == ["file,jo"], line
+
+
+def test_completion_offers_values(home, tmp_path) -> None:
+    assert {"plain,pytorch", "plain,tensorflow"} <= set(offered("tm run --framework "))
+    assert offered("tm run --restart t") == ["plain,task"]
+    assert offered("tm run --engine l") == ["plain,local"]
+    job = home.state / "jobs" / "digits-abcdef"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text('{"roles": {"w": {"command": "true", "replicas": 2}}}')
+    assert offered("tm logs digits-abcdef w") == ["plain,w:0", "plain,w:1"]
+    assert offered("tm logs digits-abcdef m") == ["plain,master"]
+    assert offered("tm logs nothing ") == []
+
+
+def test_completion_of_keys_knows_the_roles_of_the_job_file(tmp_path) -> None:
+    assert offered("tm run --set roles.worker.rep") == [
+        "plain,roles.worker.replicas.max=",
+        "plain,roles.worker.replicas.min=",
+        "plain,roles.worker.replicas=",
+    ]
+    file = tmp_path / "job.yaml"
+    file.write_text("roles:\n  ps: {command: a}\n  trainer: {command: b}\n")
+    keys = offered(f"tm run {file} --set roles.")
+    assert {"plain,roles.ps.command=", "plain,roles.trainer.command="} <= set(keys)
+    assert not any("worker" in key for key in keys)
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     command = f"{sys.executable} -c 'from trainmaster.cli.main import main; main([\"--help\"])' | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)

@@ -7,9 +7,17 @@ from typing import Any
 
 import click
 
+from trainmaster.cli import completing
 from trainmaster.client.flags import FLAGS
 
 _COMMAND = "trainmaster.command"
+_OFFERS: dict[str, completing.Offer] = {
+    "framework": completing.frameworks,
+    "restart": completing.choice("group", "task", "never"),
+    "checkpoint": completing.files,
+    "storage": completing.files,
+    "set": completing.keys,
+}
 
 
 class DescribesJob(click.Command):
@@ -19,6 +27,10 @@ class DescribesJob(click.Command):
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = args[cut + 1 :]
         return super().parse_args(ctx, args[:cut])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Where nothing else is expected, a file: the program's arguments, or the program itself."""
+        return super().shell_complete(ctx, incomplete) or completing.files(ctx, self.params[0], incomplete)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
@@ -33,12 +45,14 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar=flag.metavar,
             help=flag.doc,
             multiple=flag.many,
+            shell_complete=_OFFERS.get(flag.dest),
         )
         function = option(function)
-    function = click.option("--engine", metavar="NAME", default="local", show_default=True, help="where it runs")(
-        function
-    )
-    return click.argument("file", required=False, metavar="[JOB.yaml]")(function)
+    function = click.option(
+        "--engine", metavar="NAME", default="local", show_default=True, help="where it runs",
+        shell_complete=completing.choice("local"),
+    )(function)  # fmt: skip
+    return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)
 
 
 def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from trainmaster.cli.completing import tasks
 from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
 
 
 @click.command("logs")
 @job_argument
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=tasks)
 @click.option("-f", "--follow", is_flag=True, help="go on as it comes, until the job ends")
 @click.option("--attempt", type=click.IntRange(1), help="this attempt; default: the latest")
 @click.option("-n", "--tail", type=click.IntRange(0), help="only so many lines of the end")
