@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from waiting import until_async
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
-from trainmaster.engines.local import places, processes, template
+from trainmaster.engines.local import containers, places, processes, template
 from trainmaster.engines.local.ledger import Ledger
+from trainmaster.engines.local.queue import Capacity
 
 TWO = of(cores=2.0)
 
@@ -270,5 +273,87 @@ def test_a_template_that_cannot_start_is_told_as_a_lost_container() -> None:
             job.side._containers._command = [*agents()[:-1], "no_such_module:run"]
             await job.side.ask([request("w:0")])
             assert (await job.told_of(ContainerExited))[0].reason == "agent-lost"
+
+    asyncio.run(scene())
+
+
+def test_exits_are_told_though_the_ledger_cannot_be_written() -> None:
+    """Somebody sits on its lock meanwhile; what it was owed is made up for, and others get what was freed."""
+
+    async def scene() -> None:
+        async with master("a", TWO, poll=0.05) as job, master("b", TWO, poll=0.05) as other:
+            await job.side.ask([request("w:0", 2.0)])
+            granted = (await job.told_of(Granted))[0]
+            for one in (job, other):
+                one.side._ledger._db.execute("PRAGMA busy_timeout = 0")
+            stubborn = Ledger()
+            with stubborn.turn():
+                await other.side.ask([request("w:0", 2.0)])
+                os.kill(pid_of(granted.container), signal.SIGKILL)
+                await job.told_of(ContainerExited)
+                assert other.of(Granted) == []
+            await other.told_of(Granted)
+            assert [entry.hold.job for entry in Ledger().entries()] == ["b"]
+
+    asyncio.run(scene())
+
+
+def test_a_container_that_begins_is_told_though_the_ledger_cannot_be_written() -> None:
+    async def scene() -> None:
+        async with master("a", TWO, poll=0.05) as job:
+            ledger = job.side._ledger
+
+            def full(*told: object) -> None:
+                ledger.run = run  # type: ignore[method-assign]
+                raise sqlite3.OperationalError("database or disk is full")
+
+            run, ledger.run = ledger.run, full  # type: ignore[method-assign]
+            await job.side.ask([request("w:0")])
+            agent = pid_of((await job.told_of(Granted))[0].container)
+            await until_async(lambda: [entry.process.pid for entry in Ledger().entries() if entry.running] == [agent])
+
+    asyncio.run(scene())
+
+
+def test_an_engine_that_hears_no_more_of_its_containers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*told: object) -> None:
+        raise PermissionError("what is left of it cannot be looked at")
+
+    async def scene() -> None:
+        first = Master("a", TWO, {"w:0": {"exit": 0}})
+        await first.open(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(containers, "_clear", broken)
+            await first.side.ask([request("w:0")])
+            with pytest.raises(PermissionError, match="cannot be looked at"):
+                await first._reading
+        await first.side._containers.close()
+        second = Master("a", TWO)
+        assert await second.open(2) == []
+        await second.close()
+
+    asyncio.run(scene())
+
+
+def test_devices_are_asked_for_apart_from_the_loop_and_by_those_alone_who_wait_for_some() -> None:
+    asked, go = list[bool](), threading.Event()
+
+    def slow(gpus: bool) -> Capacity:
+        asked.append(gpus)
+        assert not gpus or go.wait(60)
+        return Capacity(2.0, 8 * GIB, ("GPU-a",) if gpus else ())
+
+    async def scene() -> None:
+        async with master("a", slow) as job, master("b", slow) as other:
+            await job.side.ask([request("w:0")])
+            await job.told_of(Granted)
+            assert not any(asked)
+            waiting = asyncio.create_task(other.side.ask([request("w:0", gpus=1)]))
+            await until_async(lambda: any(asked))
+            await job.side.release("w:0", 1)
+            await job.told_of(ContainerExited)  # while the driver takes its time
+            go.set()
+            await waiting
+            assert (await other.told_of(Granted))[0].devices == ("GPU-a",)
 
     asyncio.run(scene())

@@ -52,22 +52,36 @@ class NVMLError(Exception):
     pass
 
 
+class NVMLError_NotSupported(NVMLError):
+    pass
+
+
 class Driver(SimpleNamespace):
-    """The part of pynvml that is asked: `ids` by index, `busy` those on which a process computes, `parts` of divided ones."""
+    """The part of pynvml that is asked: `ids` by index, `busy` those on which a process computes, `parts` of divided ones.
+
+    Of devices in `lost` it can tell nothing, of those in `mute` not whether something computes on them.
+    """
 
     NVMLError = NVMLError
+    NVMLError_NotSupported = NVMLError_NotSupported
+    lost: tuple[str, ...] = ()
+    mute: tuple[str, ...] = ()
     NVML_DEVICE_MIG_ENABLE = 1
 
     def nvmlDeviceGetCount(self) -> int:
         return len(self.ids)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if self.ids[index] in self.lost:
+            raise NVMLError("GPU is lost")
         return str(self.ids[index])
 
     def nvmlDeviceGetUUID(self, device: str) -> str:
         return device
 
     def nvmlDeviceGetComputeRunningProcesses(self, device: str) -> list[Any]:
+        if device in self.mute:
+            raise NVMLError_NotSupported
         return [SimpleNamespace(pid=4711)] if device in self.busy else []
 
     def nvmlDeviceGetMigMode(self, device: str) -> tuple[int, int]:
@@ -104,3 +118,9 @@ def test_what_the_submitter_may_see_is_all_there_is(visible: str, expected: tupl
 def test_a_divided_device_is_its_parts() -> None:
     found = machine.visible_devices(driver("GPU-a", "GPU-b", busy=("MIG-2",), GPU_b=["MIG-1", "MIG-2"]), None)
     assert found == (("GPU-a", "MIG-1", "MIG-2"), frozenset(["MIG-2"]))
+
+
+def test_a_device_that_is_lost_is_left_out() -> None:
+    found = driver("GPU-a", "GPU-b", "GPU-c", busy=("GPU-c",))
+    found.lost, found.mute = ("GPU-a",), ("GPU-b",)
+    assert machine.visible_devices(found, "0,1,2") == (("GPU-b", "GPU-c"), frozenset(["GPU-c"]))

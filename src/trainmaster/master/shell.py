@@ -143,9 +143,12 @@ class Shell:
             while not self.over:
                 await self.turn()
             await self._drain()
+        listening.add_done_callback(lambda _: self._stirred.set())
         finally:
             for task in (listening, *self._doing.values()):
                 task.cancel()
+                if listening.done() and not self.over:
+                    listening.result()  # an engine that tells nothing more is no master's to go on with
             await asyncio.gather(listening, *self._doing.values(), return_exceptions=True)
             self.agents.close()
 

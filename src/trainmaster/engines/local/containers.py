@@ -26,7 +26,10 @@ _PATIENCE = 5.0  # s for a template that is let go of to end
 
 
 class Containers:
-    """The containers of one job. `began(key, process)` and `ended(key, status, reason, figures)` are called on the loop."""
+    """The containers of one job. `began(key, process)` and `ended(key, status, reason, figures)` are called on the loop.
+
+    So is `failed(error)`, where we cannot go on: who hears no more of containers must not go on as if nothing happened to them.
+    """
 
     def __init__(
         self,
@@ -35,9 +38,10 @@ class Containers:
         command: Sequence[str],
         began: Callable[[Key, Process], None],
         ended: Callable[[Key, int | None, str | None, Mapping[str, Any]], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._job, self._command = job, command
-        self._began, self._ended = began, ended
+        self._began, self._ended, self._failed = began, ended, failed
         self._link = link
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -97,6 +101,11 @@ class Containers:
     def _attach(self, link: Link) -> None:
         self._link = link
         self._reader = self._loop.create_task(self._read(link))
+        self._reader.add_done_callback(self._heed)
+
+    def _heed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
 
     async def _read(self, link: Link) -> None:
         reader, self._writer = await asyncio.open_unix_connection(sock=link.socket)
@@ -176,6 +185,7 @@ class Containers:
         task = self._loop.create_task(self._finish(key, status))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+        task.add_done_callback(self._heed)
 
     async def _finish(self, key: Key, status: int | None) -> None:
         """Report an exit, once nothing of the container is left."""

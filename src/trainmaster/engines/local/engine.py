@@ -3,16 +3,22 @@
 Each master serves the whole line in its turns (see `ledger`) and wakes whom it granted something by an empty datagram to
 `<runtime>/<job>/wake.sock`. A master that waits also watches, by pidfd, every process that holds something, and so knows of a death at
 once whoever else has died; a slow poll stands behind both.
+
+What happened to containers is told whether or not the ledger can be written (a full disk, a lock that somebody sits on): what it has not
+been told is owed to it, in order, and tried again with each poll. Any other failure of ours ends the stream of changes with it, and so the
+master, whose successor begins anew. The driver of accelerators is asked in a thread, and only while somebody in line wants one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
@@ -26,6 +32,7 @@ from trainmaster.engines.local.template import Link
 
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
+log = logging.getLogger(__name__)
 
 
 class LocalMaster:
@@ -49,7 +56,7 @@ class LocalMaster:
         self._job, self._spec, self._command, self._link = job, spec, command, link
         self._capacity, self._poll, self._patience = capacity, poll, patience
         self._epoch = 0
-        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._changes: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
         self._requests: dict[Key, Request] = {}
         self._started: dict[Key, tuple[str, ...]] = {}  # held and handed to the template or running, with its devices
         self._gangs: dict[Key, str] = {}  # members of a gang that are being started
@@ -60,6 +67,9 @@ class LocalMaster:
         self._refused: set[Key] = set()
         self._last_waiting: Waiting | None = None
         self._pidfds: dict[Process, int] = {}
+        self._owed: list[Callable[[], None]] = []  # writes of which the ledger has not been told yet
+        self._ledger_trouble = ""
+        self._looking: asyncio.Task[None] | None = None  # for free devices
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._idle = asyncio.Event()  # set whenever nothing is held
@@ -77,7 +87,7 @@ class LocalMaster:
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
         self._bind()
-        self._containers = Containers(self._job, self._link, self._command, self._began, self._ended)
+        self._containers = Containers(self._job, self._link, self._command, self._began, self._ended, self._failed)
         if epoch > 1:
             await asyncio.to_thread(limits.remove_orphaned_groups, self._job)
         holders = []
@@ -90,10 +100,11 @@ class LocalMaster:
 
     async def ask(self, requests: Sequence[Request]) -> None:
         """State the whole set of asks not granted yet; what this machine can never grant is refused at once."""
+        capacity = await self._size(any(one.gpus for one in requests))
         fresh = [one for one in requests if (one.task, one.serial) not in self._started]
-        wanted = self._without_refused(fresh)
+        wanted = self._without_refused(fresh, capacity)
         self._requests = {(one.task, one.serial): one for one in wanted}
-        self._ledger.ask(self._job, self._epoch, wanted)
+        self._owe(lambda: self._ledger.ask(self._job, self._epoch, wanted))
         self._turn()
 
     async def release(self, task: str, serial: int) -> None:
@@ -108,13 +119,15 @@ class LocalMaster:
         self._ended(key, None, None, {})
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What happens, in order, until `close`."""
+        """What happens, in order, until `close`; raises what keeps us from hearing of more."""
         while (change := await self._changes.get()) is not None:
+            if isinstance(change, BaseException):
+                raise change
             yield change
 
     async def free(self) -> Sequence[Free]:
         """This machine, as the one node."""
-        capacity = self._capacity(True)
+        capacity = await self._size(True)
         left = queue.free(capacity, self._ledger.holds())
         return [
             Free(
@@ -127,20 +140,20 @@ class LocalMaster:
         """Give everything back; the job is then finished for the sweep. Its runtime folder is left to the master, which still serves."""
         if self._closed:
             return
-        self._ledger.ask(self._job, self._epoch, [])
         self._requests.clear()
+        self._owe(lambda: self._ledger.ask(self._job, self._epoch, []))
         for key in list(self._started):
             await self.release(*key)
         if self._started:
             with contextlib.suppress(TimeoutError):  # a process that the kernel does not let go is no reason to stay
                 await asyncio.wait_for(self._idle.wait(), self._patience + 10)
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._watch(set())
         await asyncio.to_thread(limits.remove_groups, self._job)
-        self._ledger.forget(self._job)
-        wake(self._ledger.waiters())  # the first to look serves them all
+        self._owe(self._forget_job)
+        self._arm(False)
         self._loop.remove_reader(self._bell)
         self._bell.close()
         await self._containers.close()
@@ -149,6 +162,10 @@ class LocalMaster:
         os.close(self._kept)
         self._changes.put_nowait(None)
 
+    def _forget_job(self) -> None:
+        self._ledger.forget(self._job)
+        wake(self._ledger.waiters())  # the first to look serves them all
+
     @property
     def template(self) -> int | None:
         """The process id of the template, for those who look after processes."""
@@ -156,8 +173,11 @@ class LocalMaster:
 
     # -- the line --
 
-    def _without_refused(self, requests: Sequence[Request]) -> list[Request]:
-        capacity, node = self._capacity(any(one.gpus for one in requests)), places.node_name()
+    async def _size(self, gpus: bool) -> queue.Capacity:
+        return await asyncio.to_thread(self._capacity, True) if gpus else self._capacity(False)
+
+    def _without_refused(self, requests: Sequence[Request], capacity: queue.Capacity) -> list[Request]:
+        node = places.node_name()
         refused: dict[Key, str] = {}
         for unit in queue.line([], [queue.Ask(self._job, one, 0, number) for number, one in enumerate(requests)]):
             if why := queue.refusal(capacity, [ask.request for ask in unit.need]):
@@ -174,15 +194,45 @@ class LocalMaster:
         return [one for one in requests if (one.task, one.serial) not in refused]
 
     def _turn(self) -> None:
-        """Serve the line, start what we got, and say why we wait for the rest."""
+        """Serve the line, start what we got, and say why we wait for the rest; with devices in line as soon as they have been looked at."""
         if self._closed:
             return
-        capacity = self._capacity(any(ask.request.gpus for ask in self._ledger.asks()))
+        with self._ledger_may_fail():
+            self._settle()
+            if not any(ask.request.gpus for ask in self._ledger.asks()):
+                self._serve(self._capacity(False))
+            elif self._looking is None:
+                self._looking = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            capacity = await asyncio.to_thread(self._capacity, True)
+            with self._ledger_may_fail():
+                self._serve(capacity)
+        except Exception as error:  # noqa: BLE001 - nobody awaits us
+            self._failed(error)
+        finally:
+            self._looking = None
+
+    def _serve(self, capacity: queue.Capacity) -> None:
         wake(self._ledger.serve(capacity) - {self._job})
         for entry in self._ledger.entries(self._job):
             if entry.key not in self._started and not entry.running:
                 self._start(entry.key, entry.hold)
         self._tell_waiting(capacity)
+
+    def _again(self) -> None:
+        """A turn that nobody awaits."""
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must be heard
+            self._failed(error)
+
+    def _arm(self, wanted: bool) -> None:
+        """Have another turn after the poll, or none."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._poll, self._again) if wanted else None
 
     def _start(self, key: Key, hold: queue.Hold) -> None:
         if self._requests.pop(key, None) is None:  # granted by another's turn, but no longer wanted
@@ -204,9 +254,7 @@ class LocalMaster:
         return next((made.process for made in living if (made.task, made.serial) == key), None)
 
     def _tell_waiting(self, capacity: queue.Capacity) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._arm(bool(self._requests))
         if not self._requests:
             self._last_waiting = None
             self._watch(set())
@@ -219,12 +267,42 @@ class LocalMaster:
         masters, ahead = self._ledger.masters(), {ask.job for ask in asks} - {self._job}
         holders = {entry.process for entry in entries if entry.hold.job != self._job}
         self._watch(holders | {masters[job] for job in ahead})
-        self._timer = self._loop.call_later(self._poll, self._turn)
+
+    # -- a ledger that cannot be written --
+
+    def _owe(self, write: Callable[[], None]) -> None:
+        """Have the ledger told of something: now, or where that fails with a later turn."""
+        self._owed.append(write)
+        with self._ledger_may_fail():
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._owed:
+            self._owed[0]()
+            del self._owed[0]
+
+    @contextlib.contextmanager
+    def _ledger_may_fail(self) -> Iterator[None]:
+        """What is left out for that reason is done by a later turn."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not self._ledger_trouble:
+                log.warning("the ledger cannot be used, and is tried again: %s", error)
+            self._ledger_trouble = str(error)
+            self._arm(True)
+        else:
+            if self._ledger_trouble:
+                log.warning("the ledger can be used again")
+            self._ledger_trouble = ""
+
+    def _failed(self, error: BaseException) -> None:
+        self._changes.put_nowait(error)
 
     # -- containers --
 
     def _began(self, key: Key, agent: Process) -> None:
-        self._ledger.run(self._job, *key, agent)
+        self._owe(lambda: self._ledger.run(self._job, *key, agent))
         granted = Granted(*key, f"local/{agent.pid}", places.node_name(), self._started[key])
         if (gang := self._gangs.pop(key, "")) and key not in self._leaving:
             self._together.setdefault(gang, []).append(granted)
@@ -249,9 +327,12 @@ class LocalMaster:
             self._tell_together(gang)
         if self._closed:
             return
-        self._ledger.free(self._job, *key)
         self._changes.put_nowait(ContainerExited(*key, status, reason, figures))
-        self._turn()
+        self._owe(lambda: self._free(key))
+        self._again()
+
+    def _free(self, key: Key) -> None:
+        self._ledger.free(self._job, *key)
         wake(self._ledger.waiters() - {self._job})
 
     def _end(self, key: Key) -> None:
@@ -277,7 +358,7 @@ class LocalMaster:
                 self._bell.recv(16)
             except BlockingIOError:
                 break
-        self._turn()
+        self._again()
 
     def _watch(self, wanted: set[Process]) -> None:
         """Be told when any of these dies."""
@@ -287,14 +368,14 @@ class LocalMaster:
             try:
                 descriptor = os.pidfd_open(process.pid)
             except ProcessLookupError:  # died since the turn
-                self._loop.call_soon(self._turn)
+                self._loop.call_soon(self._again)
                 continue
             self._pidfds[process] = descriptor
             self._loop.add_reader(descriptor, self._holder_died, process)
 
     def _holder_died(self, process: Process) -> None:
         self._forget(process)
-        self._turn()
+        self._again()
 
     def _forget(self, process: Process) -> None:
         descriptor = self._pidfds.pop(process)

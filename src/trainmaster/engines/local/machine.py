@@ -2,11 +2,12 @@
 
 Cores are those this process may run on, or fewer where a control group sets a quota. Memory is the machine's, or less where a control group
 limits it, minus a reserve for the system, the masters and the user's own session. Accelerators are NVIDIA's, asked of the driver; one on
-which some process computes that the ledger does not know of is taken, whoever's it is, since sharing one surprises both.
+which some process computes is taken, whoever's it is, since sharing one surprises both; one of which the driver cannot tell is left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ def accelerators() -> tuple[tuple[str, ...], frozenset[str]]:
         return (), frozenset()
     try:
         return visible_devices(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except pynvml.NVMLError:  # a driver that fails as a whole
+        return (), frozenset()
     finally:
         pynvml.nvmlShutdown()
 
@@ -72,16 +75,30 @@ def visible_devices(nvml: Any, visible: str | None) -> tuple[tuple[str, ...], fr
     """What `accelerators` says, by the library `nvml`; `visible` narrows it as CUDA does: indexes, ids, or beginnings of ids."""
     found: list[tuple[tuple[str, ...], str, bool]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
-        device = nvml.nvmlDeviceGetHandleByIndex(index)
-        parts = _parts(nvml, device)
-        for part in parts or [device]:
-            name = _text(nvml.nvmlDeviceGetUUID(part))
-            names = (name,) if parts else (name, str(index))
-            found.append((names, name, bool(nvml.nvmlDeviceGetComputeRunningProcesses(part))))
+        with contextlib.suppress(nvml.NVMLError):  # one that has fallen off the bus, or fails
+            found += _found(nvml, index)
     if visible is not None:
         wanted = [word.strip() for word in visible.split(",") if word.strip()]
         found = [one for one in found if any(_names(one[0], word) for word in wanted)]
     return tuple(name for _, name, _ in found), frozenset(name for _, name, busy in found if busy)
+
+
+def _found(nvml: Any, index: int) -> list[tuple[tuple[str, ...], str, bool]]:
+    """(the names it goes by, its id, whether it is busy) of the device at `index`, or of each of its parts."""
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    parts = _parts(nvml, device)
+    found = []
+    for part in parts or [device]:
+        name = _text(nvml.nvmlDeviceGetUUID(part))
+        found.append(((name,) if parts else (name, str(index)), name, _busy(nvml, part)))
+    return found
+
+
+def _busy(nvml: Any, device: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetComputeRunningProcesses(device))
+    except nvml.NVMLError_NotSupported:  # a driver that never tells, as that of virtual devices
+        return False
 
 
 def _parts(nvml: Any, device: Any) -> list[Any]:
