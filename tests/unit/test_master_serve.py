@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from trainmaster.core.frames import split
 from trainmaster.core.reading import job_from
+from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import State, populate
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener
@@ -85,6 +86,32 @@ def test_agents_of_this_machine(tmp_path: Path) -> None:
                 json.dumps({"type": "hello", "v": "1.0", "task": "worker:9", "serial": 1, "epoch": 0})
             )
             assert json.loads(await connection.recv())["type"] == "refused"
+        await listener.close()
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_says_malformed_what_it_holds_is_refused_and_its_connection_stays(tmp_path: Path) -> None:
+    hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0, "attempt": 1}
+
+    async def scene() -> None:
+        host = Host()
+        host.state.shards["train"] = ShardTable.make([("f", 100)], name="train")
+        agents = Agents(host)  # type: ignore[arg-type]
+        listener = AgentSocket(agents, TOKEN)
+        path = str(tmp_path / "agents.sock")
+        listener.listen(path)
+        await listener.serve()
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as first:
+            await first.send(json.dumps({**hello, "holds": {"train": [[5, 7]]}}))
+            assert json.loads(await first.recv())["drop"] == {"train": [[5, 7]]}
+            before = dict(agents.connections)
+            async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as second:
+                await second.send(json.dumps({**hello, "holds": {"train": "no ranges"}}))
+                refused = json.loads(await second.recv())
+            assert (refused["type"], refused["reason"]) == ("refused", "malformed")
+            assert agents.connections == before
+            assert agents.connections["worker:0", 1].open
         await listener.close()
 
     asyncio.run(scene())

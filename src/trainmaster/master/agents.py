@@ -53,6 +53,7 @@ class Connection:
 
     def __init__(self, task: str, serial: int, hello: Mapping[str, Any]) -> None:
         self.task, self.serial, self.hello = task, serial, hello
+        self.drop: dict[str, Any] = {}  # shards that it must not go on with, by input
         self.received = 0  # number of the last report taken in
         self._frames: asyncio.Queue[str | None] = asyncio.Queue(QUEUE)
         self.open = True
@@ -148,7 +149,9 @@ class Agents:
             return f"stale-epoch: this master has epoch {self._host.epoch}, a later one {epoch}"
         if not self._host.state.admits(task, serial):
             return f"written-off: container {serial} of {task} is not the present one"
-        return Connection(task, serial, hello)
+        connection = Connection(task, serial, hello)
+        connection.drop = _held(self._host.state, connection)
+        return connection
 
     async def _converse(self, connection: Connection, receive: Receive, send: Send) -> None:
         key = (connection.task, connection.serial)
@@ -158,8 +161,8 @@ class Agents:
         task = self._host.state.tasks[connection.task]
         connection.received = task.reported if task.serial == connection.serial else 0
         welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": connection.received}
-        if drop := _held(self._host.state, connection):
-            welcome["drop"] = drop
+        if connection.drop:
+            welcome["drop"] = connection.drop
         connection.send(welcome)
         self._host.tell(Connected(connection.task, connection.serial, connection.hello))
         pump = asyncio.create_task(connection.pump(send))

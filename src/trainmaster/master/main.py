@@ -246,10 +246,11 @@ class _Life:
     async def _close(self) -> None:
         from trainmaster.engines.local import places
 
-        await self.record.close()
-        if not self.shell.over:  # another master took over, or we failed: what runs is not ours to end
-            return
-        places.remove_job_dir(self.job_id)
+        try:
+            await self.record.close()
+        finally:
+            if self.shell.over:  # else another master took over, or we failed: what runs is not ours to end
+                places.remove_job_dir(self.job_id)
 
 
 def _clock() -> Callable[[], float]:

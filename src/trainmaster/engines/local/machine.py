@@ -87,7 +87,7 @@ def _found(nvml: Any, index: int) -> list[tuple[tuple[str, ...], str, bool]]:
     """(the names it goes by, its id, whether it is busy) of the device at `index`, or of each of its parts."""
     device = nvml.nvmlDeviceGetHandleByIndex(index)
     parts = _parts(nvml, device)
-    found = []
+    found: list[tuple[tuple[str, ...], str, bool]] = []
     for part in parts or [device]:
         name = _text(nvml.nvmlDeviceGetUUID(part))
         found.append(((name,) if parts else (name, str(index)), name, _busy(nvml, part)))
