@@ -53,6 +53,7 @@ demo: setup $(VENV)/.pytorch
 	$(BIN)/tm run examples/digits/job.yaml
 	@echo; find examples/digits/out -type f | sort | xargs ls -l
 	@echo; $(BIN)/tm list -n 5
+	@echo; echo 'Next: . $(VENV)/bin/activate, which puts tm on your path, then docs/tutorial.md'
 
 unit: setup
 	$(PYTEST) tests/unit
