@@ -9,7 +9,9 @@ from scripted import Script, job, role
 
 from trainmaster.core import stimuli
 from trainmaster.core.actions import CommitFor, Order, Release, Step
+from trainmaster.core.errors import BadInput
 from trainmaster.core.incidents import SETTLE
+from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.report import end_reason, status
 from trainmaster.core.state import LIVE
 
@@ -242,3 +244,37 @@ def test_the_first_failure_is_what_users_read() -> None:
     )
     assert "tm logs" in found["advice"]
     assert status(script.state)["state"] == "ending"
+
+
+def test_who_does_not_count_is_no_member_that_the_group_waits_for() -> None:
+    """The defaults of a framework that forms one group: its evaluator watches, and is stopped in the end."""
+    data = {
+        "name": "x",
+        "framework": "pytorch",
+        "roles": {name: {"command": "true"} for name in ("worker", "evaluator")},
+    }
+    script = Script(job_to(job_from(data)))
+    script.start("worker:0", "evaluator:0")
+    script.succeed("worker:0")
+    assert script.state.ending["state"] == "succeeded"
+    assert [(order.task, order.verb) for order in script.planned if isinstance(order, Order)] == [
+        ("evaluator:0", "stop")
+    ]
+    data["roles"]["evaluator"]["restart"] = "group"
+    with pytest.raises(BadInput, match="does not count"):
+        job_from(data)
+
+
+def test_the_first_to_succeed_waits_for_no_peer() -> None:
+    outputs = {"model": {"url": "memory://out", "from": "chief"}}
+    script = Script(
+        job(chief=role(1, "group"), worker=role(2, "group"), completion={"first": "chief"}, outputs=outputs)
+    )
+    script.start("chief:0", "worker:0", "worker:1")
+    script.succeed("worker:0")
+    assert script.count("committers-named") == 0
+    script.succeed("chief:0")
+    assert script.last("committers-named")["attempts"] == [["chief:0", 1]]
+    script.ask()
+    script.report("chief:0", "committed", outputs={})
+    assert script.state.ending["state"] == "succeeded"

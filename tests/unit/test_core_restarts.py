@@ -51,6 +51,41 @@ def test_a_restarted_group_forms_the_next_generation_with_its_ranks() -> None:
     assert second["members"] == [["worker:0", 2], ["worker:1", 2]]
 
 
+def test_peers_of_a_program_that_failed_stop_at_once_and_all_begin_from_the_set_that_it_still_stores() -> None:
+    script = running(checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script.report("worker:0", "died", reason="signal", figures={"name": "SIGKILL"}, elapsed=5.0)
+    assert {order.task for order in script.planned if order.verb == "stop"} == {*PAIR}
+    assert script.last("incident")["cause"]["reason"] == "signal"
+    script.report("worker:1", "ended", reason="exit", status=1, elapsed=5.1)
+    script.tick(11.0)  # storing takes longer than a cause is looked for
+    assert script.last("settled")["cause"]["task"] == "worker:0"
+    script.report("worker:0", "checkpoint", set=4, files=1, bytes=1, marks={})
+    assert script.count("rewound") == 0
+    script.report("worker:0", "ended", reason="signal", figures={"name": "SIGKILL"}, elapsed=5.0)
+    assert script.last("rewound")["set"] == 4
+    assert {(order.task, order.verb) for order in script.planned} == {("worker:0", "prepare"), ("worker:1", "prepare")}
+    assert [script.task(key).past[-1].reason for key in PAIR] == ["signal", "exit"]
+    assert script.state.restarts == 1
+
+
+def test_a_death_told_late_is_the_cause_though_its_set_is_still_stored() -> None:
+    script = running(limit=0, checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script.fail("worker:1", elapsed=5.1)
+    script.report("worker:0", "died", reason="signal", figures={"name": "SIGKILL"}, elapsed=5.0)
+    script.tick(11.0)
+    assert (script.last("task-failed")["task"], script.last("ending")["reason"]) == ("worker:0", "signal")
+
+
+def test_a_program_that_failed_for_good_is_over_when_its_set_is_stored() -> None:
+    script = running("task", limit=0, tasks=1, checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script.report("worker:0", "died", reason="exit", status=1, elapsed=5.0)
+    assert script.count("task-failed") == 0
+    script.report("worker:0", "checkpoint", set=1, files=1, bytes=1, marks={})
+    script.report("worker:0", "ended", reason="exit", status=1, elapsed=5.0)
+    assert script.last("ending")["reason"] == "exit"
+    assert (script.count("incident"), script.state.checkpoint["set"]) == (1, 1)
+
+
 def test_nobody_is_prepared_before_all_of_the_last_generation_have_stopped() -> None:
     script = running()
     script.fail("worker:0")
@@ -353,3 +388,67 @@ def test_staging_that_reports_is_waited_for() -> None:
     for done in range(10):
         script.report("worker:0", "staging", done=done, total=10, after=100.0)
     assert script.task("worker:0").phase == "staging"
+
+
+def test_a_container_that_is_lost_before_its_attempt_begins_backs_off_and_ends() -> None:
+    script = Script(job(worker=role(1, "never")))
+    waits = []
+    while script.state.ending is None:
+        script.grant("worker:0")
+        script.exited("worker:0", status=70)
+        before = script.now
+        while not any(isinstance(action, Ask) for action in script.planned) and script.state.ending is None:
+            script.tick(max(0.0, script.drive.wake - script.now))
+        waits.append(script.now - before)
+    assert script.state.ending["reason"] == "no-progress"
+    assert len(waits) == 21
+    assert waits[0] == 0.0
+    assert 0.7 < waits[1] < 1.3
+    assert 200 < waits[19] < 400
+    assert script.count("attempt-ended") + script.count("attempt-written-off") == 0
+
+
+def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() -> None:
+    script = Script(job(worker=role(2, "group")))
+    for _ in range(3):
+        script.ask()
+        script.grant("worker:0")
+        script.exited("worker:0")
+        script.tick(5.0)
+    script.start("worker:0", "worker:1")
+    assert (script.task("worker:1").attempt, script.count("generation-formed")) == (1, 1)
+    assert script.state.budgets["worker:0"].free == 3
+    script.report("worker:0", "progress", progress=0.5)
+    assert not script.state.budgets
+
+
+def test_more_memory_when_the_engine_ended_the_container_too() -> None:
+    script = Script(job(worker=role(1, retry_memory=1.5)))
+    script.start("worker:0")
+    script.exited("worker:0", "out-of-memory", 137, used=1, limit=1)
+    assert script.task("worker:0").memory_factor == 1.5
+    assert script.planned == [Ask("worker:0", 2)]
+
+
+def test_an_agent_that_never_stops_its_program_is_written_off() -> None:
+    script = Script(job(worker=role(1)))
+    script.start("worker:0")
+    script.take(stimuli.KillRequested("me"))
+    script.ask()
+    script.tick(3600.0)
+    assert script.last("attempt-written-off")["reason"] == "unreachable"
+    assert script.state.ended["state"] == "killed"
+
+
+def test_an_agent_that_never_commits_fails_the_task() -> None:
+    script = Script(job(worker=role(1), outputs={"model": {"url": "memory://out"}}))
+    script.start("worker:0")
+    script.succeed("worker:0")
+    script.ask()
+    script.take(stimuli.KillRequested("me"))
+    script.tick(60.0)
+    assert script.state.ended is None
+    script.tick(3600.0)
+    assert "did not answer" in script.last("task-failed")["figures"]["detail"]
+    script.tick(3600.0)
+    assert script.state.ended is not None

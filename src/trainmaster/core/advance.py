@@ -11,6 +11,8 @@ from typing import Any
 
 from trainmaster.core import failures
 from trainmaster.core.events import Fact
+from trainmaster.core.fold import COMMIT
+from trainmaster.core.quantities import format_seconds
 from trainmaster.core.ranks import Member, assign
 from trainmaster.core.reasons import words
 from trainmaster.core.state import (
@@ -71,6 +73,19 @@ def _start_passed(state: State, key: str, now: float) -> list[Fact]:
     return failures.container_gone(state, task, "start-timeout", figures, now, gone=False)
 
 
+def _stop_passed(state: State, key: str, now: float) -> list[Fact]:
+    """An agent that is there was told to stop its program, and has not said that it has ended."""
+    task = state.tasks[key]
+    figures = {"seconds": state.role(task).stop.grace, "node": task.node}
+    return failures.container_gone(state, task, "unreachable", figures, now, gone=False)
+
+
+def _commit_passed(state: State, key: str, now: float) -> list[Fact]:
+    return failures.commit_failed(
+        state.tasks[key], {"detail": f"its agent did not answer within {format_seconds(COMMIT)}"}
+    )
+
+
 def _gang_passed(state: State, key: str, now: float) -> list[Fact]:
     group = state.groups[int(key)]
     return [
@@ -105,6 +120,8 @@ _PASSED = {
     "job": _job_passed,
     "gone": _gone_passed,
     "start": _start_passed,
+    "stop": _stop_passed,
+    "commit": _commit_passed,
     "gang": _gang_passed,
     "backoff": _backoff_passed,
     "settle": _settle_passed,
@@ -225,9 +242,14 @@ def _commit(state: State, group: Group) -> list[Fact]:
                 and not task.final
             ):
                 attempts.append([key, task.attempt])
-    everyone = sum(group.whole.values())
-    if everyone and group.whole[UPLOADED] == everyone and not group.doomed:
-        attempts += [[task.key, task.attempt] for task in state.members(group) if task.whole]
+    if group.whole[UPLOADED] and not group.doomed:
+        everyone = group.whole[UPLOADED] == sum(group.whole.values())
+        first = state.known_job.completion.first  # its success ends the job: it waits for nobody
+        attempts += [
+            [task.key, task.attempt]
+            for task in (state.members(group) if everyone or first else ())
+            if task.whole and task.phase == UPLOADED and (everyone or task.role == first)
+        ]
     return [("committers-named", {"group": group.number, "attempts": attempts})] if attempts else []
 
 
@@ -314,4 +336,5 @@ def _towards_end(state: State) -> list[Fact]:
 
 def _end_of(state: State, gave_up: str) -> list[Fact]:
     assert state.ending is not None
-    return [("ended", {"state": state.ending["state"], "reason": state.ending["reason"], "gave_up": gave_up})]
+    told = {name: state.ending[name] for name in ("state", "reason", "figures")}
+    return [("ended", {**told, "gave_up": gave_up})]

@@ -26,8 +26,7 @@ from trainmaster.core.state import (
     STARTING,
     State,
     Task,
-    budget_of,
-    unit_of,
+    charged,
 )
 
 
@@ -181,11 +180,7 @@ def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    if (
-        task.phase not in (STARTING, RUNNING)
-        or task.doomed
-        or not (budget_of(task) in state.budgets or unit_of(task) in state.budgets)
-    ):
+    if task.phase not in (STARTING, RUNNING) or task.doomed or not charged(task) & state.budgets.keys():
         return []  # progress is an event only where it gives a budget back
     return [("progressed", {"value": data.get("progress", data.get("value")), "step": data.get("step")})]
 
@@ -197,6 +192,10 @@ def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     if well and task.phase in (STARTING, RUNNING) and not task.doomed:
         return [("exited", {"elapsed": data.get("elapsed")})]
     return failures.attempt_over(state, task, data, now)
+
+
+def _died(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return failures.program_died(state, task, data, now) if task.phase in (STARTING, RUNNING) else []
 
 
 def _uploaded(state: State, task: Task, data: Data, now: float) -> list[Fact]:
@@ -253,6 +252,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "ready": _ready,
     "started": _started,
     "progress": _progress,
+    "died": _died,
     "ended": _ended,
     "uploaded": _uploaded,
     "committed": _committed,

@@ -87,6 +87,7 @@ EVENTS: dict[str, Kind] = {
     "started": _note("the program of {task} started"),
     "progressed": _note("{task} made progress"),
     "exited": _note("the program of {task} ended well"),
+    "died": _note("the program of {task} failed; what it left of its checkpoint is still stored"),
     "uploaded": _note("{task} uploaded its outputs"),
     "committers-named": _barrier("attempts were named to commit their outputs"),
     "output-committed": _barrier("{task} committed its outputs"),

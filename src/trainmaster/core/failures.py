@@ -13,7 +13,7 @@ from typing import Any
 
 from trainmaster.core.events import Fact
 from trainmaster.core.reasons import REASONS, is_reason
-from trainmaster.core.state import COMMITTING, LIVE, Budget, Incident, State, Task, budget_of, unit_of
+from trainmaster.core.state import COMMITTING, GRANTED, LIVE, NEW, Budget, Incident, State, Task, budget_of, unit_of
 
 UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
 FREE_LIMIT = 20  # free restarts in a row without any progress
@@ -25,13 +25,9 @@ Figures = Mapping[str, Any]
 
 def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
     """The facts of an agent's word that the current attempt ended, and not well."""
-    reason = data.get("reason")
-    reason = str(reason) if is_reason(reason) and reason != "succeeded" else "container-exited"
+    reason, figures = _told(data)
     if task.phase == COMMITTING and not task.doomed:
         return commit_failed(task, data.get("figures") or {"detail": reason})
-    figures = {**(data.get("figures") or {})}
-    if data.get("status") is not None:
-        figures.setdefault("status", data["status"])
     fact = {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), "stopped": bool(data.get("stopped")),
             "tail": list(data.get("tail") or ())}  # fmt: skip
     if task.doomed and fact["stopped"]:
@@ -41,6 +37,28 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
             fact["reason"] = _end_reason(state)
     facts: list[Fact] = [("attempt-ended", fact)]
     return facts if task.doomed or task.final else facts + failure(state, task, reason, figures, fact["elapsed"], now)
+
+
+def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
+    """The facts of an agent's word that the program failed, told before its attempt ends: the last set of its checkpoint is still stored,
+    and a restart begins from that. Peers are stopped at once, and what it failed by is there in time to be found the root cause.
+    """
+    reason, figures = _told(data)
+    facts: list[Fact] = [("died", {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0)})]
+    return (
+        facts
+        if task.doomed or task.final
+        else facts + failure(state, task, reason, figures, facts[0][1]["elapsed"], now)
+    )
+
+
+def _told(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Reason and figures of an end as an agent tells it."""
+    reason = data.get("reason")
+    figures = {**(data.get("figures") or {})}
+    if data.get("status") is not None:
+        figures.setdefault("status", data["status"])
+    return str(reason) if is_reason(reason) and reason != "succeeded" else "container-exited", figures
 
 
 def _end_reason(state: State) -> str:
@@ -69,7 +87,8 @@ def container_gone(
     """
     if task.phase not in LIVE or (task.phase == COMMITTING and not task.doomed):
         word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if told else {}
-        return [("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word})]
+        ended: Fact = ("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word})
+        return [ended, *(_lost_early(state, task, reason, figures, now) if _expected(state, task) else [])]
     fact = {
         "task": task.key,
         "attempt": task.attempt,
@@ -86,6 +105,27 @@ def container_gone(
         if task.doomed or task.final
         else facts + failure(state, task, reason, figures, 0.0 if told else UNTIMED, now)
     )
+
+
+def _expected(state: State, task: Task) -> bool:
+    """Whether the first attempt was still to begin in the task's container; what ends one that was used belongs to the failure before."""
+    idle = task.used or task.blocked or task.resized or task.left or task.out or task.final
+    return task.phase == NEW and task.hold == GRANTED and not idle and state.ending is None
+
+
+def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: float) -> list[Fact]:
+    """A container was lost before an attempt began in it. Nothing restarts, so no scope forbids another one, and no peer is stopped; but it
+    backs off, and has an end, as free restarts do.
+    """
+    facts: list[Fact] = []
+    if (before := state.incidents.get(task.key)) is not None:
+        facts = _settlement(state, before)
+    told = facts[0][1] if facts else {"spent": _spent(state, task), "free": state.budgets.get(task.key, Budget()).free}
+    cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": UNTIMED}
+    counted = {"spent": told["spent"], "free": told["free"] + 1}
+    if counted["free"] > FREE_LIMIT:
+        cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
+    return [*facts, _restart_after(state, task, task.key, cause, counted, now)]
 
 
 def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: float, now: float) -> list[Fact]:

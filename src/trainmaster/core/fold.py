@@ -41,12 +41,13 @@ from trainmaster.core.state import (
     Group,
     State,
     Task,
-    budget_of,
+    charged,
     populate,
-    unit_of,
 )
 
 KILL_TIME = 5.0  # s between the KILL of a program and the certainty that it is gone
+LATE = 120.0  # s beyond that an agent may take to stop an attempt: it stores the last of its checkpoint
+COMMIT = 1800.0  # s that an agent has to commit: where a store cannot rename, all is copied
 LEAVE = 60.0  # s that agents have for storing their logs at the end
 
 Data = Mapping[str, Any]
@@ -200,6 +201,10 @@ def _ordered(state: State, data: Data, at: float) -> None:
         if serial != task.serial or attempt != task.attempt:
             continue
         task.sent[verb] = order
+        if verb == "stop":
+            state.arm("stop", key, at + state.role(task).stop.grace + KILL_TIME + LATE)
+        elif verb == "commit":
+            state.arm("commit", key, at + COMMIT)
         if verb == "prepare" and task.phase == NEW:
             move(state, task, STAGING, at)
             _arm_start(state, task, at)
@@ -261,8 +266,8 @@ def _started(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _progressed(state: State, task: Task, data: Data, at: float) -> None:
-    state.budgets.pop(budget_of(task), None)
-    state.budgets.pop(unit_of(task), None)
+    for name in charged(task):
+        state.budgets.pop(name, None)
 
 
 def _exited(state: State, task: Task, data: Data, at: float) -> None:
@@ -451,6 +456,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "started": _report(_started),
     "progressed": _report(_progressed),
     "exited": _report(_exited),
+    "died": _report(incidents.died),
     "uploaded": _report(_uploaded),
     "committers-named": _committers_named,
     "output-committed": _report(_output_committed),

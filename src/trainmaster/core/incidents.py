@@ -22,6 +22,7 @@ from trainmaster.core.state import (
     COMMITTING,
     ENDED,
     FAILED,
+    GRANTED,
     KILLED,
     LIVE,
     Budget,
@@ -36,6 +37,11 @@ SETTLE = 10.0  # s within which the root cause of a failure is settled
 SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
 
 Data = Mapping[str, Any]
+
+
+def died(state: State, task: Task, data: Data, at: float) -> None:
+    """The attempt lasts until its agent says that it ended; what it failed by is known already."""
+    _evidence(state, task, data)
 
 
 def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
@@ -71,7 +77,8 @@ def incident(state: State, data: Data, at: float) -> None:
         state.restarts += 1
     culprit = state.tasks[cause["task"]]
     if data.get("memory_factor"):
-        culprit.memory_factor, culprit.resized = data["memory_factor"], True
+        culprit.memory_factor = data["memory_factor"]
+        culprit.resized = culprit.hold == GRANTED  # a container that is gone need not be given back for a larger one
     for task in _unit_tasks(state, unit):
         if task.phase in LIVE and task.phase != COMMITTING:
             doom(state, task, "restart" if again else "fail")
@@ -127,7 +134,8 @@ def _end_attempt(state: State, task: Task, data: Data, at: float) -> None:
     return_leases(state, task)
     doomed = task.doomed
     move(state, task, ENDED, at)
-    state.arm("start", task.key, None)
+    for kind in ("start", "stop", "commit"):
+        state.arm(kind, task.key, None)
     if doomed == "restart":
         renew(state, task, at)
     elif doomed == "end":
@@ -153,7 +161,7 @@ def _hasten(state: State, unit: str, at: float) -> None:
     incident = state.incidents.get(unit)
     if incident is None or incident.again:
         return
-    if unit.startswith("group:") and state.groups[int(unit[6:])].doomed:
+    if state.groups[int(unit[6:])].doomed if unit.startswith("group:") else state.tasks[unit].doomed:
         return
     outside = any(
         one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence

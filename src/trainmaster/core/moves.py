@@ -9,6 +9,7 @@ from trainmaster.core.state import (
     BARRED,
     GRANTED,
     KILLED,
+    LIVE,
     NEW,
     NONE,
     RUNNING,
@@ -28,6 +29,7 @@ def move(state: State, task: Task, phase: str, at: float) -> None:
         counts = group.whole if task.whole else group.single
         counts[before] -= 1
         counts[phase] += 1
+    task.used = task.used or phase in LIVE
     if before == RUNNING and state.saves:
         state.saves[-1]["left"].pop(task.key, None)
     if (before in STARTED) != (phase in STARTED):
@@ -82,9 +84,9 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
         state.groups[task.group].granted[task.role] -= 1
     task.hold = NONE if gone else BARRED
     task.container, task.connected, task.left, task.sent, task.warned = "", False, False, {}, None
-    task.resized = False
-    state.arm("gone", task.key, None)
-    state.arm("start", task.key, None)
+    task.resized = task.used = False
+    for kind in ("gone", "start", "stop", "commit"):
+        state.arm(kind, task.key, None)
     state.touch(task)
 
 
@@ -95,7 +97,8 @@ def finalize(state: State, task: Task, final: str) -> None:
         return
     task.final = final
     state.over[task.role] += 1
-    state.arm("start", task.key, None)
+    for kind in ("start", "stop", "commit"):
+        state.arm(kind, task.key, None)
     if final == SUCCEEDED:
         state.done[task.role] += 1
     elif final != KILLED and (task.counts or task.serves):

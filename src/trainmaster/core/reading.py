@@ -245,6 +245,11 @@ class _Reading:
                 raise self.refused(
                     (*at, "replicas"), both, "replicas.min is above replicas.max", "swap them", "job-shape"
                 )
+            if not role.counts and role.restart.scope == "group":
+                message = f"role {role.name} does not count, so the group would wait for it for ever"
+                raise self.refused(
+                    (*at, "restart", "scope"), "group", message, "set scope: task, or counts: true", "job-shape"
+                )
             for other in role.after:
                 self._known((*at, "after", other), other, job.roles, "role")
         if job.tasks > _MOST_TASKS:
@@ -363,16 +368,16 @@ def _with_overhead(resources: model.Resources, told: Any) -> model.Resources:
 
 def _derived_role(job: Job, role: Any, told: Mapping[str, Any]) -> Any:
     restart, resources, replicas = told.get("restart"), told.get("resources"), told.get("replicas")
+    if "counts" not in told:
+        role = attrs.evolve(role, counts=role.name not in model.NOT_COUNTING)
     if not (isinstance(restart, str) or (isinstance(restart, Mapping) and "scope" in restart)):
         # Tasks that go on from one checkpoint go back to it together: shards done since by any of them are given out again.
         together = job.checkpoint is not None and any(given.as_ == "shards" for given in model.uses(job, role.name))
-        scope = "group" if job.framework in model.COLLECTIVE or together else "task"
+        scope = "group" if role.counts and (job.framework in model.COLLECTIVE or together) else "task"
         role = attrs.evolve(role, restart=attrs.evolve(role.restart, scope=scope))
     role = attrs.evolve(role, resources=_with_overhead(role.resources, resources))
     if isinstance(replicas, Mapping) and "max" not in replicas:
         role = attrs.evolve(role, replicas=attrs.evolve(role.replicas, max=role.replicas.min))
-    if "counts" not in told:
-        role = attrs.evolve(role, counts=role.name not in model.NOT_COUNTING)
     if "workdir" not in told:
         interim = attrs.evolve(job, roles={**job.roles, role.name: role})
         own = any(given.as_ == "download" for given in model.uses(interim, role.name)) or model.writes(

@@ -93,6 +93,7 @@ class Task:
     container: str = ""
     node: str = ""
     connected: bool = False
+    used: bool = False  # an attempt has begun in it
     left: bool = False
     warned: dict[str, Any] | None = None
     trouble: dict[str, Any] | None = None  # what last went wrong beside the program
@@ -265,6 +266,11 @@ def unit_of(task: Task) -> str:
 def budget_of(task: Task) -> str:
     """What the task's costly restarts are charged to."""
     return f"group:{task.group}" if task.whole else f"role:{task.role}"
+
+
+def charged(task: Task) -> set[str]:
+    """Every budget that progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
+    return {budget_of(task), unit_of(task), task.key}
 
 
 def populate(state: State, job: Job) -> None:

@@ -58,7 +58,7 @@ class Agent:
         self.epoch = 0
         self.attempt = 0
         self.running = 0  # attempt whose program runs
-        self.stopping = 0
+        self.stopping = self._storing = 0
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._work: dict[str, Any] = {}  # what the start said
@@ -192,7 +192,7 @@ class Agent:
             self.world.at(habits.saves_every, self._checkpoint, attempt)
 
     def _stop(self, attempt: int, extra: dict[str, Any]) -> None:
-        if attempt < self.attempt:
+        if attempt < self.attempt or attempt == self._storing:
             return
         self.attempt = self.stopping = attempt  # perhaps one that it never heard of before
         slow = self.world.rng.random() < self.habits.ignores_term
@@ -272,9 +272,19 @@ class Agent:
         if self.running != attempt or not attempt or not self.alive:
             return
         self.stop_program()
+        if how is not WELL and self._work.get("marks"):
+            self._storing = attempt
+            self.report("died", attempt, elapsed=1.0, **how)
+            self.world.at(self.world.rng.uniform(0.0, 15.0), self._stored, attempt, how)
+            return
         self.report("ended", attempt, elapsed=1.0, **how)
         if how is WELL:
             self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, attempt)
+
+    def _stored(self, attempt: int, how: dict[str, Any]) -> None:
+        """What a failed program left of its checkpoint is stored."""
+        if self.alive:
+            self.report("ended", attempt, elapsed=1.0, **how)
 
     def _uploaded(self, attempt: int) -> None:
         if self.alive and attempt == self.attempt and attempt != self.stopping:
