@@ -15,8 +15,9 @@ from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Job, Output, Role
 from trainmaster.core.splits import Piece
 from trainmaster.data import checkpoints, saves
+from trainmaster.data.checks import check_outputs
 from trainmaster.data.formats import records
-from trainmaster.data.outputs import CommitRefused, check_outputs, commit, finish, upload
+from trainmaster.data.outputs import CommitRefused, commit, finish, upload
 from trainmaster.data.sources import list_input
 from trainmaster.data.staging import download, staging_path
 from trainmaster.data.stores import store_for
@@ -138,10 +139,10 @@ def test_outputs_are_committed_once(s3: str, tmp_path: Path, layout: str) -> Non
     }
     for _ in range(2):
         for task, uploaded in sent.items():
-            assert commit(output, uploaded, task, 1) == uploaded
+            assert commit(output, uploaded, "j-1", task, 1) == uploaded
     second = upload(output, f"{tmp_path}/0", "j-1", "worker:0", 2)
     with pytest.raises(CommitRefused):
-        commit(output, second, "worker:0", 2)
+        commit(output, second, "j-1", "worker:0", 2)
     for _ in range(2):
         finish(output, sent, "j-1", True)
     found = there(f"{s3}/model")
@@ -159,7 +160,9 @@ def test_of_two_attempts_at_once_one_commits(s3: str, tmp_path: Path) -> None:  
         for name in ("j-1", "j-2")
     ]
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(commit, output, uploaded, "worker:0", 1) for uploaded in sent]
+        runs = [
+            pool.submit(commit, output, one, job, "worker:0", 1) for job, one in zip(("j-1", "j-2"), sent, strict=True)
+        ]
         won = [uploaded for uploaded, run in zip(sent, runs, strict=True) if run.exception() is None]
     assert len(won) == 1
     job = won[0]["id"].partition(".")[0]
@@ -173,7 +176,7 @@ def test_a_failed_job_and_one_that_overwrites(s3: str, tmp_path: Path) -> None: 
     output = Output("model", f"{s3}/model", overwrite=True)
     for job, name, succeeded in (("j-1", "a", True), ("j-2", "b", True), ("j-3", "c", False)):
         uploaded = upload(output, made(tmp_path / job, **{name: job}), job, "worker:0", 1)
-        commit(output, uploaded, "worker:0", 1)
+        commit(output, uploaded, job, "worker:0", 1)
         finish(output, {"worker:0": uploaded}, job, succeeded)
         if job == "j-2":
             assert sorted(there(f"{s3}/model")) == ["_SUCCESS", "worker-0/b"]

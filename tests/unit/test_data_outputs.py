@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Job, Output, Role
 from trainmaster.data import outputs, saves
-from trainmaster.data.outputs import CommitRefused, check_outputs, commit, finish, upload
+from trainmaster.data.checks import check_outputs
+from trainmaster.data.outputs import CommitRefused, commit, finish, upload
 from trainmaster.data.stores import store_for
 
 
@@ -47,7 +49,7 @@ def test_a_task_commits_into_a_folder_of_its_own(url: str, tmp_path: Path) -> No
     sent = send(output, made(tmp_path / "w", model_pt="weights", deep__more="x"))
     assert sent == {"files": 2, "bytes": 8, "id": "j-1.worker-0.1"}
     assert all(name.startswith("_temporary/") for name in there(url))
-    assert commit(output, sent, "worker:0", 1) == sent
+    assert commit(output, sent, "j-1", "worker:0", 1) == sent
     finish(output, {"worker:0": sent}, "j-1", True)
     found = there(url)
     success = json.loads(found.pop("_SUCCESS"))
@@ -61,11 +63,11 @@ def test_doing_it_twice_changes_nothing(url: str, tmp_path: Path) -> None:
     sent = send(output, made(tmp_path / "w", a="1"))
     assert send(output, str(tmp_path / "w")) == sent
     for _ in range(2):
-        assert commit(output, sent, "worker:0", 1) == sent
+        assert commit(output, sent, "j-1", "worker:0", 1) == sent
     for _ in range(2):
         finish(output, {"worker:0": sent}, "j-1", True)
         assert sorted(there(url)) == ["_SUCCESS", "worker-0/a"]
-    assert commit(output, sent, "worker:0", 1) == sent
+    assert commit(output, sent, "j-1", "worker:0", 1) == sent
     assert sorted(there(url)) == ["_SUCCESS", "worker-0/a"]
 
 
@@ -79,29 +81,120 @@ def test_a_commit_that_was_interrupted_is_finished_by_the_next_call(
     kind = type(store_for(url))
     honest, calls = getattr(kind, step), []
 
-    def dying(self: object, source: str, target: str) -> None:
+    def dying(self: object, source: str, target: str, *replace: bool) -> None:
         calls.append(target)
         if len(calls) == (1 if layout == "task" else 2):
             raise KeyboardInterrupt
-        honest(self, source, target)
+        honest(self, source, target, *replace)
 
     monkeypatch.setattr(kind, step, dying)
     with pytest.raises(KeyboardInterrupt):
-        commit(output, sent, "worker:0", 1)
+        commit(output, sent, "j-1", "worker:0", 1)
     monkeypatch.undo()
-    commit(output, sent, "worker:0", 1)
+    commit(output, sent, "j-1", "worker:0", 1)
     finish(output, {"worker:0": sent}, "j-1", True)
     folder = "" if layout == "flat" else "worker-0/"
     assert sorted(there(url)) == ["_SUCCESS", f"{folder}a", f"{folder}b", f"{folder}c"]
+
+
+MEETINGS = (
+    "get",
+    "put",
+    "create",
+    "exists",
+    "look",
+    "files",
+    "copy",
+    "move",
+    "remove",
+)  # whatever a commit does to a store
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+@pytest.mark.parametrize("before", ["nothing", "another job's", "an attempt written off"])
+def test_two_commits_of_one_attempt_at_once_are_one(url: str, tmp_path: Path, layout: str, before: str) -> None:
+    """The second comes, and goes through, before each single thing that the first one does to the storage, and after the last."""
+    kind = type(store_for(url))
+    for meeting in range(200):
+        output = Output("model", f"{url}{meeting}", layout=layout, overwrite=before == "another job's")
+        attempt = _leave(output, tmp_path, before)
+        sent = send(output, made(tmp_path / "w", a="1", b="22", deep__c="333"), attempt=attempt)
+        with pytest.MonkeyPatch.context() as patch:
+            met = _meet(patch, kind, meeting, lambda: commit(output, sent, "j-1", "worker:0", attempt))  # noqa: B023
+            assert commit(output, sent, "j-1", "worker:0", attempt) == sent
+        finish(output, {"worker:0": sent}, "j-1", True)
+        found = there(output.url)
+        assert json.loads(found.pop("_SUCCESS"))["files"] == 3
+        folder = "" if layout == "flat" else "worker-0/"
+        assert found == {f"{folder}a": b"1", f"{folder}b": b"22", f"{folder}deep/c": b"333"}
+        if not met:
+            return
+    raise AssertionError("a commit has an end")
+
+
+def _leave(output: Output, tmp_path: Path, before: str) -> int:
+    """Leave in the output's place what was there before; the number of the next attempt."""
+    if before == "another job's":
+        old = send(output, made(tmp_path / "old", a="old", z="old"), job="j-0")
+        commit(output, old, "j-0", "worker:0", 1)
+        finish(output, {"worker:0": old}, "j-0", True)
+    elif before == "an attempt written off":
+        cut = send(output, made(tmp_path / "cut", a="cut", y="cut"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(outputs, "_put_in_place", _die)
+            with pytest.raises(KeyboardInterrupt):
+                commit(output, cut, "j-1", "worker:0", 1)
+        return 2
+    return 1
+
+
+def _die(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _meet(patch: pytest.MonkeyPatch, kind: Any, meeting: int, act: Callable[[], object]) -> list[str]:
+    """Have `act` done before the store is used for the `meeting`th time; the list gets the name of that use."""
+    met: list[str] = []
+    uses = []
+
+    def met_by(name: str) -> Callable[..., Any]:
+        honest = getattr(kind, name)
+
+        def use(*given: Any) -> Any:
+            uses.append(name)
+            if len(uses) == meeting + 1:
+                met.append(name)
+                act()
+            return honest(*given)
+
+        return use
+
+    for name in MEETINGS:
+        patch.setattr(kind, name, met_by(name))
+    return met
+
+
+def test_a_role_s_name_may_hold_dots(url: str, tmp_path: Path) -> None:
+    for job, succeeded in (("j-1", False), ("j-2", True)):
+        output = Output("model", url)
+        sent = send(output, made(tmp_path / "w", a="1"), "train.v1:0", job=job)
+        commit(output, sent, job, "train.v1:0", 1)
+        finish(output, {"train.v1:0": sent}, job, succeeded)
+        assert (
+            commit(output, sent, job, "train.v1:0", 1)["files"] == 1
+            if succeeded
+            else "_partial/train.v1-0/a" in there(url)
+        )
+    assert sorted(there(url)) == ["_SUCCESS", "_partial/train.v1-0/a", "train.v1-0/a"]
 
 
 def test_of_two_attempts_one_commits(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     first = send(output, made(tmp_path / "1", a="first"), attempt=1)
     second = send(output, made(tmp_path / "2", a="second"), attempt=2)
-    commit(output, first, "worker:0", 1)
+    commit(output, first, "j-1", "worker:0", 1)
     with pytest.raises(CommitRefused, match="attempt 1 of worker:0 has committed"):
-        commit(output, second, "worker:0", 2)
+        commit(output, second, "j-1", "worker:0", 2)
     assert there(url)["worker-0/a"] == b"first"
 
 
@@ -114,14 +207,14 @@ def test_a_later_attempt_takes_over_what_the_first_left_undone(
 
     def late(*_: object) -> None:  # between the claim of the first and its move, the second is named
         monkeypatch.undo()
-        commit(output, second, "worker:0", 2)
+        commit(output, second, "j-1", "worker:0", 2)
         outputs._put_in_place(*_)  # type: ignore[arg-type]
 
     monkeypatch.setattr(outputs, "_put_in_place", late)
     with pytest.raises(CommitRefused, match=r"written off|has committed"):
-        commit(output, first, "worker:0", 1)
+        commit(output, first, "j-1", "worker:0", 1)
     with pytest.raises(CommitRefused, match="has committed"):
-        commit(output, first, "worker:0", 1)
+        commit(output, first, "j-1", "worker:0", 1)
     finish(output, {"worker:0": second}, "j-1", True)
     found = there(url)
     found.pop("_SUCCESS")
@@ -134,10 +227,10 @@ def test_flat_puts_all_together_and_refuses_equal_names(url: str, tmp_path: Path
         task: send(output, made(tmp_path / task, **{name: task}), task)
         for task, name in {"worker:0": "a", "worker:1": "b", "worker:2": "a"}.items()
     }
-    commit(output, sent["worker:0"], "worker:0", 1)
-    commit(output, sent["worker:1"], "worker:1", 1)
+    commit(output, sent["worker:0"], "j-1", "worker:0", 1)
+    commit(output, sent["worker:1"], "j-1", "worker:1", 1)
     with pytest.raises(CommitRefused, match="worker:0 and worker:2 both wrote a") as caught:
-        commit(output, sent["worker:2"], "worker:2", 1)
+        commit(output, sent["worker:2"], "j-1", "worker:2", 1)
     assert "layout: task" in str(caught.value)
     finish(output, {task: sent[task] for task in ("worker:0", "worker:1")}, "j-1", True)
     found = there(url)
@@ -149,13 +242,13 @@ def test_flat_puts_all_together_and_refuses_equal_names(url: str, tmp_path: Path
 def test_a_failed_job_leaves_what_was_committed_apart(url: str, tmp_path: Path, layout: str) -> None:
     output = Output("model", url, layout=layout)
     sent = [send(output, made(tmp_path / name, **{name: name}), f"worker:{i}") for i, name in enumerate("ab")]
-    commit(output, sent[0], "worker:0", 1)
+    commit(output, sent[0], "j-1", "worker:0", 1)
     for _ in range(2):
         finish(output, {"worker:0": sent[0]}, "j-1", False)
     assert there(url) == {f"_partial/{'' if layout == 'flat' else 'worker-0/'}a": b"a"}
     check_outputs(job(output))  # the next try may go to the same place
     again = send(output, str(tmp_path / "a"), job="j-2")
-    commit(output, again, "worker:0", 1)
+    commit(output, again, "j-2", "worker:0", 1)
     finish(output, {"worker:0": again}, "j-2", True)
     assert "_SUCCESS" in there(url)
 
@@ -168,12 +261,12 @@ def test_overwrite_replaces_what_the_job_before_wrote_and_nothing_else(url: str,
         for i, name in enumerate(["a", "deep__b"])
     }
     for task, sent in old.items():
-        commit(output, sent, task, 1)
+        commit(output, sent, "j-1", task, 1)
     finish(output, old, "j-1", True)
     store_for(url).put("README", b"of the user")
     check_outputs(job(output))
     new = send(output, made(tmp_path / "new", a="new"), job="j-2")
-    commit(output, new, "worker:0", 1)
+    commit(output, new, "j-2", "worker:0", 1)
     assert "_SUCCESS" not in there(url)
     finish(output, {"worker:0": new}, "j-2", True)
     found = there(url)
@@ -186,12 +279,12 @@ def test_without_overwrite_nothing_of_others_is_replaced(url: str, tmp_path: Pat
     store_for(url).put("worker-0/a", b"of the user")  # after the check at submit
     sent = send(output, made(tmp_path / "w", a="1"))
     with pytest.raises(CommitRefused, match="is there already"):
-        commit(output, sent, "worker:0", 1)
+        commit(output, sent, "j-1", "worker:0", 1)
     other = send(output, str(tmp_path / "w"), "worker:1", job="j-2")
-    commit(output, other, "worker:1", 1)
+    commit(output, other, "j-2", "worker:1", 1)
     mine = send(output, str(tmp_path / "w"), "worker:1")
     with pytest.raises(CommitRefused, match="another job, j-2"):
-        commit(output, mine, "worker:1", 1)
+        commit(output, mine, "j-1", "worker:1", 1)
     assert there(url)["worker-0/a"] == b"of the user"
 
 
@@ -208,7 +301,7 @@ def test_an_upload_that_lost_files_is_not_committed(url: str, tmp_path: Path) ->
     sent = send(output, made(tmp_path / "w", a="1", b="2"))
     store_for(url).remove(f"_temporary/{sent['id']}/worker-0/a")
     with pytest.raises(StorageFailed, match="1 of 2 files"):
-        commit(output, sent, "worker:0", 1)
+        commit(output, sent, "j-1", "worker:0", 1)
 
 
 def test_one_file_an_empty_folder_and_nothing(url: str, tmp_path: Path) -> None:
@@ -216,8 +309,8 @@ def test_one_file_an_empty_folder_and_nothing(url: str, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_text("weights")
     sent = send(output, f"{tmp_path}/model.pt")
     empty = send(output, made(tmp_path / "empty"), "worker:1")
-    commit(output, sent, "worker:0", 1)
-    assert commit(output, empty, "worker:1", 1)["files"] == 0
+    commit(output, sent, "j-1", "worker:0", 1)
+    assert commit(output, empty, "j-1", "worker:1", 1)["files"] == 0
     finish(output, {"worker:0": sent, "worker:1": empty}, "j-1", True)
     assert sorted(there(url)) == ["_SUCCESS", "worker-0/model.pt"]
     with pytest.raises(FileNotFoundError):
@@ -231,14 +324,14 @@ def test_links_are_uploaded_as_what_they_lead_to(url: str, tmp_path: Path) -> No
     os.mkfifo(tmp_path / "w/pipe")
     sent = send(output, f"{tmp_path}/w")
     assert sent["left_out"] == ["pipe"]
-    commit(output, sent, "worker:0", 1)
+    commit(output, sent, "j-1", "worker:0", 1)
     assert there(url)["worker-0/latest"] == b"1"
 
 
 def test_others_may_read_what_was_committed(tmp_path: Path) -> None:
     output = Output("model", f"{tmp_path}/out")
     sent = send(output, made(tmp_path / "w", a="1"))
-    commit(output, sent, "worker:0", 1)
+    commit(output, sent, "j-1", "worker:0", 1)
     finish(output, {"worker:0": sent}, "j-1", True)
     for path in ("out", "out/worker-0", "out/worker-0/a", "out/_SUCCESS"):
         assert (tmp_path / path).stat().st_mode & 0o044 == 0o044
@@ -256,7 +349,7 @@ def test_what_appears_in_the_place_meanwhile_is_not_replaced(tmp_path: Path, mon
 
     monkeypatch.setattr(outputs, "_put_in_place", late)
     with pytest.raises(CommitRefused, match="has appeared"):
-        commit(output, sent, "worker:0", 1)
+        commit(output, sent, "j-1", "worker:0", 1)
     assert there(url)["worker-0/a"] == b"of the user"
 
 
@@ -346,7 +439,7 @@ def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) 
     assert saves.saves(output)[0].tasks == ("worker:0", "worker:1")
     check_outputs(job(output))
     sent = send(output, f"{tmp_path}/worker:0")
-    commit(output, sent, "worker:0", 1)
+    commit(output, sent, "j-1", "worker:0", 1)
     finish(output, {"worker:0": sent}, "j-1", True)
     assert f"_saves/{saves.save_name(0)}/worker-1/a" in there(url)
 

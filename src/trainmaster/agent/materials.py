@@ -85,7 +85,10 @@ class Materials:
         """Put what was uploaded in its place, for good."""
         from trainmaster.data import outputs as places
 
-        return {name: places.commit(output, uploaded[name], self.task, attempt) for name, output in outputs.items()}
+        return {
+            name: places.commit(output, uploaded[name], self.job, self.task, attempt)
+            for name, output in outputs.items()
+        }
 
     def save(self, outputs: Mapping[str, Fields], folder: str, name: str, stop: threading.Event) -> dict[str, int]:
         """Upload the outputs as they are now; {files, bytes} of what was sent."""

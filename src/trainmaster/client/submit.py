@@ -118,7 +118,7 @@ def check(job: Job, probe: bool = True) -> None:
     LocalClient(requests).check(job)
     _check_inputs(job)
     if job.outputs:
-        from trainmaster.data.outputs import check_outputs
+        from trainmaster.data.checks import check_outputs
 
         check_outputs(job, probe)
 

@@ -7,7 +7,8 @@
     <url>/_partial/...                                 what the finished tasks of a failed job had committed
 
 The claim is created exclusively, so of two attempts one commits, whoever believes to have leave; it holds the list of
-files, so that whoever finishes a commit that was interrupted needs nothing else, and doing it twice changes nothing. A
+files, so that whoever finishes a commit that was interrupted needs nothing else, and doing it twice changes nothing,
+nor does doing it twice at once: an agent that was given up may still be at it when the master commits in its place. A
 later attempt of the same task, which the master names only after it wrote the earlier one off, takes over a claim that
 is not done and removes what the earlier one could still move. Where a store `renames`, a task's folder appears in one
 step; elsewhere files are copied, and `done` in the claim, then `_SUCCESS`, say what is whole.
@@ -19,17 +20,17 @@ listed are left alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from trainmaster.core.errors import BadInput, EngineFailed, StorageFailed
-from trainmaster.core.job import Job, Output
-from trainmaster.data.stores import LocalStore, Store, store_for
+from trainmaster.core.errors import EngineFailed, StorageFailed
+from trainmaster.core.job import Output
+from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import THREADS, Flow, Tell, retried, safe_path
 from trainmaster.data.trees import Leaf, Tree, scan
 
@@ -38,6 +39,7 @@ TEMPORARY, PARTIAL, SAVES, SUCCESS = "_temporary", "_partial", "_saves", "_SUCCE
 _COMMITS = f"{TEMPORARY}/commits"
 _REPLACED = f"{TEMPORARY}/replaced.json"
 _REPEATS = 3  # times a file that changes while it is read is taken again
+_MEETINGS = 3  # times that a commit may be disturbed by another call for it
 
 
 class CommitRefused(EngineFailed):
@@ -128,8 +130,10 @@ def _unchanged(tree: Tree, leaf: Leaf) -> bool:
     return now is not None and [found.version for found in now.leaves.values()] == [leaf.version]
 
 
-def commit(output: Output | Mapping[str, Any], uploaded: Mapping[str, Any], task: str, attempt: int) -> dict[str, Any]:
-    """Put what an attempt has uploaded in its place. A second call, by whomever, is a success too.
+def commit(
+    output: Output | Mapping[str, Any], uploaded: Mapping[str, Any], job: str, task: str, attempt: int
+) -> dict[str, Any]:
+    """Put what an attempt has uploaded in its place. A second call, by whomever, is a success too, at the same time or later.
 
     `uploaded`: what `upload` returned. Returns {files, bytes, id}. Raises CommitRefused where another attempt has committed, where
     something else is in the place, or (layout: flat) another task wrote equal names.
@@ -141,7 +145,8 @@ def commit(output: Output | Mapping[str, Any], uploaded: Mapping[str, Any], task
             place=store.url,
             anchor="commit-refused",
         )
-    claim = retried("commit an output", store.url, lambda: _committed(store, _how(output), uploaded, task, attempt))
+    mine = _Claim(job, attempt, uploaded["id"], {})
+    claim = retried("commit an output", store.url, lambda: _committed(store, _how(output), uploaded, task, mine))
     return {"files": len(claim.files), "bytes": sum(claim.files.values()), "id": claim.id}
 
 
@@ -152,40 +157,6 @@ def finish(output: Output | Mapping[str, Any], committed: Mapping[str, Any], job
     """
     store = output_store(output)
     retried("finish an output", store.url, lambda: _finished(store, _how(output), committed, job, succeeded))
-
-
-def check_outputs(job: Job, probe: bool = True) -> None:
-    """Refuse, before anything starts, an output whose place is taken or cannot be written. Raises BadInput.
-
-    `probe`: write and remove a file where a store has no other way of telling; without it nothing is changed anywhere.
-    """
-    seen: dict[str, str] = {}
-    for name, output in job.outputs.items():
-        place = f"outputs.{name}.url: {output.url}"
-        store = output_store(output)
-        if (other := seen.setdefault(store.url, name)) != name:
-            raise BadInput(
-                f"outputs {other} and {name} go to one place",
-                place=place,
-                mend="give each a url of its own",
-                anchor="output-exists",
-            )
-        entries = retried("look at an output", store.url, lambda store=store: store.entries(""))  # type: ignore[misc]
-        present = [entry.name for entry in entries if entry.name not in (SAVES, PARTIAL)]
-        if present and not output.overwrite:
-            raise BadInput(
-                f"the output {name} exists already: {', '.join(present[:3])}{', ...' if len(present) > 3 else ''}",
-                place=place,
-                mend="give it another url, or say overwrite: true",
-                anchor="output-exists",
-            )
-        if (reason := _unwritable(store, probe)) is not None:
-            raise BadInput(
-                f"the output {name} cannot be written: {reason}",
-                place=place,
-                mend="check the permissions there, or give it another url",
-                anchor="output-unwritable",
-            )
 
 
 # -- how --
@@ -210,27 +181,37 @@ def output_store(output: Output | Mapping[str, Any]) -> Store:
     return store_for(output.url if isinstance(output, Output) else output["url"])
 
 
-def _committed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, attempt: int) -> _Claim:
-    claim = _claimed(store, how, uploaded, task, attempt)
-    if claim.done:
-        return claim
-    if how.layout == "flat":
+def _committed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, mine: _Claim) -> _Claim:
+    claim = _claimed(store, how, uploaded, task, mine)
+    if how.layout == "flat" and not claim.done:
         _refuse_equal_names(store, task, claim)
-    try:
-        _put_in_place(store, how, task, claim)
-    except FileNotFoundError as error:
-        raise _written_off(store, task, claim.attempt) from error
-    except FileExistsError as error:
+    failure: OSError | None = None
+    for _ in range(_MEETINGS):
+        if claim.done:
+            return claim
+        failure = None
+        try:
+            _put_in_place(store, how, task, claim)
+        except (FileNotFoundError, FileExistsError) as error:
+            failure = error  # or a second call for the same attempt was quicker
+        now = _read_claim(store, task) or _done_before(store, task, claim)
+        if now is None or now.id != claim.id:
+            raise _written_off(store, task, claim.attempt) from failure
+        claim = now
+        if failure is None:
+            break
+    if isinstance(failure, FileExistsError):
         raise CommitRefused(
             f"where the output of {task} belongs, something has appeared meanwhile",
-            place=str(error.filename or error),
+            place=str(failure.filename or failure),
             mend="give each job an output of its own",
             anchor="commit-refused",
-        ) from error
-    if (now := _read_claim(store, task)) is None or now.id != claim.id:
-        raise _written_off(store, task, claim.attempt)
-    claim = attrs.evolve(claim, done=True)
-    _write_claim(store, task, claim)
+        ) from failure
+    if failure is not None and not _in_place(store, how, task, claim):
+        raise _written_off(store, task, claim.attempt) from failure
+    if not claim.done:
+        claim = attrs.evolve(claim, done=True)
+        _write_claim(store, task, claim)
     if not store.renames:
         store.remove(f"{TEMPORARY}/{claim.id}")
     return claim
@@ -251,31 +232,47 @@ def _finished(store: Store, how: _How, committed: Mapping[str, Any], job: str, s
     store.remove(TEMPORARY)
 
 
-def _claimed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, attempt: int) -> _Claim:
+def _claimed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, mine: _Claim) -> _Claim:
     """The claim of this attempt, made or found. Raises CommitRefused where it is another's."""
-    path = f"{_COMMITS}/{folder_of(task)}.json"
-    job = uploaded["id"].rsplit(".", 2)[0]
     there = _read_claim(store, task)
-    if there is not None and there.id == uploaded["id"]:
+    if there is not None and there.id == mine.id:
         return there
-    if there is None and (done := _done_before(store, uploaded, task)) is not None:
+    if there is None and (done := _done_before(store, task, mine)) is not None:
         return done
-    instead = ""
-    if there is not None:
-        if there.job == job and (there.done or there.attempt > attempt):
-            what = "has committed" if there.done else "is about to commit"
-            raise CommitRefused(
-                f"attempt {there.attempt} of {task} {what} its output", place=store.url, anchor="commit-refused"
-            )
-        if there.job != job and not how.overwrite:
-            raise CommitRefused(
-                f"another job, {there.job}, writes to the same place",
-                place=store.url,
-                mend="give each job an output of its own",
-                anchor="commit-refused",
-            )
-        instead = there.id
-    source = f"{TEMPORARY}/{uploaded['id']}/{folder_of(task)}/"
+    try:
+        claim = _new_claim(store, how, uploaded, task, mine, there)
+    except (CommitRefused, StorageFailed):
+        if _read_claim(store, task) == there:
+            raise
+        return _claimed(store, how, uploaded, task, mine)  # meanwhile a second call for the same attempt went on
+    if how.overwrite:
+        _begin_overwriting(store, mine.job)
+    if there is None:
+        return claim if store.create(_claim_path(task), _content(claim)) else _claimed(store, how, uploaded, task, mine)
+    if _read_claim(store, task) != there:
+        return _claimed(store, how, uploaded, task, mine)
+    _write_claim(store, task, claim)
+    store.remove(f"{TEMPORARY}/{there.id}")  # what the other could still move
+    return claim
+
+
+def _new_claim(
+    store: Store, how: _How, uploaded: Mapping[str, Any], task: str, mine: _Claim, there: _Claim | None
+) -> _Claim:
+    """`mine` with its files, where it may be put in the place of the claim that is `there`."""
+    if there is not None and there.job == mine.job and (there.done or there.attempt > mine.attempt):
+        what = "has committed" if there.done else "is about to commit"
+        raise CommitRefused(
+            f"attempt {there.attempt} of {task} {what} its output", place=store.url, anchor="commit-refused"
+        )
+    if there is not None and there.job != mine.job and not how.overwrite:
+        raise CommitRefused(
+            f"another job, {there.job}, writes to the same place",
+            place=store.url,
+            mend="give each job an output of its own",
+            anchor="commit-refused",
+        )
+    source = f"{TEMPORARY}/{mine.id}/{folder_of(task)}/"
     files = {file.path.removeprefix(source): file.size for file in store.files(source.rstrip("/"))}
     if (len(files), sum(files.values())) != (uploaded["files"], uploaded["bytes"]):
         raise StorageFailed(
@@ -284,29 +281,21 @@ def _claimed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, at
             mend="keep others from removing them",
             anchor="storage-failed",
         )
-    claim = _Claim(job, attempt, uploaded["id"], files, instead=instead)
+    claim = attrs.evolve(mine, files=files, instead="" if there is None else there.id)
     if how.layout == "flat":
         _refuse_equal_names(store, task, claim)
-    if not (how.overwrite or instead):
+    if not (how.overwrite or claim.instead):
         _refuse_strangers(store, how.target(task), files)
-    if how.overwrite:
-        _begin_overwriting(store, job)
-    if there is not None:
-        _write_claim(store, task, claim)
-        store.remove(f"{TEMPORARY}/{there.id}")  # what the other could still move
-    elif not store.create(path, _content(claim)):
-        return _claimed(store, how, uploaded, task, attempt)
     return claim
 
 
-def _done_before(store: Store, uploaded: Mapping[str, Any], task: str) -> _Claim | None:
+def _done_before(store: Store, task: str, mine: _Claim) -> _Claim | None:
     """The commit, as `_SUCCESS` tells it, of a job that has finished."""
-    job, _, number = uploaded["id"].rsplit(".", 2)
     told = json.loads(store.get(SUCCESS) or b"{}")
-    mine = told.get("tasks", {}).get(task)
-    if told.get("job") != job or mine is None or mine["id"] != uploaded["id"]:
+    found = told.get("tasks", {}).get(task)
+    if told.get("job") != mine.job or found is None or found["id"] != mine.id:
         return None
-    return _Claim(job, int(number), mine["id"], {file["path"]: file["size"] for file in mine["files"]}, done=True)
+    return attrs.evolve(mine, files={file["path"]: file["size"] for file in found["files"]}, done=True)
 
 
 def _refuse_strangers(store: Store, target: str, files: Mapping[str, int]) -> None:
@@ -324,7 +313,7 @@ def _refuse_equal_names(store: Store, task: str, claim: _Claim) -> None:
     """Every task claims before it looks, so of two with equal names at least one sees the other; it withdraws."""
     for other, theirs in _claims(store).items():
         if other != task and theirs.job == claim.job and (equal := sorted(claim.files.keys() & theirs.files.keys())):
-            store.remove(f"{_COMMITS}/{folder_of(task)}.json")
+            store.remove(_claim_path(task))
             raise CommitRefused(
                 f"{other} and {task} both wrote {equal[0]}",
                 place=store.url,
@@ -338,8 +327,8 @@ def _put_in_place(store: Store, how: _How, task: str, claim: _Claim) -> None:
     replace = how.overwrite or bool(claim.instead)
     if store.renames and target:
         if store.exists(source):
-            if replace and store.exists(target.rstrip("/")):
-                store.move(target.rstrip("/"), f"{TEMPORARY}/replaced/{folder_of(task)}.{secrets.token_hex(4)}")
+            if replace:
+                _put_aside(store, target.rstrip("/"), claim)
             store.move(source, target.rstrip("/"))
         elif claim.files and not store.exists(target.rstrip("/")):
             raise _written_off(store, task, claim.attempt)
@@ -358,6 +347,23 @@ def _put_in_place(store: Store, how: _How, task: str, claim: _Claim) -> None:
     Flow().run(claim.files, place)
 
 
+def _in_place(store: Store, how: _How, task: str, claim: _Claim) -> bool:
+    found = {name: store.look(how.target(task) + name) for name in claim.files}
+    return all(file is not None and file.size == claim.files[name] for name, file in found.items())
+
+
+def _put_aside(store: Store, folder: str, claim: _Claim) -> None:
+    """Have what was there before out of the way, once: what a second call finds there is what the first one has put in place."""
+    aside = f"{TEMPORARY}/replaced/{claim.id}"
+    if store.exists(aside):
+        return
+    if not store.exists(folder):
+        store.create(aside, b"")
+        return
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        store.move(folder, aside)
+
+
 def _safe(name: str) -> str:
     safe_path("", name)
     return name
@@ -366,9 +372,7 @@ def _safe(name: str) -> str:
 def _move_file(store: Store, source: str, target: str, replace: bool) -> None:
     if not store.exists(source) and store.exists(target):
         return  # moved by a call before
-    if replace:
-        store.remove(target)
-    store.move(source, target)
+    store.move(source, target, replace)
 
 
 def _begin_overwriting(store: Store, job: str) -> None:
@@ -433,6 +437,10 @@ def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:
             _remove_empty(store, target + name)
 
 
+def _claim_path(task: str) -> str:
+    return f"{_COMMITS}/{folder_of(task)}.json"
+
+
 def _claims(store: Store) -> dict[str, _Claim]:
     """task -> its claim."""
     found = {}
@@ -444,28 +452,13 @@ def _claims(store: Store) -> dict[str, _Claim]:
 
 
 def _read_claim(store: Store, task: str) -> _Claim | None:
-    content = store.get(f"{_COMMITS}/{folder_of(task)}.json")
+    content = store.get(_claim_path(task))
     return None if content is None else _Claim(**json.loads(content))
 
 
 def _write_claim(store: Store, task: str, claim: _Claim) -> None:
-    store.put(f"{_COMMITS}/{folder_of(task)}.json", _content(claim))
+    store.put(_claim_path(task), _content(claim))
 
 
 def _content(claim: _Claim) -> bytes:
     return json.dumps(attrs.asdict(claim)).encode()
-
-
-def _unwritable(store: Store, probe: bool) -> str | None:
-    """Why nothing can be written there."""
-    if isinstance(store, LocalStore):
-        return store.unwritable()
-    if not probe:
-        return None
-    try:
-        name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
-        store.put(name, b"")
-        store.remove(name)
-    except StorageFailed as error:
-        return error.message
-    return None

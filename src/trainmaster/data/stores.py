@@ -85,8 +85,8 @@ class Store(Protocol):
     def copy(self, source: str, target: str) -> None:
         """Copy a file within the store, replacing what is there."""
 
-    def move(self, source: str, target: str) -> None:
-        """Move a file or, where the store `renames`, a folder. Raises FileExistsError where the target exists."""
+    def move(self, source: str, target: str, replace: bool = False) -> None:
+        """Move a file or, where the store `renames`, a folder. Raises FileExistsError where the target exists; a file may `replace` one."""
 
     def remove(self, path: str) -> None:
         """Remove a file or a folder with all that is in it; nothing where there is none."""
@@ -194,10 +194,12 @@ class LocalStore:
     def copy(self, source: str, target: str) -> None:
         self.upload(self._at(source), target, lambda _: None)
 
-    def move(self, source: str, target: str) -> None:
+    def move(self, source: str, target: str, replace: bool = False) -> None:
         at = self._at(target)
         os.makedirs(os.path.dirname(at), exist_ok=True)
-        if os.path.isdir(self._at(source)):
+        if replace:
+            os.replace(self._at(source), at)
+        elif os.path.isdir(self._at(source)):
             if os.path.lexists(at):  # rename(2) would replace an empty folder
                 raise FileExistsError(at)
             try:
@@ -332,12 +334,12 @@ class RemoteStore:
         offsets = range(0, size, CHUNK)
         self._write(target, (self.read(source, at, min(CHUNK, size - at)) for at in offsets), lambda _: None)
 
-    def move(self, source: str, target: str) -> None:
-        if self.exists(target):
+    def move(self, source: str, target: str, replace: bool = False) -> None:
+        if not replace and self.exists(target):
             raise FileExistsError(f"{self.url}/{target}")
         self._make_folder(target)
         if self.renames:
-            self._fs.mv(self._at(source), self._at(target), overwrite=False)
+            self._fs.mv(self._at(source), self._at(target), overwrite=replace)
         else:
             self.copy(source, target)
             self.remove(source)

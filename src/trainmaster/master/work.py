@@ -83,11 +83,11 @@ class Work:
     def _commit(self, action: CommitFor) -> dict[str, Any]:
         from trainmaster.data.outputs import commit
 
-        task = self._state().tasks[action.task]
-        outputs = self._orders.outputs(task)
+        state = self._state()
+        task = state.tasks[action.task]
         return {
-            name: commit(output, task.outputs.get(name, {}), task.key, action.attempt)
-            for name, output in outputs.items()
+            name: commit(output, task.outputs.get(name, {}), state.id, task.key, action.attempt)
+            for name, output in self._orders.outputs(task).items()
         }
 
     def _finish_outputs(self) -> None:
