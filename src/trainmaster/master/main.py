@@ -242,6 +242,8 @@ class _Life:
         from trainmaster.master.work import load_listings
 
         self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
+        if any(role.retry_memory for role in self.job.roles.values()):
+            self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
 
     async def _close(self) -> None:
         from trainmaster.engines.local import places

@@ -28,6 +28,7 @@ class Orders:
         self.job = job
         self.site = site
         self.listings: dict[str, Listing] = {}
+        self.largest: int | None = None  # bytes, the most memory that the engine can grant to one container
         self._split = lru_cache(maxsize=64)(self._split_of)
         self._formations: dict[tuple[int, int], Formation] = {}
 
@@ -39,12 +40,19 @@ class Orders:
         role = state.role(task)
         group = state.groups[task.group]
         unsized = group.gang and group.sizes is None
-        memory = round(role.resources.memory * task.memory_factor)
+        memory = self._memory(role, task)
         return Request(
             key, serial, task.role, task.index, memory + role.resources.overhead, role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
             {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory,
         )  # fmt: skip
+
+    def _memory(self, role: Role, task: Task) -> int:
+        """What the program may use, bytes: after out-of-memory more than its role says, as far as the engine can grant it."""
+        memory = round(role.resources.memory * task.memory_factor)
+        if self.largest is None:
+            return memory
+        return min(memory, max(role.resources.memory, self.largest - role.resources.overhead))
 
     # -- to agents --
 
@@ -113,7 +121,7 @@ class Orders:
             "copies": placed.copies,
             "files": files | {f"./{name}": content.decode() for name, content in lists.items()},
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
-            "memory": round(role.resources.memory * task.memory_factor),
+            "memory": self._memory(role, task),
             "stall": self.job.timeouts.stall,
         }
 
