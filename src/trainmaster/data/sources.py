@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
@@ -72,9 +73,18 @@ def mount(url: str, path: str, key: str = "") -> None:
         )
     if not os.path.exists(target):
         raise BadInput(f"{url} does not exist", place=f"{key}: {url}" if key else url, anchor="no-input")
-    if os.path.islink(path):
-        os.unlink(path)
-    os.symlink(target.rstrip("/") or "/", path)
+    if os.path.lexists(path) and not os.path.islink(path):
+        raise BadInput(
+            f"{path} exists and is no link to an input",
+            place=f"{key}: {url}" if key else url,
+            mend="move it away, or give the input another path: local:",
+            anchor="input-exists",
+        )
+    folder, name = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    draft = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    os.symlink(target.rstrip("/") or "/", draft)
+    os.replace(draft, path)  # tasks that share the directory may be at it at the same time
 
 
 def _listed(place: str) -> Listing:
