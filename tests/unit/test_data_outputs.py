@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -351,6 +352,32 @@ def test_what_appears_in_the_place_meanwhile_is_not_replaced(tmp_path: Path, mon
     with pytest.raises(CommitRefused, match="has appeared"):
         commit(output, sent, "j-1", "worker:0", 1)
     assert there(url)["worker-0/a"] == b"of the user"
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_file_system_without_hard_links_is_a_place_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """vfat, exfat and many FUSE mounts answer link(2) with EPERM."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    output = Output("model", f"{tmp_path}/out", layout=layout)
+    sent = send(output, made(tmp_path / "w", a="1", deep__b="2"))
+    for _ in range(2):
+        assert commit(output, sent, "j-1", "worker:0", 1) == sent
+    with pytest.raises(CommitRefused, match="attempt 1 of worker:0 has committed"):
+        commit(output, send(output, made(tmp_path / "w"), attempt=2), "j-1", "worker:0", 2)
+    finish(output, {"worker:0": sent}, "j-1", True)
+    folder = "" if layout == "flat" else "worker-0/"
+    assert sorted(there(output.url)) == ["_SUCCESS", f"{folder}a", f"{folder}deep/b"]
+    store = store_for(output.url)
+    store.put("new", b"3")
+    with pytest.raises(FileExistsError):
+        store.move("new", f"{folder}a")
+    assert (tmp_path / "out/_SUCCESS").stat().st_mode & 0o044 == 0o044
 
 
 def test_a_move_that_got_half_way_is_finished(tmp_path: Path) -> None:

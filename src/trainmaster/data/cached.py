@@ -20,7 +20,8 @@ from trainmaster.core.errors import BadInput
 from trainmaster.data.archives import unpack
 from trainmaster.data.sources import list_input
 from trainmaster.data.stores import local_path
-from trainmaster.data.transfer import CHUNK, make_room, safe_path, write_all, writing
+from trainmaster.data.transfer import CHUNK, make_room, safe_path, writing
+from trainmaster.log.storage import write_all
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 

@@ -37,8 +37,9 @@ import attrs
 from trainmaster.core.errors import StorageFailed
 from trainmaster.data.outputs import folder_of
 from trainmaster.data.stores import Store, store_for
-from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, write_all, writing
+from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
 from trainmaster.data.trees import Leaf, Tree, scan
+from trainmaster.log.storage import write_all
 
 VERSION = "1.0"
 _FILES = "files"

@@ -32,9 +32,9 @@ from trainmaster.data.transfer import (
     make_room,
     retried,
     safe_path,
-    write_all,
     writing,
 )
+from trainmaster.log.storage import write_all
 
 _JOURNAL = ".stamps"
 _PART = ".part"

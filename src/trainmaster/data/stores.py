@@ -27,9 +27,10 @@ from urllib.parse import unquote
 import attrs
 
 from trainmaster.core.splits import File
-from trainmaster.data.transfer import CHUNK, copy_file, write_all, writing
+from trainmaster.data.transfer import CHUNK, copy_file, writing
 from trainmaster.data.trees import leads_back
 from trainmaster.log import objects
+from trainmaster.log.storage import NO_LINKS, link, write_all
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SMALL = 64 * 1024 * 1024  # files up to this size are put by one call
@@ -174,12 +175,9 @@ class LocalStore:
             return False
         draft = self._draft(path, data)
         try:
-            os.link(draft, self._at(path))
-        except FileExistsError:
-            return os.stat(draft).st_nlink == 2  # NFS repeats a link whose answer was lost (open(2), O_EXCL)
+            return link(draft, self._at(path), data, 0o666)
         finally:
             os.unlink(draft)
-        return True
 
     def upload(self, local: str, path: str, step: Step) -> None:
         draft = self._draft_path(path)
@@ -212,6 +210,13 @@ class LocalStore:
             except FileExistsError:
                 if not os.path.samefile(self._at(source), at):  # else a call before got as far as this
                     raise
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                if os.path.lexists(at):
+                    raise FileExistsError(at) from error
+                os.rename(self._at(source), at)
+                return
             os.unlink(self._at(source))
 
     def remove(self, path: str) -> None:

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
 from trainmaster.core.quantities import format_bytes
-from trainmaster.log.storage import storage_failed
+from trainmaster.log.storage import storage_failed, write_all
 
 T = TypeVar("T")
 Tell = Callable[[int, int], None]
@@ -202,12 +202,6 @@ def _copy_some(source: int, target: int) -> int:
     data = os.read(source, CHUNK)
     write_all(target, data)
     return len(data)
-
-
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def safe_path(directory: str, relative: str, what: str = "a file") -> str:

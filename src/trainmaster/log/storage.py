@@ -25,7 +25,7 @@ from trainmaster.core.errors import BadInput, StorageFailed
 
 _FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is spent"}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}  # a file system without links
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -206,7 +206,7 @@ class LocalStorage:
                 return False
             draft = self._draft(full, data, durable=True)
             try:
-                made = _link(draft, full, data)
+                made = link(draft, full, data)
             finally:
                 os.unlink(draft)
             if made:
@@ -318,7 +318,7 @@ class _LocalAppender:
             raise storage_failed(doing, self._path, error) from error
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of `data`: a disk that fills up takes a part first, and names the reason on the next call."""
     done = os.write(descriptor, data)
     if done < len(data):
@@ -327,22 +327,23 @@ def write_all(descriptor: int, data: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
 
 
-def _link(draft: str, full: str, data: bytes) -> bool:
+def link(draft: str, full: str, data: bytes, mode: int = 0o600) -> bool:
+    """Give `draft`, which holds `data`, its name as well; False where that exists. Of several who try at once, one is told True."""
     try:
         os.link(draft, full)
     except FileExistsError:
         # NFS may repeat a link whose answer was lost (open(2), O_EXCL): two names then prove that it was ours.
         return os.stat(draft).st_nlink == 2
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
-        return _create_in_place(full, data)  # a file system without links
+        return _create_in_place(full, data, mode)
     return True
 
 
-def _create_in_place(full: str, data: bytes) -> bool:
+def _create_in_place(full: str, data: bytes, mode: int) -> bool:
     try:
-        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:
         return False
     try:
