@@ -40,6 +40,8 @@ class Habits:
     staging: tuple[float, float] = (0.0, 5.0)
     misses: float = 0.0  # chance that staging fails
     saves_every: float = 0.0  # s between checkpoint sets; 0 for none
+    stillborn: float = 0.0  # chance that an agent dies before it is heard of
+    deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
 
 
 class Agent:
@@ -67,6 +69,8 @@ class Agent:
         self._number = 0
         self.silent_since = world.now
         world.at(world.rng.uniform(0.02, 0.5), self.connect)
+        if habits.stillborn and world.rng.random() < habits.stillborn:
+            world.at(0.01, self.die, 70)
 
     # -- the channel --
 
@@ -193,6 +197,8 @@ class Agent:
 
     def _stop(self, attempt: int, extra: dict[str, Any]) -> None:
         if attempt < self.attempt or attempt == self._storing:
+            return
+        if self.habits.deaf and self.world.rng.random() < self.habits.deaf:
             return
         self.attempt = self.stopping = attempt  # perhaps one that it never heard of before
         slow = self.world.rng.random() < self.habits.ignores_term
