@@ -78,6 +78,10 @@ def ended(state: str = "failed", **more: object) -> dict[str, object]:
     }
 
 
+def task(name: str = "worker:0", state: str = "running", **more: object) -> dict[str, object]:
+    return {"task": name, "state": state, "phase": state, "attempt": 1, "started": 100.0, **more}
+
+
 def test_success_names_what_came_out() -> None:
     events = [
         {"type": "output-committed", "outputs": {"model": {"files": 2, "bytes": 1024}}},
@@ -142,7 +146,7 @@ def test_watching_is_plain_where_nobody_looks() -> None:
 
 def test_a_sample_counts_once() -> None:
     seen = Watching()
-    for at, cpu in [(1, 0.5), (1, 0.5), (2, 1.0)]:
-        seen.take({"status": {**ended("running"), "tasks": [{"task": "worker:0", "cpu": cpu, "at": at}]}})
+    for at, cpu in [(101, 0.5), (101, 0.5), (102, 1.0)]:
+        seen.take({"status": {**ended("running"), "tasks": [task(cpu=cpu, at=at)]}})
     assert list(seen.cpu["worker:0"]) == [0.5, 1.0]
     assert spark([0.0, 0.5, 1.0], 1.0) == "▁▅█"

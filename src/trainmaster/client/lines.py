@@ -1,7 +1,8 @@
 """Pieces of output become lines, each led by its task.
 
 A piece ends anywhere; a line is shown when it is whole. One that grows without end is cut, so that memory stays bounded, and what is left
-when an attempt ends is shown as it is.
+when an attempt ends is shown as it is. Where an attempt is shown from somewhere in it on, the rest of the line that is cut there is left
+out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+REPORTER = "reporter progress:"  # begins a line on stderr by which any program may tell its progress
 LONGEST = 16 * 1024  # characters of a line until it is cut
 
 
@@ -17,18 +19,29 @@ class Lines:
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], str] = {}
+        self._begun: set[tuple[str, int]] = set()
 
     def add(self, piece: Mapping[str, Any]) -> list[tuple[str, str]]:
         """The lines that `piece` completes; an earlier attempt of its task has said all."""
         task, key = piece["task"], (piece["task"], piece["attempt"])
         earlier = [self._parts.pop(other) for other in list(self._parts) if other[0] == task and other[1] < key[1]]
-        *whole, rest = (self._parts.pop(key, "") + piece["data"]).split("\n")
+        *whole, rest = (self._parts.pop(key, "") + self._from_a_beginning(key, piece)).split("\n")
         while len(rest) > LONGEST:
             whole.append(rest[:LONGEST])
             rest = rest[LONGEST:]
         if rest:
             self._parts[key] = rest
         return [(task, line) for line in (*earlier, *whole)]
+
+    def _from_a_beginning(self, key: tuple[str, int], piece: Mapping[str, Any]) -> str:
+        """What is new of `piece`, from the beginning of a line on."""
+        data: str = piece["data"]
+        if key in self._begun:
+            return data
+        if piece["offset"] and "\n" not in data:
+            return ""
+        self._begun.add(key)
+        return data.partition("\n")[2] if piece["offset"] else data
 
     def close(self) -> list[tuple[str, str]]:
         """What is left, at the end."""

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.client.text import clean
-from trainmaster.client.view import REDRAW, ROWS, Watching, task_cells
+from trainmaster.client.view import HEAD, HISTORY, REDRAW, ROWS, Watching, colour, task_cells
+from trainmaster.core.quantities import format_count
 
-_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
+_HALF = 2  # rows take at most this part of the terminal, output has the rest
 
 
 class Rows:
@@ -35,31 +36,44 @@ class Rows:
             )
             self._console.print(text, soft_wrap=True)
 
+    def news(self, seen: Watching) -> None:
+        for told in seen.news:
+            self._console.print(Text(told, "bold"), soft_wrap=True)
+        seen.news.clear()
+
     def draw(self, seen: Watching) -> None:
         now = time.monotonic()
         if seen.status and now - self._drawn >= REDRAW:
             self._drawn = now
-            self._live.update(rows(seen, time.time()), refresh=True)
+            self._live.update(rows(seen, time.time(), self._console.height), refresh=True)
 
     def close(self) -> None:
         """Take the rows away; what scrolled stays."""
         self._live.stop()
 
 
-def colour(task: str) -> str:
-    return _COLOURS[sum(task.encode()) % len(_COLOURS)]
-
-
-def rows(seen: Watching, now: float) -> Group:
-    """One line about the job and, once tasks are there, one a task."""
+def rows(seen: Watching, now: float, height: int = 2 * ROWS) -> Group:
+    """One line about the job and one a task, those that run first; at most half of a terminal of `height` lines."""
     status = seen.status
     head = Text.assemble((status["job"], "bold"), " ", seen.headline)
     if status.get("restarts"):
-        head.append(f", {status['restarts']} restarts")
-    table = Table.grid(padding=(0, 2))
-    tasks = sorted(status["tasks"], key=lambda task: task["state"] in ("succeeded", "killed"))
-    for task in tasks[:ROWS]:
-        name, *cells = task_cells(seen, task, now)
-        table.add_row(Text(name, style=colour(name)), *(Text(cell) for cell in cells))
-    rest = len(tasks) - ROWS
-    return Group(head, table, *([Text(f"and {rest} more")] if rest > 0 else []))
+        head.append(f", {format_count(status['restarts'], 'restart')}")
+    tasks = sorted(status["tasks"], key=lambda task: _ORDER.get(task["state"], 0))
+    most = max(1, min(ROWS, height // _HALF - 3))
+    lines = [task_cells(seen, task, now) for task in tasks[:most]]
+    shown = [i for i in range(len(HEAD)) if any(len(cells) > i and cells[i] for cells in lines)]
+    table = Table(*(HEAD[i] for i in shown), box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for i, column in zip(shown, table.columns, strict=True):
+        column.no_wrap = True
+        column.min_width = _WIDTHS.get(HEAD[i], 0)
+    for cells in lines:
+        style = colour(cells[0])
+        texts = [Text(cells[i] if i < len(cells) else "") for i in shown]
+        texts[0].stylize(style)
+        table.add_row(*texts)
+    rest = len(tasks) - len(lines)
+    return Group(head, *([table] if lines else []), *([Text(f"and {rest} more", "dim")] if rest else []))
+
+
+_ORDER = {"failed": 1, "lost": 1, "pending": 2, "succeeded": 3, "killed": 3}
+_WIDTHS = {"STATE": 14, "PROGRESS": 12, "CORES": HISTORY + 5, "MEMORY": 8}  # so that figures that grow move nothing

@@ -57,7 +57,7 @@ def task_rows(status: Mapping[str, Any], now: float) -> list[str]:
         rows.append(
             (
                 task["task"],
-                task["state"] if task["state"] == task["phase"] else f"{task['state']} ({task['phase']})",
+                state_word(task) if task["state"] == task["phase"] else f"{task['state']} ({task['phase']})",
                 task["attempt"],
                 task.get("node") or "-",
                 progress(task),
@@ -67,6 +67,11 @@ def task_rows(status: Mapping[str, Any], now: float) -> list[str]:
             )
         )
     return columns(rows, ("TASK", "STATE", "ATTEMPT", "NODE", "PROGRESS", "CORES", "MEMORY", ""))
+
+
+def state_word(task: Mapping[str, Any]) -> str:
+    """A task's state; one that was stopped because the job was complete did not fail by that."""
+    return "stopped" if task["state"] == "killed" and task.get("reason") == "not-needed" else str(task["state"])
 
 
 def progress(task: Mapping[str, Any]) -> str:

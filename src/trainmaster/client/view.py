@@ -1,8 +1,8 @@
 """Watching a job: every task's output as it comes, and above the prompt what each task does.
 
-Not on a terminal it is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal it begins the
-same way, for a short job is over before a drawing library is loaded; after a moment live rows appear under the output: one line about the
-job while it starts, one a task once it runs.
+Not on a terminal it is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal it begins with
+one line that is written over, for a short job is over before a drawing library is loaded; after a moment live rows appear under the
+output: one line about the job, and one a task. Ours, above, are failures and what they lead to, and what a job waits for.
 
 Watching changes nothing: whoever stops watching leaves the job running.
 """
@@ -17,17 +17,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from trainmaster.client.connect import Facts
-from trainmaster.client.lines import Lines
-from trainmaster.client.text import clean, ended_lines, output_sizes, progress
+from trainmaster.client.lines import REPORTER, Lines
+from trainmaster.client.restarts import Restarts
+from trainmaster.client.text import clean, ended_lines, output_sizes, progress, state_word
 from trainmaster.core.quantities import format_bytes, format_seconds
 
-MOMENT = 0.5  # s until a terminal shows live rows
+MOMENT = 0.3  # s until a terminal shows live rows
 REDRAW = 0.1  # s between two drawings at least
 AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
-HISTORY = 20  # samples in a sparkline
-REPORTER = "reporter progress:"  # begins a line on stderr by which any program may tell its progress
+HISTORY = 8  # samples in a sparkline
 ROWS = 20  # tasks shown at most
+HEAD = ("TASK", "STATE", "PROGRESS", "CORES", "MEMORY", "GPU")
+COLOURS = {"cyan": 36, "magenta": 35, "yellow": 33, "green": 32, "blue": 34}  # of tasks; red is for failures
 _BARS = "▁▂▃▄▅▆▇█"
+_SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told by samples; a new master has none yet
 
 
 class Watching:
@@ -39,15 +42,19 @@ class Watching:
         self.lines = Lines()
         self.commits: list[Facts] = []
         self.cpu: dict[str, deque[float]] = {}
-        self._last: dict[str, Any] = {}  # task -> when its last sample was taken
+        self.news: list[str] = []  # what is to be said of failures
+        self._restarts = Restarts()
+        self._last: dict[str, Facts] = {}  # task -> its last sample
 
     def take(self, item: Facts) -> list[tuple[str, str]]:
         """Remember `item`; returns the lines of output that it completes."""
         self.lost = item.get("lost", 0.0)
         if (piece := item.get("log")) is not None:
             return _shown(self.lines.add(piece))
-        if (event := item.get("event")) is not None and event["type"] == "output-committed":
-            self.commits.append(event)
+        if (event := item.get("event")) is not None:
+            self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
+            if event["type"] == "output-committed":
+                self.commits.append(event)
         status = item.get("status") or item.get("end")
         if status is not None:
             self.status = status
@@ -56,18 +63,33 @@ class Watching:
         return _shown(self.lines.close()) if "end" in item else []
 
     def _sampled(self, task: Facts) -> None:
-        """A status repeats the last sample until the next one is there; its time tells them apart."""
-        cpu, at = task.get("cpu"), task.get("at")
-        if isinstance(cpu, int | float) and self._last.get(task["task"]) != at:
-            self._last[task["task"]] = at
+        """A status repeats the last sample until the next one is there; its time tells them apart. A new master has none at first, and
+        that of an earlier attempt says nothing of the present one.
+        """
+        if task["state"] != "running" or task.get("at", task["started"]) < task["started"]:
+            for name in _SAMPLED:
+                task.pop(name, None)
+            return
+        last = self._last.get(task["task"], {})
+        if "at" not in task and last.get("attempt") == task["attempt"]:
+            task |= {name: last[name] for name in _SAMPLED if name in last}
+            return
+        cpu = task.get("cpu")
+        if isinstance(cpu, int | float) and last.get("at") != task.get("at"):
             self.cpu.setdefault(task["task"], deque(maxlen=HISTORY)).append(cpu)
+        self._last[task["task"]] = task
+
+    @property
+    def waiting(self) -> str:
+        """What the job waits for, with figures; "" while it waits for nothing."""
+        if self.lost > 1:
+            return f"no master answers since {format_seconds(round(self.lost))}; it is taken up again"
+        return str(self.status.get("waiting") or "")
 
     @property
     def headline(self) -> str:
         """What the job does as a whole, with figures."""
-        if self.lost > 1:
-            return f"no master answers since {format_seconds(round(self.lost))}; it is taken up again"
-        return str(self.status.get("waiting") or self.status.get("phase") or "starting")
+        return self.waiting or str(self.status.get("phase") or "starting")
 
     def summary(self) -> list[str]:
         return ended_lines(self.status, output_sizes(self.commits))
@@ -76,16 +98,19 @@ class Watching:
 def watch(items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None = None) -> Facts:
     """Show `items` until the end; returns the final status."""
     out, err = out or sys.stdout, err or sys.stderr
+    lively = _lively(out, err)
     seen = Watching()
-    plain = Plain(out, err)
-    shown: Plain | Any = plain
-    rich_from = time.monotonic() + MOMENT if _lively(out, err) else None
+    shown: Plain | Any = First(out, err) if lively else Plain(out, err)
+    rich_from = time.monotonic() + MOMENT if lively else None
     try:
         for item in items:
             shown.lines(seen.take(item))
+            shown.news(seen)
             if "end" in item:
                 break
-            if rich_from is not None and shown is plain and time.monotonic() > rich_from:
+            if rich_from is not None and time.monotonic() > rich_from:
+                rich_from = None
+                shown.close()
                 from trainmaster.client.rows import Rows
 
                 shown = Rows(out)
@@ -104,21 +129,25 @@ def _lively(out: TextIO, err: TextIO) -> bool:
 
 
 class Plain:
-    """Lines on stdout, each led by its task; what the job does on stderr, when it changes."""
+    """Lines on stdout, each led by its task; failures and what the job waits for on stderr."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out, self._err = out, err
-        self._colours = out.isatty()
         self._told, self._at = "", 0.0
 
     def lines(self, lines: list[tuple[str, str]]) -> None:
         if lines:
-            self._out.write("".join(f"{task} {clean(line, self._colours)}\n" for task, line in lines))
+            self._out.write("".join(f"{task} {clean(line, self._out.isatty())}\n" for task, line in lines))
             self._out.flush()
 
+    def news(self, seen: Watching) -> None:
+        for told in seen.news:
+            print(f"{seen.status.get('job', 'job')}: {told}", file=self._err, flush=True)
+        seen.news.clear()
+
     def draw(self, seen: Watching) -> None:
-        told = seen.headline
-        if not (seen.status or seen.lost > 1) or told in ("running", self._told):
+        told = seen.waiting
+        if not told or told == self._told:
             return
         now = time.monotonic()
         if _shape(told) != _shape(self._told) or now - self._at > AGAIN:  # figures alone may change many times a second
@@ -127,6 +156,48 @@ class Plain:
 
     def close(self) -> None:
         """Nothing is left to take away."""
+
+
+class First:
+    """The first moment on a terminal: the lines in their colours, and under them one line that is written over."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out, self._drawn = out, ""
+
+    def lines(self, lines: list[tuple[str, str]]) -> None:
+        if lines:
+            self.close()
+            self._out.write(
+                "".join(f"\x1b[{COLOURS[colour(task)]}m{task}\x1b[0m {clean(line)}\n" for task, line in lines)
+            )
+            self._out.flush()
+
+    def news(self, seen: Watching) -> None:
+        if seen.news:
+            self.close()
+            self._out.write("".join(f"\x1b[1m{told}\x1b[0m\n" for told in seen.news))
+            self._out.flush()
+            seen.news.clear()
+
+    def draw(self, seen: Watching) -> None:
+        import os
+
+        told = f"{seen.status.get('job', 'the job')} {seen.headline}"
+        if told != self._drawn:
+            self._out.write(f"\r\x1b[K{told[: (os.get_terminal_size(self._out.fileno()).columns or 80) - 1]}")
+            self._out.flush()
+            self._drawn = told
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._drawn:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+            self._drawn = ""
+
+
+def colour(task: str) -> str:
+    return list(COLOURS)[sum(task.encode()) % len(COLOURS)]
 
 
 def _shown(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -149,19 +220,25 @@ def spark(values: Iterable[float], most: float | None = None) -> str:
 
 
 def task_cells(seen: Watching, task: Facts, now: float) -> tuple[str, ...]:
-    """One live row: task, what it does, progress, cores, memory."""
-    cpu = seen.cpu.get(task["task"], ())
-    gpus = " ".join(f"{gpu.get('util', 0):.0f} %" for gpu in task.get("gpus") or ())
-    running = task.get("started") and task["state"] == "running"
-    phase = format_seconds(max(0.0, round(now - task["started"]))) if running else task["phase"]
+    """One live row, as in HEAD. What a task used is of interest while it uses it."""
+    name, word = task["task"], state_word(task)
+    if task["state"] != "running":
+        return (name, _attempt(task, task["phase"] if task["state"] in ("pending", "staging") else word))
+    cpu = seen.cpu.get(name, ())
+    began = task.get("started")
+    doing = task.get("doing") or word
     return (
-        task["task"],
-        phase if task["attempt"] == 1 else f"{phase}, attempt {task['attempt']}",
+        name,
+        _attempt(task, f"{doing} {format_seconds(max(0.0, round(now - began)))}" if began else doing),
         progress(task).strip("-"),
-        f"{spark(cpu, 1.0)} {cpu[-1]:.1f}" if cpu else "",
+        f"{cpu[-1]:4.1f} {spark(cpu, 1.0)}" if cpu else "",
         format_bytes(task["memory"]) if task.get("memory") else "",
-        gpus,
+        " ".join(f"{100 * gpu.get('util', 0):.0f} %" for gpu in task.get("gpus") or ()),
     )
+
+
+def _attempt(task: Facts, text: str) -> str:
+    return text if task["attempt"] == 1 else f"{text}, attempt {task['attempt']}"
 
 
 def detached(job: str, say: Callable[[str], object]) -> None:

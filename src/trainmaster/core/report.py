@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from trainmaster.core.reasons import advice, words
@@ -67,7 +68,7 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         "container": task.container,
         "since": task.since,
         "started": task.started,
-        "restarts": len(task.past),
+        "restarts": task.attempt - 1,
         "counts": task.counts,
     }
     if task.reason:
@@ -100,13 +101,17 @@ def phase(state: State) -> str:
         return job_state(state)
     members = [task for group in state.groups if group.opened for task in state.members(group)]
     granted = sum(task.hold == GRANTED for task in members)
-    started = sum(task.started is not None for task in members)
+    ready = sum(task.phase in (READY, STARTING) for task in members)
+    found = Counter(_PLAINLY.get(task.state, task.state) for task in members)
+    if set(found) - {"waiting", "staging"}:
+        running = f"{found.pop('running', 0)} of {len(members)} running"
+        return ", ".join([running, *(f"{count} {word}" for word, count in found.items())]) if found else "running"
     if granted < len(members):
         return f"granted {granted}/{len(members)}"
-    if started < len(members):
-        ready = sum(task.phase in (READY, STARTING) or task.started is not None for task in members)
-        return f"starting {started}/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
-    return "running"
+    return f"starting 0/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
+
+
+_PLAINLY = {"pending": "waiting", "killed": "stopped"}
 
 
 def waiting(state: State) -> str:
