@@ -109,3 +109,11 @@ def test_files_of_ours_are_private(engine: Engine, home) -> None:
     for name in ("token", "logs/worker-0/1.log", "job.json"):
         assert job.storage.stat().st_mode & 0o077 == 0 or (job.storage / name).stat().st_mode & 0o077 == 0, name
     assert home.runtime.stat().st_mode & 0o077 == 0
+
+
+def test_shipped_files_are_private(engine: Engine, home) -> None:
+    engine.write(".env", "API_KEY=secret\n")
+    engine.submit(workers("cat .env", workdir="copy"), files=["."]).succeeded()
+    (archive,) = (home.state / "files").iterdir()
+    for path in (home.state, archive.parent, archive):
+        assert path.stat().st_mode & 0o077 == 0, path

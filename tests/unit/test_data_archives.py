@@ -57,6 +57,7 @@ def test_ignored_files_stay_behind_just_as_git_has_it(project: Path, tmp_path: P
         ".gitignore", "data/keep.txt", "lib/.gitignore", "lib/a.py", "lib/b.pyc", "lib/deep/build/out", "train.py",
     }  # fmt: skip
     assert made.files == 7
+    assert os.stat(made.path).st_mode & 0o077 == 0
     assert (tmp_path / "out/train.py").stat().st_mode & 0o777 == 0o755
 
 

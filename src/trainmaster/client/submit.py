@@ -44,6 +44,7 @@ def submit(
         return known
     plain, values = prepared(job, base, taken)
     check(plain)
+    state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     if plain.environment != Environment():
         from trainmaster.client.environment import activated
 

@@ -62,13 +62,14 @@ def pack(sources: Iterable[str], directory: str, root: str = ".") -> Archive:
     """Pack files and folders (relative to `root`, or absolute) into `<directory>/<sha256>.tar.gz`.
 
     A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
-    top for root itself). Raises BadInput for what is not there.
+    top for root itself). The archive is readable by its owner alone, as some file in it may be. Raises BadInput for what is not there.
     """
     members, left_out = listed(sources, root)
-    os.makedirs(directory, exist_ok=True)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
     try:
-        with writing(draft), open(draft, "xb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with writing(draft), open(descriptor, "wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
             digest, size = _pack(packed, members)
         path = os.path.join(directory, f"{digest}.tar.gz")
         os.replace(draft, path)
