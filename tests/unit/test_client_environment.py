@@ -83,7 +83,6 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 @pytest.mark.parametrize(
     ("wanted", "place"),
     [
-        (Environment(image="x"), "environment.image: x"),
         (Environment(path="nowhere"), "environment.path"),
         (Environment(archive="nowhere.tar"), "environment.archive"),
         (Environment(requirements="bad.txt"), "environment.requirements"),

@@ -10,9 +10,10 @@ import pytest
 from trainmaster.client.describe import describe, doubts
 from trainmaster.client.handles import parse, resolve
 from trainmaster.client.secrets import ALL, is_secret, names, separated
-from trainmaster.client.submit import new_id, shipped_files
+from trainmaster.client.submit import check, new_id, shipped_files
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.job import Job, Role, Secret
+from trainmaster.core.reading import job_from
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,32 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
         assert list(doubts(describe(None, given | never, ["true"]).job)) == []
     assert list(doubts(describe(None, output | kept, ["true"]).job)) == []
     assert list(doubts(describe(None, shards | kept, ["true"]).job)) == []  # they restart together
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"environment": {"image": "x"}}, "environment.image: x"),
+        ({"roles": {"worker": {"command": "true", "image": "nosuch:1"}}}, "roles.worker.image: nosuch:1"),
+        (
+            {"roles": {"worker": {"command": "true", "nodes": {"labels": {"gpu": "a100"}}}}},
+            "asks for a node with gpu=a100, and this machine has no labels\n  roles.worker.nodes.labels: gpu=a100",
+        ),
+    ],
+)
+def test_what_is_not_to_be_had_here_is_refused(keys: dict[str, object], key: str) -> None:
+    with pytest.raises(BadInput, match=key):
+        check(job_from({"roles": {"worker": {"command": "true"}}, **keys}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("links", {"board": "worker:0:main/"}), ("tensorboard", {"logs": "events"}), ("scale", {"grow": False}),
+        ("network", "eth9"), ("master", {"env": {"A": "b"}}), ("logs.every", {"every": "1s"}),
+    ],
+)  # fmt: skip
+def test_what_changes_nothing_here_is_said(key: str, value: object) -> None:
+    worker = {"command": "true", "ports": ["main"]}
+    (doubt,) = doubts(job_from({"roles": {"worker": worker}, key.partition(".")[0]: value}))
+    assert doubt.startswith(f"{key}: changes nothing here; ")

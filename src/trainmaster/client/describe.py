@@ -107,8 +107,19 @@ def _program(command: Sequence[str]) -> str:
     return name if name.rstrip("0123456789.") in _INTERPRETERS else name.partition(".")[0]
 
 
+# Keys that change nothing on one machine, and why.
+_UNUSED = {
+    "links": "there is no page yet that shows them",
+    "tensorboard": "there is no page yet that shows it",
+    "scale": "on one machine a job does not grow once it has begun",
+    "network": "tasks on one machine reach each other by 127.0.0.1",
+    "master": "on one machine the master has no container of its own",
+}
+
+
 def doubts(job: Job) -> Iterator[str]:
     """What is likely not meant: said at submit, once."""
+    yield from _unused(job)
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
         shards = any(given.as_ == "shards" for given in uses(job, role.name))
@@ -126,3 +137,16 @@ def doubts(job: Job) -> Iterator[str]:
                 f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
                 "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
             )
+
+
+def _unused(job: Job) -> Iterator[str]:
+    from trainmaster.core.reading import job_from
+
+    plain = job_from({"roles": {"worker": {"command": "true"}}})
+    for name, why in _UNUSED.items():
+        if getattr(job, name) != getattr(plain, name):
+            yield f"{name}: changes nothing here; {why}"
+    if "://" not in job.storage:
+        for name in ("every", "piece"):
+            if getattr(job.logs, name) != getattr(plain.logs, name):
+                yield f"logs.{name}: changes nothing here; pieces of logs are stored where storage: is a URL"

@@ -24,9 +24,7 @@ _WITHIN = 1800.0  # s for an installation
 
 
 def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the environment activated; the same where none is wanted. Raises BadInput, naming the key."""
-    if wanted.image:
-        raise _wrong("image", wanted.image, "the local engine runs no images", "use path, archive or requirements")
+    """`environ` with the environment activated; the same where none is wanted. Raises BadInput, naming the key. Images are the engine's."""
     if wanted.path:
         root = base / os.path.expanduser(wanted.path)
     elif wanted.archive:

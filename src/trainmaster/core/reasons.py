@@ -78,7 +78,7 @@ REASONS: dict[str, Reason] = {
     "killed-by-user": Reason(USER, False, "was killed by {by}", _ENGINE_WORD, final="killed"),
     "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
     # Reasons of a job's end alone.
-    "refused": Reason(ENGINE, False, "the engine will never grant {task}: {detail}", advice="ask for less; what this machine has: tm doctor"),
+    "refused": Reason(ENGINE, False, "the engine will never grant {task}: {detail}", advice="ask for less; what there is: tm doctor"),
     "dependency-failed": Reason(PROGRAM, False, "waited for {role}, which failed", _CONSEQUENCE),
     "no-progress": Reason(ENGINE, False, "made no progress over {restarts} restarts in a row that were not its fault", _ENGINE_WORD,
                           advice="the places it ran on keep failing: tm events {job}"),

@@ -29,10 +29,13 @@ class LocalClient:
         self._requests = requests
 
     def check(self, job: Any) -> None:
-        """BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks."""
+        """BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks; and
+        where what a job asks for is not to be had here at all.
+        """
         from trainmaster.engines.local import queue
         from trainmaster.engines.local.machine import machine
 
+        check_places(job)
         requests = list(self._requests(job))
         capacity = machine(any(one.gpus for one in requests))
         for unit in queue.line([], [queue.Ask("", one, 0, number) for number, one in enumerate(requests)]):
@@ -86,6 +89,28 @@ class LocalClient:
                     processes.send(made.process, signal.SIGKILL)
             if time.monotonic() > deadline + 10:
                 break
+
+
+def check_places(job: Any) -> None:
+    """BadInput where a program would not run in what it names: an image, or a node with labels."""
+    images = {"environment.image": job.environment.image}
+    images |= {f"roles.{role.name}.image": role.image for role in job.roles.values()}
+    for place, image in images.items():
+        if image:
+            raise BadInput(
+                "the local engine runs no images",
+                place=f"{place}: {image}",
+                mend="use path, archive or requirements of environment:",
+                anchor="environment",
+            )
+    for role in job.roles.values():
+        if labels := ", ".join(f"{name}={value}" for name, value in role.nodes.labels.items()):
+            raise BadInput(
+                f"role {role.name} asks for a node with {labels}, and this machine has no labels",
+                place=f"roles.{role.name}.nodes.labels: {labels}",
+                mend="leave nodes.labels out on one machine",
+                anchor="labels",
+            )
 
 
 def check_limits(tasks: int) -> None:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalMaster:
-    """`MasterSide` on this machine. A request's `nodes.labels` say nothing here, there being one node; `nodes.exclude` may name it.
+    """`MasterSide` on this machine. A request's `nodes.labels` were refused at submit, there being none; `nodes.exclude` may name it.
 
     `spec(request, devices)` says what the agent of a container is given. `link` is the template forked before the loop began, if
     there is one; `command` starts another. `patience` is how long an agent told to go may take, in seconds.
