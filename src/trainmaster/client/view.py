@@ -180,11 +180,11 @@ class First:
             seen.news.clear()
 
     def draw(self, seen: Watching) -> None:
-        import os
+        import shutil
 
         told = f"{seen.status.get('job', 'the job')} {seen.headline}"
         if told != self._drawn:
-            self._out.write(f"\r\x1b[K{told[: (os.get_terminal_size(self._out.fileno()).columns or 80) - 1]}")
+            self._out.write(f"\r\x1b[K{told[: shutil.get_terminal_size().columns - 1]}")
             self._out.flush()
             self._drawn = told
 
