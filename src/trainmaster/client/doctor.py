@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import attrs
 
@@ -77,9 +76,10 @@ def _runtime() -> Told:
 def _machine() -> Told:
     from trainmaster.engines.local.machine import machine
 
-    found: Any = machine()
-    gpus = len(getattr(found, "gpus", ()))
-    return GOOD, f"{found.cores:g} cores, {format_bytes(found.memory)}, {gpus} GPU{'s' * (gpus != 1)}", ""
+    found = machine()
+    gpus = len(found.devices)
+    busy = f" ({len(found.taken)} in use)" if found.taken else ""
+    return GOOD, f"{found.cores:g} cores, {format_bytes(found.memory)}, {gpus} GPU{'s' * (gpus != 1)}{busy}", ""
 
 
 def _limits() -> Told:
