@@ -291,6 +291,9 @@ def test_exits_are_told_though_the_ledger_cannot_be_written() -> None:
                 await other.side.ask([request("w:0", 2.0)])
                 os.kill(pid_of(granted.container), signal.SIGKILL)
                 await job.told_of(ContainerExited)
+                assert (await other.told_of(Waiting))[
+                    0
+                ].detail == "the ledger of this machine cannot be used: database is locked"
                 assert other.of(Granted) == []
             await other.told_of(Granted)
             assert [entry.hold.job for entry in Ledger().entries()] == ["b"]

@@ -261,12 +261,15 @@ class LocalMaster:
             return
         entries, asks = self._ledger.entries(), self._ledger.asks()
         now = queue.waiting(capacity, [entry.hold for entry in entries], asks, self._job)
-        if now is not None and now != self._last_waiting:
-            self._changes.put_nowait(now)
-        self._last_waiting = now
+        self._tell(now)
         masters, ahead = self._ledger.masters(), {ask.job for ask in asks} - {self._job}
         holders = {entry.process for entry in entries if entry.hold.job != self._job}
         self._watch(holders | {masters[job] for job in ahead})
+
+    def _tell(self, waiting: Waiting | None) -> None:
+        if waiting is not None and waiting != self._last_waiting:
+            self._changes.put_nowait(waiting)
+        self._last_waiting = waiting
 
     # -- a ledger that cannot be written --
 
@@ -291,6 +294,8 @@ class LocalMaster:
                 log.warning("the ledger cannot be used, and is tried again: %s", error)
             self._ledger_trouble = str(error)
             self._arm(True)
+            if self._requests:
+                self._tell(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {error}", 0))
         else:
             if self._ledger_trouble:
                 log.warning("the ledger can be used again")
