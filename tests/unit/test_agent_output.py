@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -130,16 +131,19 @@ def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
     for n in range(400_000):
         kept.write(b"%09d\n" % n)
+    assert kept.printed == 4_000_000
     kept.close()
     text = (tmp_path / "log").read_bytes()
     assert MIB // 3 < len(text) <= MIB
-    mark = spool.MARK.search(text)
-    assert mark is not None
-    assert len(spool.MARK.findall(text)) == 1
+    (mark,) = re.finditer(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within 1048576\]\n", text)
     head, end = text[: mark.start()], text[mark.end() :]
     assert head == b"".join(b"%09d\n" % n for n in range(7000))[: 64 * 1024]
     assert len(head) + int(mark[1]) + len(end) == 4_000_000
     assert end.endswith(b"000399999\n")
+    again = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
+    again.write(b"more\n")
+    again.close()
+    assert again.printed == 4_000_005
 
 
 class Full:
@@ -223,7 +227,7 @@ def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
 def test_a_follower_gets_all_at_its_own_pace(tmp_path: Path) -> None:
     text = "Zeile mit Umlauten: äöü€😀\n" * 20_000
     (tmp_path / "log").write_text(text)
-    follows = Follows("worker:0", lambda attempt: Source(str(tmp_path / "log")))
+    follows = Follows("worker:0", lambda attempt: Source(str(tmp_path / "log"), MIB))
     follows.follow(7, 1, 0)
     got, offset, pieces = "", 0, 0
     while True:
@@ -244,40 +248,88 @@ def test_a_follower_gets_all_at_its_own_pace(tmp_path: Path) -> None:
 def test_a_follower_waits_for_what_is_still_to_come(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path / "log"))
     kept.write("halb: ä".encode()[:-1])
-    source = Source(str(tmp_path / "log"), kept)
+    source = Source(str(tmp_path / "log"), MIB, growing=True)
     follows = Follows("worker:0", lambda attempt: source)
     follows.follow(1, 1, 0)
     piece = follows.next()
     assert piece is not None
     assert (piece["data"], piece["end"]) == ("halb: ", False)
+    assert follows.next() is None
     kept.write("ä".encode()[1:])
     piece = follows.next()
     assert piece is not None
     assert (piece["data"], piece["offset"]) == ("ä", 6)
     assert follows.next() is None
     kept.close()
-    source = Source(str(tmp_path / "log"))
+    source = Source(str(tmp_path / "log"), MIB)
     piece = follows.next()
     assert piece is not None
     assert (piece["data"], piece["end"]) == ("", True)
 
 
-def test_a_follower_stays_in_step_when_the_log_is_compacted(tmp_path: Path) -> None:
-    kept = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
-    follows = Follows("worker:0", lambda attempt: Source(kept.path, kept))
-    kept.movers.append(lambda after, by: follows.moved(1, after, by))
-    follows.follow(1, 1, 0)
-    follows.window(1, 1000)
-    got = b""
-    for n in range(100_000):
-        kept.write(b"%09d\n" % n)
-        if n % 5000 == 0:
-            while (piece := follows.next()) is not None:
-                got += piece["data"].encode()
+def test_a_reader_who_wants_what_is_there_gets_that_and_an_end(tmp_path: Path) -> None:
+    kept = Spool(str(tmp_path / "log"))
+    kept.write(b"so far")
+    known = {1: Source(str(tmp_path / "log"), MIB, growing=True)}
+    follows = Follows("worker:0", known.get)
+    follows.follow(1, 1, 0, once=True)
+    follows.follow(2, 9, 0, once=True)
+    told = []
     while (piece := follows.next()) is not None:
-        got += piece["data"].encode()
+        kept.write(b" and more")
+        told.append((piece["id"], piece["data"], piece["end"]))
+    assert told == [(1, "so far", False), (2, "", True), (1, "", True)]
+
+
+class Reading:
+    """A reader of a log that is written as it reads: what it got, and what it was told is missing."""
+
+    def __init__(self, kept: Spool) -> None:
+        self.follows = Follows("worker:0", lambda attempt: Source(kept.path, kept.head, growing=True))
+        self.follows.follow(1, 1, 0)
+        self.follows.window(1, 1000)
+        self.at, self.got, self.gaps = 0, b"", list[int]()
+
+    def read(self) -> None:
+        while (piece := self.follows.next()) is not None:
+            assert piece["offset"] == self.at
+            self.at = piece["next"]
+            if "left_out" in piece:
+                assert piece["data"] == f"\n[trainmaster: {piece['left_out']} bytes left out here]\n"
+                self.gaps.append(piece["left_out"])
+                self.got += b"?" * piece["left_out"]
+            else:
+                self.got += piece["data"].encode()
+
+
+LINES = [b"%09d\n" % n for n in range(400_000)]
+
+
+def test_a_follower_in_step_misses_nothing_when_the_log_is_compacted(tmp_path: Path) -> None:
+    kept = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
+    reading = Reading(kept)
+    for n, line in enumerate(LINES):
+        kept.write(line)
+        if n % 5000 == 0:
+            reading.read()
+    reading.read()
     kept.close()
-    assert spool.MARK.sub(b"", got) == b"".join(b"%09d\n" % n for n in range(100_000))
+    assert reading.got == b"".join(LINES)
+    assert reading.gaps == []
+
+
+def test_a_follower_that_comes_too_late_is_told_how_much_it_misses(tmp_path: Path) -> None:
+    kept = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
+    reading = Reading(kept)
+    for n, line in enumerate(LINES):
+        kept.write(line)
+        if n in (50_000, 150_000, 399_999):
+            reading.read()
+    kept.close()
+    assert len(reading.got) == kept.printed == 4_000_000
+    assert len(reading.gaps) == 2  # the first time it came in time
+    assert all(got in (b"?"[0], wanted) for got, wanted in zip(reading.got, b"".join(LINES), strict=True))
+    assert reading.got.count(b"?") == sum(reading.gaps)
 
 
 def test_ended_programs_are_signalled_no_more(tmp_path: Path) -> None:

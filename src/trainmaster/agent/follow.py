@@ -1,19 +1,19 @@
 """Serving what was printed to those who follow it, from the spool's file, at their own pace.
 
 A follower has a credit of frames; each message spends one, a `window` of the reader's gives some back, so a reader that is slow costs no
-memory here and delays nobody. Offsets are the file's, in bytes; the text is decoded for reading, a binary's bytes replaced.
+memory here and delays nobody. What the spool left out before the follower came to it is told by a mark. The text is decoded for reading, a
+binary's bytes replaced.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 
-from trainmaster.agent.spool import Spool
+from trainmaster.log.output import Gap, piece
 
 PIECE = 24 * 1024  # bytes of output in one message
 CREDIT = 8  # frames a follower may be behind
@@ -24,16 +24,19 @@ FOLLOWERS = 256
 class Follower:
     id: int
     attempt: int
-    offset: int
+    position: int
+    once: bool = False  # only what is there when it is served first
+    until: int | None = None  # the position where that ends
     credit: int = CREDIT
 
 
 @attrs.frozen(slots=True)
 class Source:
-    """Where an attempt's output is; `spool` while it is still being written."""
+    """Where an attempt's output is, of which the `first` bytes are kept in any case; whether it still grows."""
 
     path: str
-    spool: Spool | None = None
+    first: int
+    growing: bool = False
 
 
 class Follows:
@@ -43,9 +46,9 @@ class Follows:
         self._task, self._source = task, source
         self._followers: dict[int, Follower] = {}
 
-    def follow(self, number: int, attempt: int, offset: int) -> None:
+    def follow(self, number: int, attempt: int, position: int, once: bool = False) -> None:
         if len(self._followers) < FOLLOWERS:
-            self._followers[number] = Follower(number, attempt, max(0, offset))
+            self._followers[number] = Follower(number, attempt, max(0, position), once)
 
     def unfollow(self, number: int) -> None:
         self._followers.pop(number, None)
@@ -58,62 +61,51 @@ class Follows:
         """The connection is gone, and with it who followed."""
         self._followers.clear()
 
-    def moved(self, attempt: int, after: int, by: int) -> None:
-        """What stood at `after` and later now stands `by` bytes earlier; what stood just before it is gone."""
-        for follower in list(self._followers.values()):
-            if follower.attempt == attempt and follower.offset > after - by:
-                follower.offset = max(after - by, follower.offset - by)
-
     def next(self) -> dict[str, Any] | None:
         """The next piece for whoever has credit, in turn; None where nobody can be served now."""
         for number, follower in list(self._followers.items()):
-            if follower.credit > 0 and (piece := self._piece(follower)) is not None:
+            if follower.credit > 0 and (told := self._piece(follower)) is not None:
                 del self._followers[number]
-                if not piece["end"]:
+                if not told["end"]:
                     self._followers[number] = follower  # behind the others
-                return piece
+                return told
         return None
 
     def _piece(self, follower: Follower) -> dict[str, Any] | None:
         source = self._source(follower.attempt)
-        if source is None:
+        if source is None and not follower.once:
             return None
-        with contextlib.ExitStack() as stack:
-            if source.spool is not None:
-                stack.enter_context(source.spool.lock)
-            offset, data = follower.offset, _read(source.path, follower.offset)
-        closed = source.spool is None
-        end = closed and len(data) < PIECE
-        if not data and not end:
+        begin, data, size = (0, b"", 0) if source is None else _read(source, follower.position)
+        if follower.once and follower.until is None:
+            follower.until = size
+        growing = source is not None and source.growing and follower.until is None
+        told = None
+        if follower.until is None or follower.position < follower.until:
+            told = piece(follower.position, begin, data, growing)
+        if told is None and growing:
             return None
-        if not end:
-            data = whole_characters(data)
-        follower.offset += len(data)  # not from `offset`: it may have been moved meanwhile
-        follower.credit -= 1
-        return {
-            "type": "log", "id": follower.id, "task": self._task, "attempt": follower.attempt, "offset": offset,
-            "next": offset + len(data), "data": data.decode("utf-8", "replace"), "end": end,
+        end = {"offset": follower.position, "next": follower.position, "data": ""}
+        message = {
+            "type": "log", "id": follower.id, "task": self._task, "attempt": follower.attempt, **(told or end), "end": told is None,
         }  # fmt: skip
+        follower.position = message["next"]
+        follower.credit -= 1
+        return message
 
 
-def _read(path: str, offset: int) -> bytes:
+def _read(source: Source, position: int) -> tuple[int, bytes, int]:
+    """What there is from a position on, where that begins, and the position at the end."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return b""
+        return position, b"", 0
+
+    def read(offset: int, size: int) -> bytes:
+        return os.pread(file, size, offset)
+
     try:
-        return os.pread(file, PIECE, offset)
+        gap = Gap.of(read, source.first)
+        size = gap.printed(os.fstat(file).st_size)
+        return *gap.read(read, position, PIECE), size
     finally:
         os.close(file)
-
-
-def whole_characters(data: bytes) -> bytes:
-    """`data` without a UTF-8 character cut off at its end, where something is left then."""
-    for back in range(1, min(4, len(data))):
-        byte = data[-back]
-        if byte >= 0xC0:  # the first byte of a character of 2 to 4 bytes
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-back] if back < length else data
-        if byte < 0x80:
-            break
-    return data

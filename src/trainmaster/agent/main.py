@@ -5,7 +5,9 @@ token and secrets, so it is never on a command line or in a file.
 
     job_id task serial            whose container this is; `container` and `node` as the engine names them; `engine`
     socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
-    storage                       the job's storage, a path or URL; `work`: the task's own directory, `runtime`: the job's runtime directory
+    storage                       the job's storage, a path or URL
+    directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
+                                  the job's for what dies with the boot
     job                           the job as JSON; `secrets` {role, or "" for all: {name: value}}, `environ` of the submitter (absent: ours)
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     devices, address, grace, log_limit, log_first, log_every, log_piece, master_command, cwd
@@ -35,6 +37,7 @@ from trainmaster.agent.programs import Programs
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import Agent
 from trainmaster.agent.workplace import Workplace
+from trainmaster.log.storage import local_path
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
     agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node", "")))
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
-    agent.settle(place, None if _is_local(spec["storage"]) else _shipping(spec))
+    agent.settle(place, None if local_path(spec["storage"]) is not None else _shipping(spec))
     presence = None
     if spec.get("socket") and spec.get("engine", "local") == "local":
         try:
@@ -83,13 +86,13 @@ def _link(spec: Mapping[str, Any]) -> Link:
 def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place:
     name = spec["task"].replace(":", "-")
     runtime = spec["runtime"]
-    local = _is_local(spec["storage"])
-    work = spec.get("work") or (os.path.join(_path(spec["storage"]), "work", name) if local else os.getcwd())
+    directory = _directory(spec)
+    work = spec.get("work") or (os.path.join(directory, "work", name) if directory else os.getcwd())
     private = os.path.join(runtime, f"{name}.d")
     programs = Programs(os.path.join(runtime, f"{name}.sock"), agent.leasing.lease)
     place = Place(
         job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), engine=spec.get("engine", "local"),
-        logs=os.path.join(_path(spec["storage"]) if local else os.path.join(runtime, "spool"), "logs", name),
+        logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),
         workplace=Workplace(work, private), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
         environ=dict(os.environ) if spec.get("environ") is None else dict(spec["environ"]), secrets=dict(spec.get("secrets") or {}),
@@ -107,8 +110,8 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
 
 def _cache(spec: Mapping[str, Any]) -> str:
     """Where this machine keeps what jobs share: beside the jobs of the local engine, else below the task's own place."""
-    if _is_local(spec["storage"]):
-        return os.path.join(os.path.dirname(os.path.dirname(_path(spec["storage"]))), "cache")
+    if directory := _directory(spec):
+        return os.path.join(os.path.dirname(os.path.dirname(directory)), "cache")
     return os.path.join(os.getcwd(), ".cache")
 
 
@@ -125,12 +128,12 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     told = {name: spec.get(name) for name in ("token", "secrets", "environ", "cwd")} | {
         "allowance": allowance.to_json()
     }
-    storage = _path(spec["storage"])
+    directory = _directory(spec) or ""
 
     def spawn() -> int:
         pid = successor.spawn(
-            spec.get("master_command"), storage, told, cwd=str(spec.get("cwd") or "/"),
-            output=os.path.join(storage, "logs", "master", "start.log"), umask=allowance.umask,
+            spec.get("master_command"), directory, told, cwd=str(spec.get("cwd") or "/"),
+            output=os.path.join(directory, "logs", "master", "start.log"), umask=allowance.umask,
         )  # fmt: skip
         successor.mark(spec["job_id"], pid)
         return pid
@@ -160,12 +163,8 @@ def _storage(spec: Mapping[str, Any]) -> Any:
     return storage_for(spec["storage"])
 
 
-def _is_local(storage: str) -> bool:
-    return "://" not in storage or storage.startswith("file://")
-
-
-def _path(storage: str) -> str:
-    return storage.removeprefix("file://")
+def _directory(spec: Mapping[str, Any]) -> str | None:
+    return spec.get("directory") or local_path(spec["storage"])
 
 
 def _log_to(path: str) -> None:

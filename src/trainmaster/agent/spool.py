@@ -3,23 +3,20 @@
     first HEAD bytes | mark: how many bytes are left out | the newest bytes
 
 The file is plain text like what was printed, so `less` and `grep` read it. When it reaches its limit, the older half of what follows the
-head is left out: the file is written anew beside and renamed into place, one copied byte for each byte printed at most. Whatever could
-not be written (a full disk) leaves a mark too. Offsets are those of the file; `movers` are told where they went when it was compacted.
-One thread at a time writes; any may read.
+head is left out: the file is written anew beside and renamed into place, one copied byte for each byte printed at most. Who has the old one
+open reads on in it, undisturbed. Whatever could not be written (a full disk) leaves a mark too. Readers count positions, not offsets
+(`log.output`): one thread at a time writes, any process may read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import threading
-from collections.abc import Callable
+
+from trainmaster.log.output import WORDS, Gap, first_size, mark
 
 MIB = 1024 * 1024
 LIMIT, HEAD = 2048 * MIB, 256 * MIB
-_MARK = "\n[trainmaster: {what}]\n"
-MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here[^\]\n]*\]\n")
 _COPY = 1 * MIB
 
 
@@ -28,25 +25,26 @@ class Spool:
 
     def __init__(self, path: str, limit: int = LIMIT, head: int = HEAD) -> None:
         self.path = path
-        self._limit, self._head = limit, min(head, limit // 4)
+        self.head = first_size(limit, head)
+        self._limit = limit
         self._file = -1
-        self._left_out = 0  # bytes, at the mark after the head
-        self._mark = 0  # length of that mark
-        self.size = 0
+        self._gap = Gap()
+        self.size = 0  # of the file
         self.missed = 0  # bytes that could not be written since the last mark
         self.lost = 0  # bytes that could not be written, in all
         self.trouble = ""  # why, while it cannot be written
-        self.lock = threading.Lock()  # held while offsets move
-        self.movers: list[
-            Callable[[int, int], None]
-        ] = []  # told (offset, by how much what stood there and later moved back)
+
+    @property
+    def printed(self) -> int:
+        """The position at its end."""
+        return self._gap.printed(self.size)
 
     def write(self, data: bytes | memoryview) -> bool:
         """Append `data`; False where that failed and `data` (or its end) is missing from the file."""
         try:
             self._open()
             if self.missed:
-                self._append(_MARK.format(what=f"{self.missed} bytes left out here, {self.trouble}").encode())
+                self._append(WORDS.format(what=f"{self.missed} bytes left out here, {self.trouble}").encode())
                 self.missed = 0
             if self.size + len(data) > self._limit:
                 self._compact(len(data))
@@ -63,10 +61,6 @@ class Spool:
         self.lost += size
         self.trouble = why
 
-    def say(self, words: str) -> None:
-        """A line of our own."""
-        self.write(_MARK.format(what=words).encode())
-
     def close(self) -> None:
         if self.missed:
             self.write(b"")
@@ -77,8 +71,9 @@ class Spool:
     def _open(self) -> None:
         if self._file < 0:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self.size = os.fstat(self._file).st_size
+            self._gap = Gap.of(lambda offset, size: os.pread(self._file, size, offset), self.head)
 
     def _append(self, data: bytes | memoryview) -> None:
         rest = memoryview(data)
@@ -96,21 +91,18 @@ class Spool:
 
     def _compact(self, coming: int) -> None:
         """Leave out the older half of what follows the head, and make room for `coming` bytes."""
-        begin = self._head + self._mark
+        begin = self.head + self._gap.mark
         cut = min(self.size, max(begin + (self._limit - begin) // 2, begin + coming - (self._limit - self.size)))
-        left_out = self._left_out + cut - begin
-        mark = _MARK.format(what=f"{left_out:>15} bytes left out here to keep within {self._limit}").encode()
+        left_out = self._gap.size + cut - begin
+        words = mark(left_out, self._limit)
         draft = f"{self.path}.new"
         source = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         target = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            _copy(source, target, 0, self._head)
-            os.write(target, mark)
+            _copy(source, target, 0, self.head)
+            os.write(target, words)
             _copy(source, target, cut, self.size)
-            with self.lock:
-                os.rename(draft, self.path)
-                for moved in self.movers:
-                    moved(cut, cut - self._head - len(mark))
+            os.rename(draft, self.path)
         except OSError:
             os.close(target)
             with contextlib.suppress(FileNotFoundError):
@@ -119,7 +111,7 @@ class Spool:
         finally:
             os.close(source)
         os.close(self._file)
-        self._file, self._left_out, self._mark = target, left_out, len(mark)
+        self._file, self._gap = target, Gap(self.head, left_out, len(words))
         self.size = os.fstat(target).st_size
 
 

@@ -8,7 +8,6 @@ it is, no process of a program is left behind.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from trainmaster.agent.leasing import Leasing
 from trainmaster.agent.place import Place
 from trainmaster.agent.processes import Orphans, end_all, kin
 from trainmaster.agent.shipping import Shipping
+from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
 SHIP_WITHIN = 20.0  # s for the last piece of the logs
@@ -87,7 +87,8 @@ class Agent:
         if type(number) is not int:
             return
         if kind == "follow":
-            self.follows.follow(number, int(message.get("attempt", 0)), int(message.get("offset", 0)))
+            attempt, position = int(message.get("attempt", 0)), int(message.get("offset", 0))
+            self.follows.follow(number, attempt, position, bool(message.get("once")))
         elif kind == "window":
             self.follows.window(number, int(message.get("frames", 1)))
         else:
@@ -161,6 +162,8 @@ class Agent:
         await asyncio.gather(*beside, return_exceptions=True)
         await self.place.programs.close()
         self.place.workplace.release()
+        if self._shipping is not None:
+            self._shipping.clear()
 
     async def _reap(self) -> None:
         orphans = Orphans()
@@ -171,10 +174,10 @@ class Agent:
 
     def _source(self, number: int) -> Source | None:
         attempt = self._attempts.get(number)
-        path = self.place.log(number)
+        path, first = self.place.log(number), first_size(self.place.log_limit, self.place.log_first)
         if attempt is not None and not attempt.logged:
-            return Source(path, attempt.spool)
-        return Source(path) if attempt is not None or number < self._current or os.path.exists(path) else None
+            return Source(path, first, growing=True)
+        return Source(path, first) if attempt is not None or number < self._current or os.path.exists(path) else None
 
     # -- orders --
 
@@ -200,7 +203,6 @@ class Agent:
                 await earlier.stop(None, None)
             self._attempts = {n: kept for n, kept in self._attempts.items() if n >= number - 3}
             attempt = self._attempts[number] = Attempt(number, self.place)
-            attempt.spool.movers.append(functools.partial(self.follows.moved, number))
             self.leasing.on_done = attempt.read_shards
             self.place.workplace.attempt = number
             self._current = number

@@ -6,6 +6,7 @@ masters, and years after the end. Both give the same facts in the same form.
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import time
@@ -17,10 +18,13 @@ from trainmaster.core.errors import EngineFailed, NotFound
 
 if TYPE_CHECKING:
     from trainmaster.client.live import Live
+    from trainmaster.core.job import Job
+    from trainmaster.log.output import Printed
+    from trainmaster.log.storage import Storage
 
 CONNECT = 5.0  # s that a living master has for accepting a connection
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
-PIECE = 64 * 1024  # bytes of output in one piece
+MASTER = "master"  # it prints too
 
 Facts = dict[str, Any]
 
@@ -48,10 +52,10 @@ class Past:
     """A job by its storage."""
 
     def __init__(self, job: str) -> None:
-        from trainmaster.log.storage import storage_for
+        from trainmaster.log.storage import place_of, storage_for
 
         self.job = job
-        self.storage = storage_for(_storage_place(job))
+        self.storage = storage_for(place_of(job_storage(job)))
 
     def state(self) -> Any:
         """The folded state. Raises NotFound where the log has not begun."""
@@ -86,43 +90,44 @@ class Past:
 
         yield from replay(Reader(self.storage, after), known)
 
-    def log(self, task: str, attempt: int | None = None, offset: int = 0) -> Iterator[Facts]:
-        from trainmaster.log.pieces import whole_characters
-
+    def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
+        """Pieces {task, attempt, offset, next, data} of what is there of a task's output, of its latest attempt where None."""
         number = attempt or max(self.attempts(task), default=1)
-        path = f"{_folder(task)}/{number}.log"
-        while data := self.storage.read(path, offset, PIECE):
-            data = whole_characters(data)
-            following = offset + len(data)
-            text = data.decode("utf-8", "replace")
-            yield {"task": task, "attempt": number, "offset": offset, "next": following, "data": text}
-            offset = following
+        for piece in self._printed(task, number).pieces(offset, growing):
+            yield {"task": task, "attempt": number, **piece}
 
-    def attempts(self, task: str) -> dict[int, int]:
-        """The attempts whose output is stored, in order, with its bytes."""
-        sizes = {entry.name.removesuffix(".log"): entry.size for entry in self.storage.entries(_folder(task))}
-        return {int(name): sizes[name] for name in sorted(filter(str.isdigit, sizes), key=int)}
+    def size(self, task: str, attempt: int) -> int:
+        """Bytes that an attempt has printed."""
+        return self._printed(task, attempt).size
+
+    def attempts(self, task: str) -> list[int]:
+        """The attempts whose output is there, in order."""
+        from trainmaster.log.output import attempts
+
+        return attempts(self._kept(task), task)
 
     def tasks(self) -> list[str]:
         """The tasks that the job has at most; known before its log begins."""
+        return [f"{role.name}:{index}" for role in self._job.roles.values() for index in range(role.replicas.max)]
+
+    def _printed(self, task: str, attempt: int) -> Printed:
+        from trainmaster.log.output import Printed, first_size
+
+        logs = self._job.logs
+        first = None if task == MASTER else first_size(logs.limit, logs.first)
+        return Printed(self._kept(task), task, attempt, first)
+
+    def _kept(self, task: str) -> Storage:
+        """Where a task's output is. The master writes its own on its machine, which is this one, and stores it at the end."""
+        from trainmaster.log.storage import LocalStorage
+
+        return LocalStorage(job_storage(self.job)) if task == MASTER else self.storage
+
+    @functools.cached_property
+    def _job(self) -> Job:
         from trainmaster.core.reading import job_from
 
-        job = job_from(json.loads((job_storage(self.job) / JOB_FILE).read_bytes()))
-        return [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
-
-
-def _folder(task: str) -> str:
-    return f"logs/{task.replace(':', '-')}"
-
-
-def _storage_place(job: str) -> str:
-    """Where the job's storage is: its directory here, or under the URL that `storage:` named."""
-    directory = job_storage(job)
-    try:
-        elsewhere = json.loads((directory / JOB_FILE).read_bytes()).get("storage")
-    except (OSError, ValueError):  # not written yet, or not ours: then it is the directory
-        elsewhere = None
-    return f"{str(elsewhere).rstrip('/')}/{job}" if elsewhere else str(directory)
+        return job_from(json.loads((job_storage(self.job) / JOB_FILE).read_bytes()))
 
 
 def status(job: str) -> Facts:

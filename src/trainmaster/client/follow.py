@@ -1,8 +1,9 @@
 """A job's life as one stream, whoever is its master: `follow`.
 
 Items are {"event"}, {"status"}, {"log"} as they come, and {"end": status} last. The stream goes on over the death of a master: its
-successor is asked again, what was handed out before is left out (events by their number, output by its offset), and where the job ended in
-between, the rest comes from its storage, once what follows the end is done too. {"lost": seconds} says that no master answers at present.
+successor is asked again, what was handed out before is left out (events by their number, output by the bytes printed before it), and where
+the job ended in between, the rest comes from its storage, once what follows the end is done too. {"lost": seconds} says that no master
+answers at present.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.005  # s between two looks for a master, at first; later a twentieth of the time it has taken
 LOOK_MOST = 0.5
+AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 PATIENCE = 3.0  # s without a master before the job is taken up again
 
 Resume = Callable[[str], object]
@@ -50,9 +52,12 @@ def follow(
         master = live(job)
         if master is not None:
             alone, resumed = None, False
+            begun = clock()
             ended = yield from _relay(master, seen, logs, tail)
             if ended:
                 return
+            if clock() - begun < AGAIN:
+                wait(AGAIN)
             continue
         alone = clock() if alone is None else alone
         yield from stored.news()
@@ -91,7 +96,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.event = 0
-        self.offsets: dict[tuple[str, int], int] = {}  # (task, attempt) -> end of the output handed out
+        self.positions: dict[tuple[str, int], int] = {}  # (task, attempt) -> end of the output handed out
 
     def news(self, item: Facts) -> Facts | None:
         """`item`, or what of it is new."""
@@ -105,14 +110,12 @@ class _Seen:
         return item
 
     def _fresh(self, piece: Facts) -> Facts | None:
-        key, end = (piece["task"], piece["attempt"]), self.offsets.get((piece["task"], piece["attempt"]), 0)
-        if piece["next"] <= end:
-            return None
-        self.offsets[key] = piece["next"]
-        if piece["offset"] >= end:
-            return piece
-        data = piece["data"].encode("utf-8", "replace")[end - piece["offset"] :].decode("utf-8", "replace")
-        return {**piece, "offset": end, "data": data}
+        from trainmaster.log.output import beyond
+
+        key = (piece["task"], piece["attempt"])
+        fresh = beyond(piece, self.positions.get(key, 0))
+        self.positions[key] = max(piece["next"], self.positions.get(key, 0))
+        return fresh
 
 
 def _relay(master: Live, seen: _Seen, logs: bool, tail: int | None) -> Generator[Facts, None, bool]:
@@ -160,7 +163,7 @@ class _Stored:
         if self._logs and self._tail is None and self.quick and self._state is not None:
             for task in self._state.tasks.values():
                 if task.attempt and not task.left:
-                    yield from self._output(task.key, task.attempt, 0)
+                    yield from self._output(task.key, task.attempt, 0, growing=True)
 
     def end(self) -> Iterator[Facts]:
         """All that was not handed out, and the final status."""
@@ -168,12 +171,13 @@ class _Stored:
 
         assert self._state is not None
         for task in self._state.tasks if self._logs else ():
-            for attempt, size in self._past.attempts(task).items():
-                yield from self._output(task, attempt, 0 if self._tail is None else max(0, size - self._tail))
+            for attempt in self._past.attempts(task):
+                begin = 0 if self._tail is None else max(0, self._past.size(task, attempt) - self._tail)
+                yield from self._output(task, attempt, begin)
         yield {"end": status(self._state)}
 
-    def _output(self, task: str, attempt: int, begin: int) -> Iterator[Facts]:
-        for piece in self._past.log(task, attempt, self._seen.offsets.get((task, attempt), begin)):
+    def _output(self, task: str, attempt: int, begin: int, growing: bool = False) -> Iterator[Facts]:
+        for piece in self._past.log(task, attempt, self._seen.positions.get((task, attempt), begin), growing):
             if (fresh := self._seen.news({"log": piece})) is not None:
                 yield fresh
 

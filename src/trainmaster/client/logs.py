@@ -1,15 +1,18 @@
-"""What tasks printed, as pieces {task, attempt, offset, next, data}: from the master while it lives, else from storage."""
+"""What tasks printed, as pieces {task, attempt, offset, next, data}: from the master while it lives, else from storage.
+
+`offset` and `next` count bytes printed. A piece with `left_out` stands for so many bytes that are kept no more; its data says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.client.connect import Disconnected, Facts, Past, live
+from trainmaster.client.connect import MASTER, Disconnected, Facts, Past, live
 from trainmaster.client.follow import follow as follow_job
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import NotFound
 
-MASTER = "master"
+__all__ = ["MASTER", "pieces"]
 
 
 def pieces(job: str, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[Facts]:

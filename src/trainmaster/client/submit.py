@@ -219,9 +219,7 @@ def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> Path:
     storage.mkdir(mode=0o700, parents=True)
     with open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token)
-    (storage / "site.json").write_text(
-        json.dumps({**told, **({"log": f"{job.storage}/{name}"} if job.storage else {})})
-    )
+    (storage / "site.json").write_text(json.dumps(told))
     (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
     return storage
 

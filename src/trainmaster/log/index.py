@@ -4,13 +4,16 @@ A job's *headline* is what a list shows of it: name, state, times. It comes from
 table `HEADLINES`; the others are told apart by a look at their bytes. What was read is remembered in `index.json` with
 the number of the last event, so the next look reads only what came since. The index is a cache: deleted, damaged or out
 of date, it is made again.
+
+A job whose storage is elsewhere has a directory there all the same. A storage that cannot be reached is asked once a list,
+not once a job: each try may take its time.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -18,7 +21,7 @@ import attrs
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event, decode
 from trainmaster.log.reader import Reader
-from trainmaster.log.storage import LocalStorage, Storage
+from trainmaster.log.storage import LocalStorage, Storage, place_of, storage_for
 
 JOBS = "jobs"
 INDEX = "index.json"
@@ -64,37 +67,48 @@ def jobs(state: LocalStorage) -> list[Headline]:
     """The jobs under `state`, newest first. The cache is brought up to date where that can be done."""
     known = _cached(state)
     found = []
+    unreachable: dict[str, str] = {}  # where jobs keep their storages -> why nothing can be read there
     for entry in state.entries(JOBS):
         if entry.folder:
-            found.append(
-                headline(
-                    LocalStorage(f"{state.root}/{JOBS}/{entry.name}"), known.get(entry.name) or Headline(entry.name)
-                )
-            )
+            present = known.get(entry.name) or Headline(entry.name)
+            found.append(headline(f"{state.root}/{JOBS}/{entry.name}", present, unreachable))
     found.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
     if {job.id: job for job in found} != known:
         _keep(state, found)
     return found
 
 
-def headline(storage: Storage, known: Headline) -> Headline:
-    """The headline of the job in `storage`; `known` is what was read of it earlier."""
+def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> Headline:
+    """The headline of the job of a directory; `known` is what was read of it earlier."""
     if known.ended is not None and not known.unreadable:
         return known
+    place = place_of(directory)
+    root = place.rpartition("/")[0]
+    why = unreachable.get(root)
+    if why is None:
+        try:
+            for present in _read(storage_for(place), known):
+                known = present
+            return known
+        except (TrainmasterError, ValueError) as failure:
+            why = str(failure).splitlines()[0]
+            if isinstance(failure, StorageFailed) and failure.anchor != "log-damaged":
+                unreachable[root] = why
+    return attrs.evolve(known, unreadable=why)
+
+
+def _read(storage: Storage, known: Headline) -> Iterator[Headline]:
+    """What is known after each step of the reading, which may fail at any."""
     reader = Reader(storage, after=known.n)
-    try:
-        reader.refresh()
-        if known.n and not reader.holds(known.epoch, known.n):
-            reader, known = Reader(storage), Headline(known.id)
-        known = attrs.evolve(known, unreadable="")
-        while batch := reader.poll():
-            for line in batch.lines:
-                if _TELLING.search(line):
-                    known = _told(known, decode(line))
-            known = attrs.evolve(known, n=batch.last, epoch=batch.epoch)
-    except (TrainmasterError, ValueError) as failure:
-        return attrs.evolve(known, unreadable=str(failure).splitlines()[0])
-    return known
+    reader.refresh()
+    if known.n and not reader.holds(known.epoch, known.n):
+        reader, known = Reader(storage), Headline(known.id)
+    yield (known := attrs.evolve(known, unreadable=""))
+    while batch := reader.poll():
+        for line in batch.lines:
+            if _TELLING.search(line):
+                yield (known := _told(known, decode(line)))
+        yield (known := attrs.evolve(known, n=batch.last, epoch=batch.epoch))
 
 
 def _told(known: Headline, event: Event) -> Headline:

@@ -89,16 +89,34 @@ class Storage(Protocol):
 def storage_for(place: str | Path) -> Storage:
     """The storage at a path, a file:// URL, or any other URL that fsspec knows. Raises BadInput for others."""
     text = os.fspath(place)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
-        return LocalStorage(text)
-    if scheme[1].lower() in ("file", "local"):
-        from urllib.parse import unquote, urlsplit
-
-        return LocalStorage(unquote(urlsplit(text).path))
+    if (path := local_path(text)) is not None:
+        return LocalStorage(path)
     from trainmaster.log.objects import ObjectStorage
 
     return ObjectStorage(text)
+
+
+def local_path(place: str) -> str | None:
+    """The path that a path or file:// URL means; None for any other URL."""
+    scheme = _SCHEME.match(place)
+    if scheme is None:
+        return place
+    if scheme[1].lower() not in ("file", "local"):
+        return None
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(place).path)
+
+
+def place_of(directory: str | Path) -> str:
+    """Where the job of a directory keeps its storage: right there, or in a folder of its own under what `storage:` names."""
+    import json
+
+    try:
+        elsewhere = json.loads(Path(directory, "job.json").read_bytes()).get("storage")
+    except (OSError, ValueError, AttributeError):  # not written yet, or not ours
+        elsewhere = None
+    return f"{str(elsewhere).rstrip('/')}/{Path(directory).name}" if elsewhere else os.fspath(directory)
 
 
 def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
+from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.report import status
 from trainmaster.core.state import State
-from trainmaster.log.pieces import whole_characters
+from trainmaster.log.output import Printed, first_size
 from trainmaster.log.reader import Reader
-from trainmaster.log.storage import Storage
+from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.agents import Agents, Connection
 from trainmaster.web.contract import Unknown
 
 RECENT = 10_000  # events kept for readers; older ones are read from the log
-PIECE = 48 * 1024  # bytes of output in one piece
+AGAIN = 1.0  # s until a storage that could not be read, or has not got everything yet, is read again
 AHEAD = 64  # pieces waiting for one reader
 STATUS_EVERY = 1.0  # s
+
+log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
@@ -32,6 +36,10 @@ class Host(Protocol):
 
     @property
     def state(self) -> State: ...
+
+    @property
+    def directory(self) -> str:
+        """Of the job on this machine; it has the master's own log."""
 
     @property
     def over(self) -> bool:
@@ -88,16 +96,21 @@ class Feed:
         return told
 
     async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        first = self._recent[0][0] if self._recent else self._host.state.n + 1
-        if after + 1 < first:
-            async for record in self._past(after, first):
-                after = record["n"]
-                yield record
         while True:
-            for n, record in [item for item in self._recent if item[0] > after]:
+            over = self._host.over
+            while after + 1 < (first := self._recent[0][0] if self._recent else self._host.state.n + 1):
+                async for record in self._past(after, first):
+                    after = record["n"]
+                    yield record
+                if after + 1 < first and self._host.over:
+                    after = first - 1  # the log could not be written: they are nowhere
+                elif after + 1 < first:  # on their way to the storage
+                    await asyncio.sleep(AGAIN)
+            # Those who read slowly find here, when they come back, that what they have not read is in the log alone.
+            for n, record in list(itertools.islice(self._recent, max(0, after + 1 - first), None)):
                 after = n
                 yield record
-            if not follow or (self._host.over and (not self._recent or self._recent[-1][0] <= after)):
+            if not follow or over:
                 return
             async with self._news:
                 if not (self._recent and self._recent[-1][0] > after) and not self._host.over:
@@ -116,7 +129,7 @@ class Feed:
         if task != "master" and task not in self._host.state.tasks:
             raise Unknown(f"the job has no task {task}")
         if task == "master":
-            async for piece in self._stored(task, self._host.state.epoch, offset):
+            async for piece in self._stored(task, self._host.state.epoch, offset, growing=False):
                 yield piece
             return
         present = self._host.state.tasks[task]
@@ -135,94 +148,123 @@ class Feed:
                 return
 
     async def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
+        """Ends with {"end"}; raises what keeps it from telling all, for then it must not look like the end."""
         self.readers += 1
         self.idle.clear()
-        pieces: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue(AHEAD)
-        work: set[asyncio.Task[None]] = set()
+        pieces: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue(AHEAD)
         begun: set[tuple[str, int]] = set()
         present = self._host.state.n
 
-        async def relay(task: str, attempt: int, offset: int) -> None:
-            async for piece in self._attempt(task, attempt, offset, True):
+        async def relay(task: str, attempt: int, earlier: bool) -> None:
+            offset = max(0, await self._size(task, attempt) - tail) if earlier and tail is not None else 0
+            async for piece in self._insisting(task, attempt, offset):
                 await pieces.put({"log": piece})
 
-        async def narrate() -> None:
+        async def narrate(relays: asyncio.TaskGroup) -> None:
             async for record in self.events(after, True):
                 key = (record.get("task", ""), record.get("attempt", 0))
                 if logs and record["type"] in ("ready", "attempt-ended") and key not in begun:
                     begun.add(key)
-                    offset = 0 if tail is None or record["n"] > present else max(0, await self._size(*key) - tail)
-                    work.add(asyncio.create_task(relay(*key, offset)))
+                    relays.create_task(relay(*key, record["n"] <= present))
                 await pieces.put({"event": record})
+
+        async def tell() -> None:
+            failure: BaseException | None = None
+            try:
+                async with asyncio.TaskGroup() as relays:
+                    await narrate(relays)
+            except* Exception as failures:  # noqa: BLE001  whatever it is, the stream raises it
+                failure = failures.exceptions[0]
+            await pieces.put(failure)
 
         async def report() -> None:
             while True:
                 await pieces.put({"status": self.status()})
                 await asyncio.sleep(STATUS_EVERY)
 
-        narrator, reporter = asyncio.create_task(narrate()), asyncio.create_task(report())
-        work.add(narrator)
+        work = [asyncio.create_task(tell()), asyncio.create_task(report())]
         try:
-            while work:
-                getting = asyncio.create_task(pieces.get())
-                done, _ = await asyncio.wait({getting, *work}, return_when=asyncio.FIRST_COMPLETED)
-                work -= done
-                if getting in done:
-                    yield getting.result()
-                else:
-                    getting.cancel()
-            while not pieces.empty():
-                yield pieces.get_nowait()
+            while (item := await pieces.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
             yield {"end": self.status()}
         finally:
             self.readers -= 1
             if not self.readers:
                 self.idle.set()
-            for unfinished in (*work, reporter):
+            for unfinished in work:
                 unfinished.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
 
     # -- output --
 
+    async def _insisting(self, task: str, attempt: int, offset: int) -> AsyncIterator[Mapping[str, Any]]:
+        """`_attempt`, followed over failures of the storage: while the job goes on, what cannot be read now is read later."""
+        while True:
+            try:
+                async for piece in self._attempt(task, attempt, offset, True):
+                    yield piece
+                    offset = piece["next"]
+            except StorageFailed as error:
+                if self._host.over:
+                    raise
+                log.warning("the output of %s could not be read: %s", task, error)
+                await asyncio.sleep(AGAIN)
+            else:
+                return
+
     async def _attempt(self, task: str, attempt: int, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        """One attempt's output from `offset` on: from its agent while that is there, else from storage."""
+        """One attempt's output from `offset` on: what is stored, then from its agent, which has the rest."""
         while True:
             present = self._host.state.tasks[task]
-            connection = self._host.agents.of(task)
-            if connection is not None and follow and not (present.left or attempt < present.attempt):
-                ended = False
-                async for part in self._relayed(connection, task, attempt, offset):
-                    if part["data"]:
-                        yield {name: part[name] for name in ("task", "attempt", "offset", "next", "data")}
-                    offset, ended = part["next"], part["end"]
-                if ended:
-                    return
-            async for piece in self._stored(task, attempt, offset):
-                offset = piece["next"]
+            settled = not follow or attempt < present.attempt or bool(present.final) or self._host.over
+            stored = present.left
+            async for piece in self._stored(task, attempt, offset, growing=not settled):
                 yield piece
-            if not follow or attempt < present.attempt or present.final or self._host.over:
+                offset = piece["next"]
+            connection = self._host.agents.of(task)
+            asked = connection is not None and not stored and (follow or not self._host.storage.appends)
+            if connection is not None and asked:
+                async for part in self._relayed(connection, task, attempt, offset, once=not follow):
+                    if part["data"]:
+                        yield {name: value for name, value in part.items() if name != "end"}
+                    if part["end"]:
+                        return
+                    offset = part["next"]
+            elif settled:
                 return
-            async with self._news:
-                if not (attempt < present.attempt or present.final or self._host.over):
-                    await self._news.wait()
+            else:
+                async with self._news:
+                    if not (attempt < present.attempt or present.final or self._host.over):
+                        await self._news.wait()
 
     async def _size(self, task: str, attempt: int) -> int:
         """Bytes of an attempt's output that are stored."""
-        entries = await asyncio.to_thread(self._host.storage.entries, f"logs/{task.replace(':', '-')}")
-        return next((entry.size for entry in entries if entry.name == f"{attempt}.log"), 0)
+        return await asyncio.to_thread(lambda: self._printed(task, attempt).size)
+
+    def _printed(self, task: str, attempt: int) -> Printed:
+        if task == "master":
+            return Printed(LocalStorage(self._host.directory), task, attempt, None)
+        logs = self._host.state.known_job.logs
+        return Printed(self._host.storage, task, attempt, first_size(logs.limit, logs.first))
 
     async def _relayed(
-        self, connection: Connection, task: str, attempt: int, offset: int
+        self, connection: Connection, task: str, attempt: int, offset: int, once: bool
     ) -> AsyncIterator[dict[str, Any]]:
         number = next(self._ids)
         pieces: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._relays[number] = connection, pieces
         try:
-            if not connection.send({"type": "follow", "id": number, "attempt": attempt, "offset": offset}):
+            asked = {"type": "follow", "id": number, "attempt": attempt, "offset": offset, "once": once}
+            if not connection.send(asked):
                 return
             while connection.open and (message := await pieces.get()) is not None:
-                start, data = int(message.get("offset", offset)), str(message.get("data", ""))
-                yield {"task": task, "attempt": attempt, "offset": start, "data": data, "end": bool(message.get("end")),
-                       "next": int(message.get("next", start + len(data.encode("utf-8", "surrogateescape"))))}  # fmt: skip
+                part = {"task": task, "attempt": attempt, "data": str(message.get("data", "")), "end": bool(message.get("end")),
+                        "offset": int(message.get("offset", offset)), "next": int(message.get("next", offset))}  # fmt: skip
+                if "left_out" in message:
+                    part["left_out"] = int(message["left_out"])
+                yield part
                 if message.get("end"):
                     return
                 connection.send({"type": "window", "id": number, "frames": 1})
@@ -231,15 +273,7 @@ class Feed:
             if connection.open:
                 connection.send({"type": "unfollow", "id": number})
 
-    async def _stored(self, task: str, attempt: int, offset: int) -> AsyncIterator[Mapping[str, Any]]:
-        path = f"logs/master/{attempt}.log" if task == "master" else f"logs/{task.replace(':', '-')}/{attempt}.log"
-        while data := await asyncio.to_thread(self._host.storage.read, path, offset, PIECE):
-            data = whole_characters(data)
-            yield {
-                "task": task,
-                "attempt": attempt,
-                "offset": offset,
-                "next": offset + len(data),
-                "data": data.decode("utf-8", "replace"),
-            }
-            offset += len(data)
+    async def _stored(self, task: str, attempt: int, offset: int, growing: bool) -> AsyncIterator[Mapping[str, Any]]:
+        pieces = self._printed(task, attempt).pieces(offset, growing)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield {"task": task, "attempt": attempt, **piece}

@@ -39,7 +39,7 @@ from trainmaster.engines.contract import Request
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader, replay
-from trainmaster.log.storage import Storage, storage_for
+from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
 
 AGENT = "trainmaster.agent.main:run"
@@ -91,6 +91,19 @@ def run(storage: str, told: Mapping[str, Any], link: Any) -> int:
         return error.status
 
 
+def replayed(storage: Storage) -> tuple[State, Reader]:
+    """The state that the log tells, and the reader that stands behind it. A snapshot spares what it can; it is only a cache."""
+    kept, reader = snapshots.restart(storage, __version__)
+    state = State()
+    try:
+        if kept is not None:
+            state = snapshot.load(json.loads(kept))
+    except Exception as error:  # noqa: BLE001  however another version's reads here
+        log.warning("the snapshot is passed over, and the whole log is folded: %r", error)
+        reader = Reader(storage)
+    return fold(state, replay(reader, decode)), reader
+
+
 class _Life:
     def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
         from trainmaster.engines.local import places
@@ -100,7 +113,8 @@ class _Life:
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
         self.job_data: dict[str, Any] = json.loads((Path(storage) / "job.json").read_bytes())
         self.job = job_from(self.job_data)
-        self.storage: Storage = storage_for(self.site.get("log") or storage)
+        self.storage_place = place_of(storage)
+        self.storage: Storage = storage_for(self.storage_place)
         self.runtime = places.job_dir(self.job_id)
         self.socket = str(self.runtime / "master.sock")
         self.agents_socket = str(self.runtime / "agents.sock")
@@ -110,8 +124,7 @@ class _Life:
 
         self.epoch = epochs.take(self.storage, {"pid": os.getpid()})
         self._log_to_storage()
-        kept, reader = snapshots.restart(self.storage, __version__)
-        state = fold(State() if kept is None else snapshot.load(json.loads(kept)), replay(reader, decode))
+        state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
             return 0
         self.shell = self._shell(Drive(state), reader)
@@ -166,13 +179,13 @@ class _Life:
         self.orders = Orders(self.job, self.site)
         self.engine = self._engine()
         self.record = Record(
-            open_writer(self.storage, self.epoch, reader.last), lambda detail: self.shell.trouble(detail)
-        )
+            open_writer(self.storage, self.epoch, reader.last), lambda: epochs.confirm(self.storage, self.epoch),
+            lambda detail: self.shell.trouble(detail),
+        )  # fmt: skip
         work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
         return Shell(
-            drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(),
-            lambda: epochs.confirm(self.storage, self.epoch), self._keep,
-        )  # fmt: skip
+            drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
+        )
 
     async def _keep(self, state: State) -> None:
         """Write a snapshot of `state`, so that a successor need not fold the whole log."""
@@ -192,7 +205,8 @@ class _Life:
         """What the agent of a container is given."""
         return {
             "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "engine": "local",
-            "socket": self.agents_socket, "token": self.told["token"], "storage": self.path, "runtime": str(self.runtime),
+            "socket": self.agents_socket, "token": self.told["token"],
+            "storage": self.storage_place, "directory": self.path, "runtime": str(self.runtime),
             "job": self.job_data, "secrets": self.told.get("secrets") or {}, "environ": self.told.get("environ"),
             "allowance": self.told.get("allowance"), "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit,
             "log_first": self.job.logs.first, "log_every": self.job.logs.every, "log_piece": self.job.logs.piece,
@@ -228,6 +242,8 @@ class _Life:
         record = epochs.MasterRecord(self.epoch, (f"unix:{self.socket}",), {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.told["token"])
         holders = await self.engine.open(self.epoch)
+        if any(role.retry_memory for role in self.job.roles.values()):
+            self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
         first += [Granted(holder.task, holder.serial, holder.container, holder.node) for holder in holders]
         held = {(holder.task, holder.serial) for holder in holders}
         for task in state.tasks.values():  # ended while there was no master: its agent need not be waited for
@@ -242,8 +258,6 @@ class _Life:
         from trainmaster.master.work import load_listings
 
         self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
-        if any(role.retry_memory for role in self.job.roles.values()):
-            self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
 
     async def _close(self) -> None:
         from trainmaster.engines.local import places

@@ -1,7 +1,9 @@
 """The master's pen: events go onto the log in a thread of their own, so that a slow disk never delays a ping.
 
 Barriers are synced before `append` returns; notes are synced within a second. A failed append is tried again until it succeeds or the
-limit passes; the log itself sees to it that nothing is doubled or torn.
+limit passes; the log itself sees to it that nothing is doubled or torn. After each append and sync the same thread confirms the epoch
+(`log.epochs`), which is a look at the storage too: where a later one was taken, what was written may never be read, and its master must
+not act on it.
 """
 
 from __future__ import annotations
@@ -22,24 +24,38 @@ _RETRY = 1.0  # s between tries of a failed append
 log = logging.getLogger(__name__)
 
 
-class Record:
-    """Appends in order. `trouble` is told, with words, when the log cannot be written, and with "" when it can again."""
+class Superseded(Exception):
+    """A master with a higher epoch exists; this one stops acting at once."""
 
-    def __init__(self, writer: Writer, trouble: Callable[[str], None]) -> None:
+
+class Record:
+    """Appends in order. `confirm` tells whether the epoch is still ours.
+
+    `trouble` is told, with words, when the log cannot be written, and with "" when it can again.
+    """
+
+    def __init__(self, writer: Writer, confirm: Callable[[], bool], trouble: Callable[[str], None]) -> None:
         self._writer = writer
+        self._confirm = confirm
         self._trouble = trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
         self._durable = asyncio.Event()
         self._unsynced = False
         self._flushing: asyncio.Task[None] | None = None
         self.appended = 0  # number of the last event written
-        self.synced = 0  # number of the last event on stable storage
+        self.synced = 0  # number of the last event on stable storage, and then confirmed
+        self.superseded = False
         self._waiters: list[asyncio.Future[None]] = []
 
     async def append(self, events: Sequence[Event], *, sync: bool, limit: float | None) -> None:
-        """Write `events`; with `sync` they are durable when this returns. Raises StorageFailed after `limit` seconds of failing."""
+        """Write `events`; with `sync` they are durable when this returns.
+
+        Raises StorageFailed after `limit` seconds of failing, Superseded where the epoch is no longer ours.
+        """
         lines = [encode(event) for event in events]
         await self._insist(lambda: self._writer.append(lines, sync), limit)
+        if self.superseded:
+            raise Superseded
         self.appended = events[-1].n
         if sync:
             self._mark_synced(self.appended)
@@ -47,7 +63,7 @@ class Record:
             self._flushing = asyncio.create_task(self._flush_soon(limit))
 
     async def durable(self, n: int) -> None:
-        """Wait until event `n` is on stable storage."""
+        """Wait until event `n` is on stable storage, and the epoch was still ours then: for ever, where it is not."""
         while self.synced < n:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -82,15 +98,21 @@ class Record:
         except StorageFailed as error:
             log.warning("notes could not be synced: %s", error)
             return
-        self._mark_synced(last)
+        if not self.superseded:
+            self._mark_synced(last)
 
     async def _insist(self, act: Callable[[], None], limit: float | None) -> None:
         loop = asyncio.get_running_loop()
         since = loop.time()
         failed = False
+
+        def confirmed() -> bool:
+            act()
+            return self._confirm()
+
         while True:
             try:
-                await loop.run_in_executor(self._thread, act)
+                self.superseded = not await loop.run_in_executor(self._thread, confirmed) or self.superseded
             except StorageFailed as error:
                 failed = True
                 self._trouble(str(error))

@@ -19,6 +19,7 @@ from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Ste
 from trainmaster.core.drive import Drive, needs_barrier
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event
+from trainmaster.core.plan import makes_room
 from trainmaster.core.state import ASKED, State
 from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
 from trainmaster.engines.contract import MasterSide, Request
@@ -26,7 +27,7 @@ from trainmaster.log.storage import Storage
 from trainmaster.master.agents import Agents, Connection
 from trainmaster.master.feed import Feed
 from trainmaster.master.orders import Orders
-from trainmaster.master.record import Record
+from trainmaster.master.record import Record, Superseded
 
 SNAPSHOT_EVERY = 20_000  # events
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
@@ -35,25 +36,22 @@ Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
 log = logging.getLogger(__name__)
 
 
-class Superseded(Exception):
-    """A master with a higher epoch exists; this one stops acting at once."""
-
-
 class Shell:
     """The master of one job, once it holds its epoch and has replayed the log."""
 
     def __init__(
         self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, work: Work,
-        clock: Callable[[], float], confirm: Callable[[], bool], keep: Callable[[State], Awaitable[None]],
+        clock: Callable[[], float], keep: Callable[[State], Awaitable[None]],
     ) -> None:  # fmt: skip
         self.drive, self.epoch, self.storage, self.orders = drive, epoch, storage, orders
         self.samples: dict[str, dict[str, Any]] = {}
-        self._record, self._engine, self._work, self._clock, self._confirm = record, engine, work, clock, confirm
+        self._record, self._engine, self._work, self._clock = record, engine, work, clock
         self._keep, self._kept = keep, drive.state.n
         self._inbox: list[Stimulus] = []
         self._stirred = asyncio.Event()
         self._doing: dict[Action, asyncio.Task[None]] = {}
         self._acknowledging: set[asyncio.Future[Any]] = set()
+        self._making_room: dict[Step, asyncio.Task[bool]] = {}
         self.storage_trouble = ""
         self._unwritable = False
         self._superseded = False
@@ -63,6 +61,10 @@ class Shell:
     @property
     def state(self) -> State:
         return self.drive.state
+
+    @property
+    def directory(self) -> str:
+        return str(self.orders.site["storage"])
 
     @property
     def over(self) -> bool:
@@ -82,12 +84,19 @@ class Shell:
     def trouble(self, detail: str) -> None:
         """The log cannot be written (or can again: ""): shown to readers, while turns wait."""
         self.storage_trouble = detail
-        if (
-            detail and self.state.leaving
-        ):  # what fills the disk may be our own tasks' directories, which nobody needs any more
-            clearing = asyncio.ensure_future(self._work(Step("remove-staging")))
-            self._acknowledging.add(clearing)
-            clearing.add_done_callback(self._acknowledging.discard)
+        for step in makes_room(self.state) if detail else ():
+            present = self._making_room.get(step)
+            if present is None or (present.done() and not present.result()):
+                self._making_room[step] = asyncio.create_task(self._make_room(step))
+
+    async def _make_room(self, step: Step) -> bool:
+        """Take a step of the end ahead of its turn, which it is taken again in; whether that succeeded."""
+        try:
+            await self._work(step)
+        except Exception as error:  # noqa: BLE001  it is tried again while the trouble lasts
+            log.warning("%s, to make room, failed: %s", step.name, error)
+            return False
+        return True
 
     def lost(self, connection: Connection) -> None:
         self.feed.lost(connection)
@@ -139,17 +148,18 @@ class Shell:
     async def run(self) -> None:
         """Turn until the job is closed. Raises Superseded where another master took over."""
         listening = asyncio.create_task(self._listen_to_engine())
+        listening.add_done_callback(lambda _: self._stirred.set())
         try:
             while not self.over:
                 await self.turn()
-            await self._drain()
-        listening.add_done_callback(lambda _: self._stirred.set())
-        finally:
-            for task in (listening, *self._doing.values()):
-                task.cancel()
                 if listening.done() and not self.over:
                     listening.result()  # an engine that tells nothing more is no master's to go on with
-            await asyncio.gather(listening, *self._doing.values(), return_exceptions=True)
+            await self._drain()
+        finally:
+            work = [listening, *self._doing.values(), *self._acknowledging, *self._making_room.values()]
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
             self.agents.close()
 
     async def _listen_to_engine(self) -> None:
@@ -185,17 +195,20 @@ class Shell:
         return batch or [Tick()]
 
     async def _write(self, events: list[Event]) -> None:
-        if not self._unwritable:
-            try:
-                barrier = needs_barrier(events)
-                await self._record.append(events, sync=barrier, limit=self.state.known_job.timeouts.storage)
-            except StorageFailed as error:
-                # What follows can be kept nowhere; the job ends, and what runs is stopped.
-                self._unwritable = True
-                self.tell(StorageLost(error.message))
-        if not self._confirm():
+        if (
+            self._unwritable
+        ):  # nor can the epoch be confirmed: from here on nothing is begun, and agents refuse the lower of two epochs
+            return
+        try:
+            barrier = needs_barrier(events)
+            await self._record.append(events, sync=barrier, limit=self.state.known_job.timeouts.storage)
+        except StorageFailed as error:
+            # What follows can be kept nowhere; the job ends, and what runs is stopped.
+            self._unwritable = True
+            self.tell(StorageLost(error.message))
+        except Superseded:
             self.superseded(self.epoch + 1)
-            raise Superseded
+            raise
 
     def _acknowledge(self, batch: Iterable[Stimulus], n: int) -> None:
         newest = {(told.task, told.serial): told.n for told in batch if isinstance(told, Report)}
@@ -207,8 +220,6 @@ class Shell:
     async def _acknowledge_durable(self, newest: Mapping[tuple[str, int], int], n: int) -> None:
         if not self._unwritable:
             await self._record.durable(n)
-        if not self._confirm():  # a successor may not read what it was about
-            return
         for (task, serial), number in newest.items():
             self.agents.acknowledge(task, serial, number)
 

@@ -1,0 +1,105 @@
+"""Jobs whose storage is elsewhere: a user sees the same, while the job runs and after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conformance.engines import TM, Engine, workers
+from s3 import s3, s3_server  # noqa: F401  fixtures
+from waiting import until
+
+from trainmaster.client.places import job_ids
+from trainmaster.engines.local import processes
+from trainmaster.log.storage import Storage, storage_for
+
+HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo "over $TRAINMASTER_INDEX"'
+
+
+@pytest.fixture(params=["path", "file", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, s3: str) -> str:  # noqa: F811
+    if request.param == "s3":
+        return f"{s3}/of jobs/"
+    return f"file://{tmp_path}/store" if request.param == "file" else f"{tmp_path}/store/"
+
+
+@contextmanager
+def begun(engine: Engine, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [TM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=engine.folder
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            (engine.folder / "go").touch()
+
+
+def kept(storage: str, job: str) -> Storage:
+    return storage_for(f"{storage.rstrip('/')}/{job}")
+
+
+def test_a_user_sees_a_job_during_its_life_and_after_it(engine: Engine, storage: str) -> None:
+    with begun(engine, "run", "-n", "2", "--storage", storage, "--", "sh", "-c", HOLD) as running:
+        assert {running.stdout.readline() for _ in range(2)} == {"worker:0 here 0\n", "worker:1 here 1\n"}
+        (job,) = job_ids()
+        assert sorted(engine.tm("logs", job).stdout.splitlines()) == ["worker:0 here 0", "worker:1 here 1"]
+        assert re.search(rf"^{job} +running", engine.tm("list").stdout, re.MULTILINE)
+        assert "worker:1  running" in engine.tm("status", job).stdout
+        assert "started" in {
+            json.loads(line)["type"] for line in engine.tm("events", job, "--json").stdout.splitlines()
+        }
+        with begun(engine, "logs", "-f", job, "worker:1") as following:
+            assert following.stdout.readline() == "here 1\n"
+            (engine.folder / "go").touch()
+            assert following.communicate(timeout=60)[0] == "over 1\n"
+        rest, errors = running.communicate(timeout=60)
+    assert (running.returncode, sorted(rest.splitlines())) == (0, ["worker:0 over 0", "worker:1 over 1"]), errors
+    assert engine.tm("logs", job, "worker:0").stdout == "here 0\nover 0\n"
+    assert engine.tm("logs", "-f", job, "worker:0").stdout == "here 0\nover 0\n"
+    assert engine.tm("logs", job, "-n", "1", "worker:1").stdout == "over 1\n"
+    assert re.search(rf"^{job} +succeeded", engine.tm("list").stdout, re.MULTILINE)
+    assert "succeeded" in engine.tm("status", job).stdout
+    assert "ended" in {json.loads(line)["type"] for line in engine.tm("events", job, "--json").stdout.splitlines()}
+    assert engine.tm("attach", "--all-output", job).returncode == 0
+    assert kept(storage, job).read("logs/worker-0/1.log") == b"here 0\nover 0\n"
+    assert kept(storage, job).exists("logs/master/1.log")
+    assert engine.tm("logs", job, "master").returncode == 0
+    assert not list((Path(os.environ["TRAINMASTER_STATE_DIR"]) / "jobs" / job).glob("logs/worker-*/1.log*"))
+
+
+def test_a_short_job_has_said_all_when_it_has_ended(engine: Engine, storage: str) -> None:
+    done = engine.tm("run", "-n", "2", "--storage", storage, "--", "sh", "-c", "echo $TRAINMASTER_INDEX")
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["worker:0 0", "worker:1 1"]), done.stderr
+
+
+def test_watching_goes_on_over_the_death_of_a_master(engine: Engine, storage: str) -> None:
+    with begun(engine, "run", "-n", "2", "--storage", storage, "--", "sh", "-c", HOLD) as watching:
+        first = {watching.stdout.readline() for _ in range(2)}
+        (job,) = job_ids()
+        master = json.loads(kept(storage, job).read("epochs/1") or b"")["pid"]
+        os.kill(master, signal.SIGKILL)
+        until(lambda: kept(storage, job).exists("epochs/2"))
+        (engine.folder / "go").touch()
+        rest, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 0, errors
+    assert first == {"worker:0 here 0\n", "worker:1 here 1\n"}
+    assert sorted(rest.splitlines()) == ["worker:0 over 0", "worker:1 over 1"]
+
+
+def test_a_lost_agent_loses_no_piece_that_was_stored(engine: Engine, s3: str) -> None:  # noqa: F811
+    tell = "if [ $TRAINMASTER_ATTEMPT = 1 ]; then echo first; sleep 1000; fi; echo second"
+    job = engine.submit(workers(tell), storage=s3, logs={"every": "50ms"})
+    until(lambda: kept(s3, job.id).entries("logs/worker-0/1.log.d"), what=lambda: job.status())
+    (agent,) = processes.living(job.id, processes.AGENT)
+    os.kill(agent.process.pid, signal.SIGKILL)
+    job.succeeded()
+    assert job.lines("worker:0", attempt=1) == ["first"]
+    assert job.lines("worker:0") == ["second"]
