@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from pathlib import Path
@@ -293,7 +294,19 @@ def test_tensorflow_on_version_6_has_brackets() -> None:
     assert config["cluster"]["worker"] == ["[fd00::0]:23001", "[fd00::1]:23001"]
 
 
-def test_frameworks_are_short() -> None:
+@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
+def test_the_table_of_a_framework_documents_all_that_it_tells(name: str) -> None:
+    several = formed("worker:0", "worker:1", copies=2, interface="eth1")
+    common = frameworks.placement("generic", several, "worker:1")
+    told = frameworks.placement(name, several, "worker:1")
+    own = {*told.env, *told.defaults, *told.copies[0]} - {*common.env, *common.defaults, *common.copies[0]}
+    table = frameworks.load(name).VARIABLES  # type: ignore[attr-defined]
+    assert sorted(own) == sorted(row.name for row in table)
+    assert all(row.doc and row.example for row in table)
+
+
+def test_frameworks_are_short_beside_the_tables_of_their_variables() -> None:
     for name in frameworks.names():
-        path = Path(trainmaster.__file__).parent / "frameworks" / f"{name}.py"
-        assert len(path.read_text().splitlines()) <= 40, name
+        text = (Path(trainmaster.__file__).parent / "frameworks" / f"{name}.py").read_text()
+        tables = [node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        assert len(text.splitlines()) - sum(node.end_lineno - node.lineno + 1 for node in tables) <= 40, name

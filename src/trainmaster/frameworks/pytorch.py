@@ -2,16 +2,45 @@
 
 Rank 0 makes the store itself: TORCHELASTIC_USE_AGENT_STORE is not set, for it says that a launcher serves one at
 MASTER_PORT. Each generation has a new MASTER_PORT, so that nobody reads the addresses of the last one. Tasks that do
-not count have no rank and are not told of the store.
+not count have no rank and are not told of the store. The last three variables yield to what the job or its submitter
+sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from trainmaster.core.formation import Formation, bracketed
+from trainmaster.core.formation import Formation, Peer
 from trainmaster.core.job import Job, Role
+from trainmaster.core.ranks import Rank
 from trainmaster.frameworks.contract import Placement, texts
+from trainmaster.frameworks.variables import Variable
+
+_OF_TASK: dict[Variable, Callable[[Formation, Peer, Rank], object]] = {
+    Variable("WORLD_SIZE", "how many programs there are", "4"): lambda of, me, rank: rank.world_size,
+    Variable("LOCAL_WORLD_SIZE", "how many copies its container runs", "2"): lambda of, me, rank: rank.local_world_size,
+    Variable("GROUP_RANK", "which container this is, from 0", "1"): lambda of, me, rank: rank.group_rank,
+    Variable("GROUP_WORLD_SIZE", "how many containers there are", "2"): lambda of, me, rank: rank.group_world_size,
+    Variable("ROLE_NAME", "the task's role", "worker"): lambda of, me, rank: me.role,
+    Variable("ROLE_WORLD_SIZE", "how many programs its role has", "4"): lambda of, me, rank: rank.role_world_size,
+    Variable("MASTER_ADDR", "where rank 0 is", "10.0.0.5"): lambda of, me, rank: of.first.address,
+    Variable("MASTER_PORT", "where it serves the store", "23017"): lambda of, me, rank: of.first.ports["rendezvous"],
+    Variable("INIT_METHOD", "both", "tcp://10.0.0.5:23017"): lambda of, me, rank: "tcp://" + of.first.at("rendezvous"),
+    Variable("TORCHELASTIC_RUN_ID", "the job's id", "digits-k3x7qa"): lambda of, me, rank: of.job,
+    Variable("TORCHELASTIC_RESTART_COUNT", "restarts of the job so far", "1"): lambda of, me, rank: of.restarts,
+    Variable("TORCHELASTIC_MAX_RESTARTS", "the role's `restart.limit`", "3"): lambda of, me, rank: me.limit,
+}
+_OF_COPY: dict[Variable, Callable[[Rank, int], object]] = {
+    Variable("RANK", "which program of all this is, from 0", "3"): lambda rank, copy: rank.rank + copy,
+    Variable("ROLE_RANK", "which program of its role this is, from 0", "3"): lambda rank, copy: rank.role_rank + copy,
+    Variable("LOCAL_RANK", "which copy in its container this is, from 0", "1"): lambda rank, copy: copy,
+}
+_UNLESS_SET = (
+    Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "so that a failed collective of NCCL ends the program", "1"),
+    Variable("OMP_NUM_THREADS", "where a container runs several copies", "1"),
+    Variable("GLOO_SOCKET_IFNAME", "where several hosts take part: the interface of its address", "eth0"),
+)
+VARIABLES = (*_OF_COPY, *_OF_TASK, *_UNLESS_SET)
 
 
 def ports(role: Role, job: Job) -> Sequence[str]:
@@ -22,17 +51,8 @@ def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
     if (rank := me.rank) is None:
         return Placement()
-    first = formation.first
-    port = first.ports["rendezvous"]
-    env = {
-        "WORLD_SIZE": rank.world_size, "LOCAL_WORLD_SIZE": rank.local_world_size,
-        "GROUP_RANK": rank.group_rank, "GROUP_WORLD_SIZE": rank.group_world_size,
-        "ROLE_NAME": me.role, "ROLE_WORLD_SIZE": rank.role_world_size,
-        "MASTER_ADDR": first.address, "MASTER_PORT": port, "INIT_METHOD": f"tcp://{bracketed(first.address)}:{port}",
-        "TORCHELASTIC_RUN_ID": formation.job, "TORCHELASTIC_RESTART_COUNT": formation.restarts,
-        "TORCHELASTIC_MAX_RESTARTS": me.limit,
-    }  # fmt: skip
-    copies = [{"RANK": rank.rank + i, "ROLE_RANK": rank.role_rank + i, "LOCAL_RANK": i} for i in range(me.copies)]
+    env = {told.name: value(formation, me, rank) for told, value in _OF_TASK.items()}
+    copies = [{told.name: value(rank, copy) for told, value in _OF_COPY.items()} for copy in range(me.copies)]
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"} | ({"OMP_NUM_THREADS": "1"} if me.copies > 1 else {})
     if me.interface and len({peer.address for peer in formation.ranked}) > 1:
         # gloo's own choice is the address that the host name means, which Debian makes 127.0.1.1

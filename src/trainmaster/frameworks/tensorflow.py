@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from trainmaster.core.formation import Formation
 from trainmaster.core.job import Job, Role
 from trainmaster.frameworks.contract import Placement
+from trainmaster.frameworks.variables import Variable
 
 CLUSTER = ("chief", "master", "worker", "ps")
+VARIABLES = (
+    Variable("TF_CONFIG", "JSON: the cluster, role -> addresses by index, and which task of it this is",
+             '{"cluster": {"worker": ["10.0.0.5:23017", "10.0.0.6:23002"]}, "task": {"type": "worker", "index": 1}}'),
+    Variable("TF_CLUSTER_DEF", "JSON: the cluster alone", '{"worker": ["10.0.0.5:23017", "10.0.0.6:23002"]}'),
+    Variable("TF_ROLE", "the task's role", "worker"),
+    Variable("TF_INDEX", "the task's index in its role, from 0", "1"),
+)  # fmt: skip
 
 
 def ports(role: Role, job: Job) -> Sequence[str]:
