@@ -19,7 +19,7 @@ from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.splits import File, Listing
 from trainmaster.data import staging, transfer
 from trainmaster.data.sources import list_input
-from trainmaster.data.staging import discard, download, staging_path
+from trainmaster.data.staging import download, staging_path
 from trainmaster.data.stores import LocalStore, store_for
 from trainmaster.data.transfer import DiskFull, Flow, Stopped, retried
 
@@ -99,14 +99,6 @@ def test_a_stopped_download_leaves_no_directory_and_goes_on_later(source: str, t
     assert not (tmp_path / "train").exists()
     download(list_input(source), f"{tmp_path}/train")
     assert len(contents(tmp_path / "train")) == 3
-
-
-def test_discard_removes_what_an_interrupted_one_left(source: str, tmp_path: Path) -> None:
-    stop = threading.Event()
-    with pytest.raises(Stopped):
-        download(list_input(source), f"{tmp_path}/train", tell=lambda *_: stop.set(), stop=stop, threads=1)
-    discard(f"{tmp_path}/train")
-    assert not Path(staging_path(f"{tmp_path}/train")).exists()
 
 
 @attrs.define

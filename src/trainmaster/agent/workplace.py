@@ -176,12 +176,13 @@ def _remove(path: str) -> None:
 
 
 def _unpack(archive: str, folder: str) -> None:
-    """Unpack a tar archive; a member that would leave the folder is refused."""
+    """Unpack an archive that we have packed; a member that would leave the folder is refused where Python can (from 3.11.4 on)."""
     import tarfile
 
+    how: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
+            packed.extractall(folder, **how)
     except tarfile.TarError as error:
         raise AttemptFailed("staging-failed", {"detail": f"the archive of the files: {error}"}) from error
 

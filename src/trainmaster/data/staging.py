@@ -121,11 +121,6 @@ def _remove_others(staging: str, wanted: set[str]) -> None:
                 os.unlink(path)
 
 
-def discard(directory: str) -> None:
-    """Remove what an interrupted download to `directory` has left."""
-    shutil.rmtree(staging_path(directory), ignore_errors=True)
-
-
 class _Journal:
     """Of which content each file in the staging directory is: lines of JSON, the last about a file counts."""
 
