@@ -285,7 +285,7 @@ def test_exits_are_told_though_the_ledger_cannot_be_written() -> None:
             await job.side.ask([request("w:0", 2.0)])
             granted = (await job.told_of(Granted))[0]
             for one in (job, other):
-                one.side._ledger._db.execute("PRAGMA busy_timeout = 0")
+                one.side._ledger.wait_at_most(0)
             stubborn = Ledger()
             with stubborn.turn():
                 await other.side.ask([request("w:0", 2.0)])

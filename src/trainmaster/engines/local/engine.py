@@ -32,6 +32,7 @@ from trainmaster.engines.local.template import Link
 
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
+_LEDGER_WAIT = 2.0  # s, in the loop, for another's turn; agents miss us after many times that
 log = logging.getLogger(__name__)
 
 
@@ -69,6 +70,7 @@ class LocalMaster:
         self._pidfds: dict[Process, int] = {}
         self._owed: list[Callable[[], None]] = []  # writes of which the ledger has not been told yet
         self._ledger_trouble = ""
+        self._put_off = False  # whether the ledger is left alone until the poll
         self._looking: asyncio.Task[None] | None = None  # for free devices
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -83,6 +85,7 @@ class LocalMaster:
         me = processes.this_process()
         with places.locked():
             self._ledger.enter(self._job, epoch, me)
+            self._ledger.wait_at_most(_LEDGER_WAIT)
             processes.mark(self._job, processes.MASTER, "", epoch, me.pid)
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
@@ -152,6 +155,7 @@ class LocalMaster:
             self._looking.cancel()
         self._watch(set())
         await asyncio.to_thread(limits.remove_groups, self._job)
+        self._put_off = False
         self._owe(self._forget_job)
         self._arm(False)
         self._loop.remove_reader(self._bell)
@@ -195,7 +199,7 @@ class LocalMaster:
 
     def _turn(self) -> None:
         """Serve the line, start what we got, and say why we wait for the rest; with devices in line as soon as they have been looked at."""
-        if self._closed:
+        if self._closed or self._put_off:
             return
         with self._ledger_may_fail():
             self._settle()
@@ -232,7 +236,11 @@ class LocalMaster:
         """Have another turn after the poll, or none."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._poll, self._again) if wanted else None
+        self._timer = self._loop.call_later(self._poll, self._polled) if wanted else None
+
+    def _polled(self) -> None:
+        self._put_off = False
+        self._again()
 
     def _start(self, key: Key, hold: queue.Hold) -> None:
         if self._requests.pop(key, None) is None:  # granted by another's turn, but no longer wanted
@@ -274,10 +282,11 @@ class LocalMaster:
     # -- a ledger that cannot be written --
 
     def _owe(self, write: Callable[[], None]) -> None:
-        """Have the ledger told of something: now, or where that fails with a later turn."""
+        """Have the ledger told of something: now, or where that fails after the poll."""
         self._owed.append(write)
-        with self._ledger_may_fail():
-            self._settle()
+        if not self._put_off:
+            with self._ledger_may_fail():
+                self._settle()
 
     def _settle(self) -> None:
         while self._owed:
@@ -286,13 +295,13 @@ class LocalMaster:
 
     @contextlib.contextmanager
     def _ledger_may_fail(self) -> Iterator[None]:
-        """What is left out for that reason is done by a later turn."""
+        """What is left out for that reason is done by the turn after the poll; until then nobody waits for the ledger again."""
         try:
             yield
         except sqlite3.Error as error:
             if not self._ledger_trouble:
                 log.warning("the ledger cannot be used, and is tried again: %s", error)
-            self._ledger_trouble = str(error)
+            self._ledger_trouble, self._put_off = str(error), True
             self._arm(True)
             if self._requests:
                 self._tell(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {error}", 0))

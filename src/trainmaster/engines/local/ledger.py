@@ -74,6 +74,10 @@ class Ledger:
     def close(self) -> None:
         self._db.close()
 
+    def wait_at_most(self, seconds: float) -> None:
+        """For another's turn, from now on: less than at first, where a loop stands still meanwhile."""
+        self._db.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the write lock; what is done inside is done as a whole or not at all."""
