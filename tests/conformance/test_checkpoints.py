@@ -102,3 +102,12 @@ def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
     audit = engine.tm("audit", job.id)
     assert audit.returncode == 0, audit.stdout + audit.stderr
     assert status["shards"]["train"]
+
+
+def test_a_job_goes_on_from_what_an_earlier_one_kept(engine: Engine) -> None:
+    """The same `checkpoint.url` is the same training: its newest set is put there before the first attempt."""
+    program = 'mkdir -p ckpt; echo "begins at $(cat ckpt/step 2>/dev/null)"; echo "$STEP" > ckpt/step'
+    for step, begins in (("1", "begins at"), ("2", "begins at 1"), ("3", "begins at 2")):
+        job = engine.submit(workers(program, 2, env={"STEP": step}), checkpoint={"path": "ckpt", "url": "sets"})
+        job.succeeded()
+        assert [job.lines(f"worker:{index}")[0].strip() for index in (0, 1)] == [begins, begins]

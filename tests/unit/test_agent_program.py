@@ -189,6 +189,7 @@ def test_the_path_of_the_program_finds_the_command(tmp_path: Path) -> None:
     ("exit 0", "exit", 0, None),
     ("kill -SEGV $$", "signal", None, 11),
     ("kill -9 $$", "signal", None, 9),
+    ("sh -c 'kill -9 $$'; exit $?", "signal", None, 9),
 ])  # fmt: skip
 def test_ends_are_told(tmp_path: Path, command: str, reason: str, status: int | None, number: int | None) -> None:
     outcome = ended(launch(command, tmp_path), tmp_path / "out")

@@ -124,7 +124,7 @@ def test_inputs_that_are_not_there_end_it_before_anything_is_staged() -> None:
     assert Step("list-inputs") in script.planned
     script.grant("worker:0")
     assert not [order for order in script.planned if isinstance(order, Order)]
-    script.take(stimuli.Did((Step("list-inputs"),), {"name": "train", "detail": "nothing matches"}, "nothing matches"))
+    script.take(stimuli.Did((Step("list-inputs"),), {"missing": {"name": "train", "detail": "nothing matches"}}))
     assert ending(script) == ("failed", "input-missing")
 
 

@@ -115,7 +115,7 @@ def test_nothing_is_prepared_before_the_inputs_are_listed() -> None:
     script = Script(job(worker=role(), inputs={"train": {"url": "memory://data"}}))
     script.grant("worker:0")
     assert script.planned == [Step("list-inputs")]
-    script.take(stimuli.Did((Step("list-inputs"),), {"train": {"files": [["a", 1, None]]}}))
+    script.take(stimuli.Did((Step("list-inputs"),), {"listings": {"train": {"files": [["a", 1, None]]}}}))
     assert script.planned == [Order("worker:0", 1, 1, "prepare", "1")]
 
 
@@ -157,7 +157,7 @@ def test_a_group_goes_back_to_one_checkpoint_and_returns_what_came_after() -> No
     listing = {"train": {"files": [["data", 4096, None]], "shards": {"size": 1024}}}
     given = {"train": {"url": "memory://data", "as": "shards"}}
     script = Script(job(worker=role(2, "group"), inputs=given, checkpoint={"path": "ckpt", "url": "memory://ckpt"}))
-    script.take(stimuli.Did((Step("list-inputs"),), listing))
+    script.take(stimuli.Did((Step("list-inputs"),), {"listings": listing}))
     script.start("worker:0", "worker:1")
     table = script.state.shards["train"]
     first, second = (table.lease((key, 1), 1, 0.0)[0].number for key in ("worker:0", "worker:1"))
@@ -194,3 +194,14 @@ def test_a_clock_that_is_behind_delays_nothing(wrong: float) -> None:
     script.tick()
     assert not script.task("worker:0").blocked
     assert begun <= script.log[-1].at <= begun + 1.25
+
+
+@pytest.mark.parametrize("scope", ["group", "task"])
+def test_a_job_begins_from_the_set_that_an_earlier_one_left(scope: str) -> None:
+    script = Script(job(worker=role(2, scope), checkpoint={"path": "ckpt", "url": "memory://ckpt"}))
+    assert script.planned[0] == Step("list-inputs")
+    script.grant("worker:0", "worker:1")
+    assert not [action for action in script.planned if isinstance(action, Order)]
+    script.take(stimuli.Did((Step("list-inputs"),), {"listings": {}, "checkpoint": {"set": 7, "marks": {}}}))
+    assert {(order.task, order.verb) for order in script.planned} == {("worker:0", "prepare"), ("worker:1", "prepare")}
+    assert (script.state.checkpoint["set"], script.state.groups[0].set) == (7, 7)

@@ -210,7 +210,7 @@ class AnyStimuli(RuleBasedStateMachine):
             assert not set(together) & set(self.take(stimuli.Did(together)))
         for action in actions:
             if isinstance(action, Step | CommitFor):
-                listing = LISTING if action == Step("list-inputs") else {}
+                listing = {"listings": LISTING} if action == Step("list-inputs") else {}
                 assert action not in self.take(stimuli.Did((action,), listing))
 
     @rule(seconds=st.sampled_from((0.0, 0.5, 3.0, 11.0, 60.0, 700.0, 4000.0)))

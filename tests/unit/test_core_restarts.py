@@ -52,7 +52,7 @@ def test_a_restarted_group_forms_the_next_generation_with_its_ranks() -> None:
 
 
 def test_peers_of_a_program_that_failed_stop_at_once_and_all_begin_from_the_set_that_it_still_stores() -> None:
-    script = running(checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script = running(checkpoint={"path": "ckpt"})
     script.report("worker:0", "died", reason="signal", figures={"name": "SIGKILL"}, elapsed=5.0)
     assert {order.task for order in script.planned if order.verb == "stop"} == {*PAIR}
     assert script.last("incident")["cause"]["reason"] == "signal"
@@ -69,7 +69,7 @@ def test_peers_of_a_program_that_failed_stop_at_once_and_all_begin_from_the_set_
 
 
 def test_a_death_told_late_is_the_cause_though_its_set_is_still_stored() -> None:
-    script = running(limit=0, checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script = running(limit=0, checkpoint={"path": "ckpt"})
     script.fail("worker:1", elapsed=5.1)
     script.report("worker:0", "died", reason="signal", figures={"name": "SIGKILL"}, elapsed=5.0)
     script.tick(11.0)
@@ -77,7 +77,7 @@ def test_a_death_told_late_is_the_cause_though_its_set_is_still_stored() -> None
 
 
 def test_a_program_that_failed_for_good_is_over_when_its_set_is_stored() -> None:
-    script = running("task", limit=0, tasks=1, checkpoint={"path": "ckpt", "url": "memory://ckpt"})
+    script = running("task", limit=0, tasks=1, checkpoint={"path": "ckpt"})
     script.report("worker:0", "died", reason="exit", status=1, elapsed=5.0)
     assert script.count("task-failed") == 0
     script.report("worker:0", "checkpoint", set=1, files=1, bytes=1, marks={})

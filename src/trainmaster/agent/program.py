@@ -25,7 +25,7 @@ from trainmaster.agent.kernel import Allowance
 
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s that background children have to end by themselves once their program has
-NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses that shells use
+NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = 126, 127, 128  # exit statuses that shells use, the last with a signal's number added
 
 Command = Sequence[str] | str
 
@@ -317,11 +317,14 @@ def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int,
 
 
 def outcome_of(status: int, command: Command) -> Outcome:
-    """What a wait status means; 126 and 127 of a shell's are its words for what it could not execute."""
+    """What a wait status means; 126, 127 and those above are a shell's words for what it could not execute, or what was killed."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return Outcome("signal", None, number, {"name": kernel.signal_name(number), "core": os.WCOREDUMP(status)})
     code = os.WEXITSTATUS(status)
+    if isinstance(command, str) and code - SIGNALLED in signal.valid_signals():
+        number = code - SIGNALLED
+        return Outcome("signal", None, number, {"name": kernel.signal_name(number)})
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
         return Outcome(reason, code, figures={"command": command if len(command) <= 200 else command[:197] + "..."})

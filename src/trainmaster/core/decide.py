@@ -295,18 +295,10 @@ def _did_commit(state: State, action: CommitFor, told: stimuli.Did) -> list[Fact
 
 def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
     if action.name == "list-inputs":
-        if told.gave_up:
-            return [
-                (
-                    "ending",
-                    {
-                        "state": "failed",
-                        "reason": "input-missing",
-                        "figures": dict(told.result) or {"detail": told.gave_up},
-                    },
-                )
-            ]
-        return [] if state.listings is not None else [("inputs-listed", {"listings": dict(told.result)})]
+        if told.gave_up or "missing" in told.result:
+            missing = dict(told.result.get("missing") or {"detail": told.gave_up})
+            return [("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})]
+        return [] if state.listings is not None else [("inputs-listed", dict(told.result))]
     return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
 
 

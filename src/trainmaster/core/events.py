@@ -69,7 +69,7 @@ def _note(text: str) -> Kind:
 EVENTS: dict[str, Kind] = {
     "submitted": _barrier("the job was submitted"),
     "master-started": _barrier("a master took over"),
-    "inputs-listed": _barrier("the inputs were listed"),
+    "inputs-listed": _barrier("the inputs were listed, and the checkpoint set to begin from was named"),
     "asked": _note("containers were asked for"),
     "waiting": _note("waiting for {resource}: asked {asked}, free {free}"),
     "granted": _note("{task} was granted {container} on {node}"),

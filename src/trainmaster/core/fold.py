@@ -104,6 +104,10 @@ def _inputs_listed(state: State, data: Data, at: float) -> None:
     for name, listing in state.listings.items():
         if "shards" in listing:
             state.shards[name] = ShardTable.from_listing(listing, name=name)
+    if data.get("checkpoint") is not None:  # sets that an earlier job left where this one keeps its own
+        state.checkpoint = dict(data["checkpoint"])
+        for group in state.groups:
+            group.set = state.checkpoint["set"]
     state.unsettled.update(dict.fromkeys(state.tasks))
 
 

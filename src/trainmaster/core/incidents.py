@@ -134,8 +134,7 @@ def _end_attempt(state: State, task: Task, data: Data, at: float) -> None:
     return_leases(state, task)
     doomed = task.doomed
     move(state, task, ENDED, at)
-    for kind in ("start", "stop", "commit"):
-        state.arm(kind, task.key, None)
+    state.arm("start", task.key, None)
     if doomed == "restart":
         renew(state, task, at)
     elif doomed == "end":

@@ -30,6 +30,9 @@ def move(state: State, task: Task, phase: str, at: float) -> None:
         counts[before] -= 1
         counts[phase] += 1
     task.used = task.used or phase in LIVE
+    if phase not in LIVE:
+        state.arm("stop", task.key, None)
+        state.arm("commit", task.key, None)
     if before == RUNNING and state.saves:
         state.saves[-1]["left"].pop(task.key, None)
     if (before in STARTED) != (phase in STARTED):
@@ -85,8 +88,8 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
     task.hold = NONE if gone else BARRED
     task.container, task.connected, task.left, task.sent, task.warned = "", False, False, {}, None
     task.resized = task.used = False
-    for kind in ("gone", "start", "stop", "commit"):
-        state.arm(kind, task.key, None)
+    state.arm("gone", task.key, None)
+    state.arm("start", task.key, None)
     state.touch(task)
 
 
@@ -97,8 +100,7 @@ def finalize(state: State, task: Task, final: str) -> None:
         return
     task.final = final
     state.over[task.role] += 1
-    for kind in ("start", "stop", "commit"):
-        state.arm(kind, task.key, None)
+    state.arm("start", task.key, None)
     if final == SUCCEEDED:
         state.done[task.role] += 1
     elif final != KILLED and (task.counts or task.serves):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.job import Job
 from trainmaster.core.state import (
     BARRED,
     COMMITTING,
@@ -26,7 +27,7 @@ from trainmaster.core.state import (
 
 # The steps of a job's beginning and end, in order, with what each gives up on after its bound.
 STEPS = {
-    "list-inputs": "the listing of the inputs, before anything is staged",
+    "list-inputs": "the listing of the inputs, and the checkpoint set to begin from, before anything is staged",
     "store-logs": "the master's own log",
     "outputs": "`_SUCCESS`, or what finished tasks committed under `_partial`",
     "unregister": "the engine's record of the final state",
@@ -54,12 +55,17 @@ def _plan(state: State, keys: Iterable[str]) -> list[Action]:
     if not state.id:
         return []
     actions: list[Action] = []
-    if state.listings is None and state.ending is None and state.known_job.inputs:
+    if state.listings is None and state.ending is None and looks_first(state.known_job):
         actions.append(Step("list-inputs"))
     for key in keys:
         actions += task_actions(state, state.tasks[key])
     actions += [Release(task, serial) for task, serial in state.strays]
     return actions + _pruning(state) + _closing(state)
+
+
+def looks_first(job: Job) -> bool:
+    """Whether something must be looked at before anything is prepared: inputs, or a place where checkpoint sets may be already."""
+    return bool(job.inputs) or (job.checkpoint is not None and bool(job.checkpoint.url))
 
 
 def _pruning(state: State) -> list[Action]:
@@ -159,7 +165,7 @@ def _may_prepare(state: State, task: Task) -> bool:
     group = state.groups[task.group]
     if task.final or task.blocked or state.ending is not None or group.sizes is None:
         return False
-    if state.known_job.inputs and state.listings is None:
+    if state.listings is None and looks_first(state.known_job):
         return False
     return not (task.whole and (group.doomed or group.rewinding))
 

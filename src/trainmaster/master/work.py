@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.actions import Action, CommitFor, Step
-from trainmaster.core.job import Job
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.fold import COMMIT
+from trainmaster.core.job import Input, Job
 from trainmaster.core.splits import File, Listing
 from trainmaster.core.state import State
 from trainmaster.engines.contract import MasterSide
-from trainmaster.log.storage import Storage
+from trainmaster.log.output import folder
+from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.orders import Orders
 
+LOGS = folder("master")
 WITHIN = 60.0  # s for a step of the end
 
 
@@ -34,20 +38,24 @@ class Work:
         self._job, self._orders, self._storage, self._engine, self._state = job, orders, storage, engine, state
 
     async def do(self, action: Action) -> Mapping[str, Any]:
-        """Carry out a commit or a step; what it gave."""
+        """Carry out a commit or a step; what it gave. TimeoutError where the storage does not answer."""
         if isinstance(action, CommitFor):
-            return await asyncio.to_thread(self._commit, action)
+            async with asyncio.timeout(COMMIT):
+                return await asyncio.to_thread(self._commit, action)
         assert isinstance(action, Step)
         if action.name == "list-inputs":
-            return await asyncio.to_thread(self._list_inputs)
-        if action.name.startswith("prune-saves:"):
-            return await asyncio.to_thread(self._prune_saves)
+            async with asyncio.timeout(self._job.timeouts.start):
+                return await asyncio.to_thread(self._begin)
         async with asyncio.timeout(WITHIN):
+            if action.name.startswith("prune-saves:"):
+                return await asyncio.to_thread(self._prune_saves)
             await self._end_step(action.name)
         return {}
 
     async def _end_step(self, name: str) -> None:
-        if name == "outputs":
+        if name == "store-logs":
+            await asyncio.to_thread(self._store_logs)
+        elif name == "outputs":
             await asyncio.to_thread(self._finish_outputs)
         elif name == "unregister":
             ending = self._state().ended or {"state": "failed"}
@@ -55,28 +63,41 @@ class Work:
         elif name == "remove-staging":
             await asyncio.to_thread(self._remove_staging)
 
-    # -- inputs --
+    # -- the beginning --
 
-    def _list_inputs(self) -> dict[str, Any]:
-        """List every input; the files go to `inputs/<name>.json`, what the events need of it is returned."""
+    def _begin(self) -> dict[str, Any]:
+        """The listings, and the checkpoint set that an earlier job left; {"missing"} says which of it cannot be read, and why."""
+        told: dict[str, Any] = {"listings": {}}
+        for name, given in self._job.inputs.items():
+            try:
+                told["listings"][name] = self._listed(name, given)
+            except (TrainmasterError, OSError) as error:
+                return {"missing": {"name": name, "detail": getattr(error, "message", "") or str(error)}}
+        if (checkpoint := self._job.checkpoint) is not None and checkpoint.url:
+            from trainmaster.data.checkpoints import newest
+
+            try:
+                found = newest(checkpoint.url)
+            except (TrainmasterError, OSError) as error:
+                return {"missing": {"reason": "restore-failed", "detail": getattr(error, "message", "") or str(error)}}
+            if found is not None:
+                told["checkpoint"] = {"set": found.number, "marks": {}}
+        return told
+
+    def _listed(self, name: str, given: Input) -> dict[str, Any]:
+        """List an input; the files go to `inputs/<name>.json`, what the events need of it is returned."""
         from trainmaster.data.sources import list_input
 
-        told: dict[str, Any] = {}
-        for name, given in self._job.inputs.items():
-            listing = list_input(given.url, f"inputs.{name}.url")
-            self._orders.listings[name] = listing
-            content = json.dumps(
-                [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
-            )
-            self._storage.replace(f"inputs/{name}.json", content.encode())
-            told[name] = {
-                "files": len(listing.files),
-                "bytes": listing.size,
-                "digest": hashlib.sha256(content.encode()).hexdigest(),
-            }
-            if given.as_ == "shards":
-                told[name] = shard_listing(given, listing) | {"bytes": listing.size}
-        return told
+        listing = list_input(given.url, f"inputs.{name}.url")
+        self._orders.listings[name] = listing
+        content = json.dumps(
+            [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
+        )
+        self._storage.replace(f"inputs/{name}.json", content.encode())
+        if given.as_ == "shards":
+            return shard_listing(given, listing) | {"bytes": listing.size}
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return {"files": len(listing.files), "bytes": listing.size, "digest": digest}
 
     # -- outputs --
 
@@ -110,6 +131,13 @@ class Work:
         from trainmaster.data.saves import prune
 
         return {name: prune(output, self._job.saves.keep) for name, output in self._job.outputs.items()}
+
+    def _store_logs(self) -> None:
+        """The masters' own logs are written on their machine; where the storage is elsewhere, they are put there too."""
+        directory = LocalStorage(self._orders.site["storage"])
+        if self._storage.url != directory.url:
+            for entry in directory.entries(LOGS):
+                self._storage.replace(f"{LOGS}/{entry.name}", directory.read(f"{LOGS}/{entry.name}") or b"")
 
     def _remove_staging(self) -> None:
         """The tasks' own directories and what was staged for them."""

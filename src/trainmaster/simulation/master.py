@@ -283,7 +283,8 @@ class SimulatedMaster:
             self.world.commits(action.task, action.attempt)
         elif isinstance(action, Step) and action.name == "unregister":
             self.engine.unregister(self.epoch)
-        self.tell(Did((action,), self.listing if isinstance(action, Step) and action.name == "list-inputs" else {}))
+        listed = isinstance(action, Step) and action.name == "list-inputs"
+        self.tell(Did((action,), {"listings": self.listing} if listed else {}))
 
     def crash(self) -> None:
         """Killed: what was not synced may be gone, every connection closes."""
