@@ -6,6 +6,7 @@ What is said about a thing stands beside the thing, in the table that the progra
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,46 @@ def code(text: object) -> str:
     return f"`{text}`" if str(text) else ""
 
 
+# What a value of each shape looks like; shapes that list their values, as "task | flat" does, say it themselves.
+SHAPES = {
+    "after": "roles, each `running` or `succeeded`: `{ps: running}`; a list of names alone means running",
+    "checkpoint": "its keys, below; or the path alone",
+    "command": "a text for the shell, or a list of a program and its arguments",
+    "completion": "`all`, or its keys, below",
+    "count": "a whole number, 0 or more",
+    "duration": "`30s`, `5m`, `1h30m`; never a bare number",
+    "engines": "a block of settings under the name of each engine",
+    "env": "`{NAME: value}`, where no value takes the submitter's; or a list of `NAME=value` and `NAME`",
+    "environment": "its keys, below, of which one excludes the others; or the value alone, whose ending tells which it is",
+    "factor": "a number from 1 to 100",
+    "flag": "`true` or `false`",
+    "labels": "`{name: text}`",
+    "links": "`{label: role:index:port/path}`, or the keys below under each label",
+    "name": "letters, digits, `-`, `_`, `.`, beginning with a letter or digit, at most 63",
+    "number": "a whole number, which may be below 0",
+    "part": "a number from 0 to 1",
+    "ports": "a list of names; or `{name: number}`, where 0 stands for any free port",
+    "positive count": "a whole number, 1 or more",
+    "positive number": "a number above 0",
+    "positive size": "a size of at least `1MiB`",
+    "processes": "a whole number, 1 or more; or `per-gpu`",
+    "relative path": "a path below the working directory, without `..`",
+    "replicas": "a number, or `{min: 2, max: 8}`",
+    "restart": "its keys, below; or the scope alone",
+    "role or task": "`worker`, or `worker:0`",
+    "secrets": "a list of names; or the keys below under each name",
+    "section": "its keys, below",
+    "sections by name": "names of your own choice, each with the keys below",
+    "signal": "the name of a signal: `SIGTERM`, `USR1`",
+    "size": "`512MB`, `2GiB`; never a bare number",
+    "stop": "its keys, below; or the grace alone",
+    "tensorboard": "its keys, below; or the path alone",
+    "text": "a text",
+    "texts": "a list of texts, or one alone",
+    "version": "a text like `1.0`",
+}
+
+
 def job() -> str:
     """Every key of the job file."""
     from trainmaster.core.job import Job, keys
@@ -39,9 +80,13 @@ def job() -> str:
         parts += [f"## {code(section) if section else 'The job'}", ""]
         rows = []
         for key in found:
-            default = "required" if key.required else code(key.default)
+            default = "required" if key.required else key.default if " " in key.default else code(key.default)
             rows.append((code(key.path.rpartition(".")[2]), key.doc, key.shape, default))
         parts += [table(("key", "meaning", "shape", "default"), rows), ""]
+    used = {key.shape.removesuffix(" or none") for key in keys() if " | " not in key.shape}
+    assert used == set(SHAPES), f"shapes that are not explained, or not used: {used ^ set(SHAPES)}"
+    head = 'A shape "or none" takes `none` too. A shape that lists words takes one of these.'
+    parts += ["## Shapes", "", head, "", table(("shape", "written as"), SHAPES.items()), ""]
     return "\n".join(parts)
 
 
@@ -49,12 +94,12 @@ def command_line() -> str:
     """Every command, as `--help` shows it."""
     from trainmaster.cli.commands import tm
 
-    root = click.Context(tm, info_name="tm", max_content_width=100)
+    root = click.Context(tm, info_name="tm", **tm.context_settings)
     parts = ["# Commands", "", "```text", tm.get_help(root), "```", ""]
     for name in tm.list_commands(root):
         command = tm.get_command(root, name)
         assert command is not None, name
-        context = click.Context(command, info_name=name, parent=root, max_content_width=100)
+        context = click.Context(command, info_name=name, parent=root, **command.context_settings)
         parts += [f"## tm {name}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(parts)
 
@@ -64,17 +109,16 @@ def variables() -> str:
     from trainmaster import frameworks
     from trainmaster.frameworks.variables import VARIABLES
 
-    rows = [(code(found.name), found.doc, code(found.example)) for found in VARIABLES]
-    parts = [
-        "# Variables of a program",
-        "",
-        "Set whatever the framework:",
-        "",
-        table(("variable", "meaning", "example"), rows),
-        "",
-    ]
+    def shown(variables: Iterable[Any]) -> str:
+        rows = ((code(found.name), found.doc, code(found.example)) for found in variables)
+        return table(("variable", "meaning", "example"), rows)
+
+    parts = ["# Variables of a program", "", "Set whatever the framework:", "", shown(VARIABLES), ""]
     for name in frameworks.names():
-        parts += [f"## {code(name)}", "", inspect.getdoc(frameworks.load(name)) or "", ""]
+        framework = frameworks.load(name)
+        parts += [f"## {code(name)}", "", inspect.getdoc(framework) or "", ""]
+        if own := getattr(framework, "VARIABLES", ()):
+            parts += [shown(own), ""]
     return "\n".join(parts)
 
 
@@ -83,7 +127,7 @@ def reasons() -> str:
     from trainmaster.core.reasons import REASONS
 
     rows = [
-        (code(key), found.text, found.fault, "yes" if found.restart_costs else "no", found.advice)
+        (code(key), found.whole[0], found.fault, "yes" if found.restart_costs else "no", found.whole[1])
         for key, found in REASONS.items()
     ]
     head = "Every end of a task, a container or a job has exactly one of these. A restart that costs is counted against `restart.limit`."
@@ -107,52 +151,54 @@ def events() -> str:
 
 def python() -> str:
     """The public names of the package and of the runtime."""
+    import trainmaster
+    from trainmaster import aio, runtime
+
     parts = ["# Python", ""]
-    for module in ("trainmaster", "trainmaster.client.api", "trainmaster.client.aio", "trainmaster.runtime"):
-        found = import_module(module)
-        shown = module.replace("client.api", "Run").replace("client.aio", "aio")
-        if module == "trainmaster":
-            parts += [f"## {code(module)}", "", _prose(found), ""]
-            parts += [
-                part for name in sorted(found.__all__) if name != "aio" for part in _member(name, getattr(found, name))
-            ]
-        elif module == "trainmaster.client.api":
-            parts += [f"## {code(shown)}", "", _prose(found.Run), "", *_methods(found.Run)]
-        else:
-            parts += [f"## {code(shown)}", "", _prose(found), ""]
-            names = getattr(found, "__all__", None) or [
-                name for name, value in vars(found).items() if _public(name, value, found)
-            ]
-            parts += [part for name in names for part in _member(name, getattr(found, name))]
+    for title, module in (("trainmaster", trainmaster), ("trainmaster.aio", aio), ("trainmaster.runtime", runtime)):
+        parts += [f"## {code(title)}", "", _prose(module), ""]
+        for name in sorted(getattr(module, "__all__", None) or _public(module)):
+            if not inspect.ismodule(value := getattr(module, name)):
+                parts += _member(name, value)
     return "\n".join(parts)
 
 
-def _public(name: str, value: object, module: Any) -> bool:
-    return not name.startswith("_") and inspect.isroutine(value) and getattr(value, "__module__", "") == module.__name__
+def _public(module: Any) -> list[str]:
+    """The functions and classes of a module that names none."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__ and name != "T"
+    ]
 
 
 def _member(name: str, value: Any) -> list[str]:
-    return [f"### {code(name)}", "", f"```python\n{name}{_signature(value)}\n```", "", _prose(value), ""]
-
-
-def _methods(owner: type) -> list[str]:
-    parts: list[str] = []
-    for name, value in vars(owner).items():
-        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-            called = (
-                "" if isinstance(value, property) else _signature(value).replace("(self, ", "(").replace("(self)", "()")
-            )
-            parts += [f"### {code(f'Run.{name}')}", "", f"```python\nrun.{name}{called}\n```", "", _prose(value), ""]
+    parts = [f"### {code(name)}", "", f"```python\n{name}{_signature(value)}\n```", "", _prose(value), ""]
+    if not isinstance(value, type) or issubclass(value, Exception):
+        return parts
+    for method, found in vars(value).items():
+        if not method.startswith("_") and (inspect.isfunction(found) or isinstance(found, property)):
+            called = "" if isinstance(found, property) else _signature(found)
+            parts += [
+                f"#### {code(f'{name}.{method}')}",
+                "",
+                f"```python\n{method}{called}\n```",
+                "",
+                _prose(found),
+                "",
+            ]
     return parts
 
 
 def _signature(value: Any) -> str:
-    if isinstance(value, type) and issubclass(value, Exception):
-        return "(" + ", ".join(parent.__name__ for parent in value.__bases__) + ")"
-    try:
-        return str(inspect.signature(value))
-    except (TypeError, ValueError):  # not to be called
-        return ""
+    """How it is called; of a class that only we make, nothing."""
+    if isinstance(value, type):
+        if issubclass(value, Exception):
+            return "(" + ", ".join(parent.__name__ for parent in value.__bases__) + ")"
+        if not value.__name__.islower():
+            return ""
+    told = str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()")
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", told).replace("_Job", "Job")  # annotations, which are texts
 
 
 def _prose(value: Any) -> str:

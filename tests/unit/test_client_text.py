@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.client.lines import LONGEST, Lines
-from trainmaster.client.text import clean, columns, ended_lines, event_line, names, output_sizes
+from trainmaster.client.text import (
+    clean,
+    columns,
+    ended_lines,
+    event_line,
+    names,
+    output_sizes,
+    shard_figures,
+    standing,
+    task_rows,
+)
 from trainmaster.client.view import Watching, spark, watch
 
 
@@ -114,6 +124,56 @@ def test_failure_tells_the_first_and_equal_ones_once() -> None:
         "  ps:0 its node n1 was lost",
         "  look",
     ]
+
+
+def test_a_rule_of_the_job_is_told_by_itself_and_then_who_failed_and_why() -> None:
+    """What the rule counted is not the first failing task's own reason."""
+    reason = {
+        "reason": "too-many-failures",
+        "words": "2 of 8 tasks failed, more than allowed",
+        "task": "try:1",
+        "tail": [],
+    }
+    failed = {"state": "failed", "reason": "exit", "words": "exited with status 1"}
+    tasks = [
+        task("try:1", "succeeded", reason=""),
+        task("try:5", **failed, since=7.0, tail=["boom 5"]),
+        task("try:3", **failed, since=5.0, tail=["boom 3"]),
+    ]
+    assert ended_lines(ended(reason=reason, tasks=tasks))[1:] == [
+        "  2 of 8 tasks failed, more than allowed",
+        "  try:3 exited with status 1",
+        "  | boom 3",
+        "  the same happened to try:5",
+    ]
+
+
+def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
+    status = {
+        "tasks": [
+            task(doing="compiling"),
+            task("worker:1", attempt=2, past=[{"attempt": 1, "words": "was killed by SIGKILL"}]),
+            task("ps:0", "killed", reason="not-needed", words="was stopped, the job being complete"),
+            task("late:0", "killed", started=None, reason="too-many-failures", words="2 of 8 tasks failed"),
+        ]
+    }
+    rows = [line.split(maxsplit=1)[1] for line in task_rows(status, 0.0)[1:]]
+    assert rows[0].startswith("running (compiling)")
+    assert rows[1].endswith("attempt 1 was killed by SIGKILL")
+    assert rows[2].startswith("stopped ")
+    assert rows[3].endswith("had not started")
+
+
+def test_a_job_that_has_not_ended_is_said_in_one_line() -> None:
+    status = {**ended("running"), "phase": "running", "waiting": "", "submitted": 100.0}
+    assert standing(status, 136.0) == "digits-abcdef running, submitted 36 s ago"
+    status |= {"phase": "1 of 2 running, 1 waiting", "restarts": 1}
+    assert standing(status, 136.0) == "digits-abcdef running, submitted 36 s ago, 1 restart: 1 of 2 running, 1 waiting"
+
+
+def test_shards_are_counted_in_words() -> None:
+    told = shard_figures({"done": 1580, "held": 40, "free": 80, "total": 1700})
+    assert told == "1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out"
 
 
 def test_only_the_last_lines_of_a_failing_task_are_shown() -> None:

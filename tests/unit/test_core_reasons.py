@@ -22,7 +22,8 @@ def test_a_row_is_whole(key: str) -> None:
 
 @pytest.mark.parametrize("key", REASONS)
 def test_words_need_no_figures(key: str) -> None:
-    assert "{" not in words(key, {}) + advice(key, {})
+    assert not set("{[|]}?") & set(words(key, {}) + advice(key, {}))
+    assert "  " not in words(key, {})
 
 
 @pytest.mark.parametrize(
@@ -34,11 +35,21 @@ def test_words_need_no_figures(key: str) -> None:
         ("stalled", {"seconds": 1800.0}, "made no progress for 30 m"),
         ("preempted", {"by": "a job of queue prod"}, "gave way to a job of queue prod"),
         ("killed-by-user", {"by": "ada"}, "was killed by ada"),
+        ("killed-by-user", {"by": "ada", "why": "enough"}, "was killed by ada: enough"),
+        ("killed-by-user", {}, "was killed"),
+        ("exit", {}, "exited"),
+        ("output-missing", {"name": "model"}, "wrote no output model"),
+        ("command-not-found", {"command": "a {b} [c]"}, "the command a {b} [c] was not found"),
         ("too-many-failures", {"failed": 3, "tasks": 4}, "3 of 4 tasks failed, more than completion.failures allows"),
     ],
 )
 def test_words(key: str, figures: dict[str, Any], text: str) -> None:
     assert words(key, figures) == text
+
+
+def test_advice_names_what_it_is_about() -> None:
+    assert advice("exit", {"job": "j-abcdef", "task": "w:0"}) == "see all that it printed: tm logs j-abcdef w:0"
+    assert advice("exit", {}) == "see all that it printed: tm logs JOB TASK"
 
 
 def test_a_reason_of_a_later_version_is_shown_as_it_is() -> None:

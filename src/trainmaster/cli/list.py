@@ -45,7 +45,7 @@ def command(number: int, everything: bool, running: bool) -> None:
         )
         for job in found
     ]
-    for line in columns(rows, ("JOB", "STATE", "SUBMITTED", "TOOK", "")):
+    for line in columns(rows, ("JOB", "STATE", "SUBMITTED", "TOOK", "REASON")):
         click.echo(line)
 
 

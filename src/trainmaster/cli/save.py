@@ -31,8 +31,10 @@ def command(job: str, no_wait: bool) -> None:
 
 
 def _tell(name: str, found: dict[str, Any]) -> None:
+    from trainmaster.core.quantities import format_bytes, format_count
+
     for task, figures in found.items():
-        what = f"{figures['files']} files, {figures['bytes']:,} bytes"
+        what = f"{format_count(figures['files'], 'file')}, {format_bytes(figures['bytes'])}"
         click.echo(f"{name} {task}: {figures.get('gave_up', what)}")
     if not found:
         click.echo(f"{name}: no task had anything to save")

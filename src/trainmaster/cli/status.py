@@ -17,7 +17,8 @@ def command(job: str) -> None:
     from trainmaster.client.connect import Past
     from trainmaster.client.connect import status as told
     from trainmaster.client.sweep import sweep
-    from trainmaster.client.text import ago, ended_lines, output_sizes, task_rows
+    from trainmaster.client.text import ended_lines, output_sizes, shard_figures, standing, task_rows
+    from trainmaster.core.quantities import format_count
 
     sweep()
     found = told(job)
@@ -28,23 +29,17 @@ def command(job: str) -> None:
         for line in ended_lines(found, output_sizes(Past(job).events())):
             click.echo(line)
     else:
-        click.echo(
-            f"{job} {found['state']}, submitted {ago(found['submitted'], time.time())}: {found['waiting'] or found['phase']}"
-        )
+        click.echo(standing(found, time.time()))
     click.echo()
     for line in task_rows(found, time.time()):
         click.echo(line)
     for name, shards in found.get("shards", {}).items():
-        click.echo(f"{name}: {_figures(shards)}")
+        click.echo(f"{name}: {shard_figures(shards)}")
     if (saved := found.get("checkpoint")) is not None:
         click.echo(f"checkpoint: set {saved['set']}")
     for save in found.get("saves", ()):
         late = f", {', '.join(save['left'])} still saving" if save.get("left") else ""
-        click.echo(f"save {save['save']}: {len(save['tasks'])} tasks{late}")
+        click.echo(f"save {save['save']}: {format_count(len(save['tasks']), 'task')}{late}")
     for task in found["tasks"]:
         if (trouble := task.get("trouble")) is not None:
             click.echo(f"{task['task']} goes on, but {trouble['what']}: {trouble.get('detail', '')}")
-
-
-def _figures(shards: object) -> str:
-    return ", ".join(f"{value:,} {name}" for name, value in shards.items()) if isinstance(shards, dict) else str(shards)

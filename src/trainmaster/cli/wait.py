@@ -14,9 +14,10 @@ from trainmaster.cli.given import job_argument, json_option, print_json, wants_j
 def command(job: str, timeout: str | None) -> None:
     """Wait for JOB to end; exit with its status."""
     from trainmaster.cli.watching import exit_status
+    from trainmaster.client.connect import Past
     from trainmaster.client.follow import wait_for_end
     from trainmaster.client.sweep import resume
-    from trainmaster.client.text import ended_lines
+    from trainmaster.client.text import ended_lines, output_sizes
     from trainmaster.core.quantities import parse_seconds
 
     try:
@@ -30,6 +31,6 @@ def command(job: str, timeout: str | None) -> None:
     if wants_json():
         print_json(status)
     else:
-        for line in ended_lines(status):
+        for line in ended_lines(status, output_sizes(Past(job).events())):
             click.echo(line)
     raise click.exceptions.Exit(exit_status(status))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.quantities import format_bytes, format_seconds
+from trainmaster.core.quantities import format_bytes, format_count, format_seconds
 
 TAIL = 20  # of a failing task, lines shown
 _SHOWN = 8  # names in a list before it is cut short
@@ -57,16 +57,32 @@ def task_rows(status: Mapping[str, Any], now: float) -> list[str]:
         rows.append(
             (
                 task["task"],
-                state_word(task) if task["state"] == task["phase"] else f"{task['state']} ({task['phase']})",
+                _stage(task),
                 task["attempt"],
                 task.get("node") or "-",
                 progress(task),
                 _figure(task.get("cpu"), "{:.1f}"),
                 format_bytes(task["memory"]) if task.get("memory") else "-",
-                task.get("words", ""),
+                _words(task),
             )
         )
     return columns(rows, ("TASK", "STATE", "ATTEMPT", "NODE", "PROGRESS", "CORES", "MEMORY", ""))
+
+
+def _stage(task: Mapping[str, Any]) -> str:
+    """Its state, and finer what it does: the phase that the program named, or ours."""
+    finer = task.get("doing") or task["phase"]
+    return state_word(task) if finer == task["state"] else f"{task['state']} ({finer})"
+
+
+def _words(task: Mapping[str, Any]) -> str:
+    """How the task ended, or its last attempt before the present one."""
+    if task["state"] == "killed" and not task.get("started") and task["attempt"] == 1:
+        return "had not started"
+    past = task.get("past") or ()
+    if not task.get("words") and past:
+        return f"attempt {past[-1]['attempt']} {past[-1]['words']}"
+    return str(task.get("words", ""))
 
 
 def state_word(task: Mapping[str, Any]) -> str:
@@ -115,10 +131,24 @@ def _why(data: Mapping[str, Any]) -> str:
     return f": {told.get('words') or words(str(told['reason']), figures)}"
 
 
+def standing(status: Mapping[str, Any], now: float) -> str:
+    """One line about a job that has not ended: its state, for how long, what it waits for or does."""
+    what = status["waiting"] or status["phase"]
+    doing = f": {what}" if what != status["state"] else ""
+    again = f", {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
+    return f"{status['job']} {status['state']}, submitted {ago(status['submitted'], now)}{again}{doing}"
+
+
+def shard_figures(shards: Mapping[str, int]) -> str:
+    """`1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`."""
+    done = f"{shards['done']:,} of {format_count(shards['total'], 'shard')} done"
+    return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out"
+
+
 def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
     """The last words about a job: what came out of it, or why it failed and what to do."""
     took = format_seconds(round(status["at"] - status["submitted"], 1))
-    again = f", after {status['restarts']} restart{'s' * (status['restarts'] != 1)}" if status.get("restarts") else ""
+    again = f", after {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
     lines = [f"{status['job']} {status['state']} after {took}{again}"]
     if status["state"] == "succeeded":
         lines += [f"  {name}: {url}{_size((sizes or {}).get(name))}" for name, url in status.get("outputs", {}).items()]
@@ -140,17 +170,32 @@ def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int
 
 
 def _size(found: Mapping[str, Any] | None) -> str:
-    return f" ({found['files']} file{'s' * (found['files'] != 1)}, {format_bytes(found['bytes'])})" if found else ""
+    return f" ({format_count(found['files'], 'file')}, {format_bytes(found['bytes'])})" if found else ""
 
 
 def failure_lines(status: Mapping[str, Any]) -> list[str]:
-    """The first failing task, its reason in words, its last lines, what to do; the same failure of others in one line."""
+    """Why the job failed, the first failing task with its last lines, what to do; the same failure of others in one line.
+
+    Where the job failed by one task's failure, that is told; where by a rule of its own (too many failures, its time), the rule, and then
+    the tasks.
+    """
     end = status.get("reason") or {}
-    task = end.get("task", "")
-    lines = ["  " + " ".join(part for part in (task, end.get("words") or "ended") if part)]
-    tail = [clean(line, colours=False) for line in end.get("tail") or ()][-TAIL:]
-    lines += [f"  | {line}" for line in tail]
-    alike, others = _alike(status, end)
+    failed = sorted(
+        (task for task in status.get("tasks", ()) if task["state"] in ("failed", "lost")),
+        key=lambda task: task.get("since") or 0.0,
+    )
+    named = next((task for task in status.get("tasks", ()) if task["task"] == end.get("task")), end)
+    if named.get("reason") == end.get("reason"):
+        first = end
+        lines = ["  " + " ".join(part for part in (end.get("task", ""), end.get("words") or "ended") if part)]
+    else:
+        first = failed[0] if failed else {}
+        lines = [
+            f"  {end['words']}",
+            *(f"  {task['task']} {task.get('words') or task['state']}" for task in failed[:1]),
+        ]
+    lines += [f"  | {clean(line, colours=False)}" for line in (first.get("tail") or ())[-TAIL:]]
+    alike, others = _alike(failed, first)
     if alike:
         lines.append(f"  the same happened to {names(alike)}")
     lines += [f"  {names(tasks)} {told}" for told, tasks in others.items()]
@@ -159,12 +204,12 @@ def failure_lines(status: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _alike(status: Mapping[str, Any], first: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
+def _alike(failed: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
     """Other failed tasks: those with the first one's error, and the rest by their words."""
     alike: list[str] = []
     others: dict[str, list[str]] = {}
-    for task in status.get("tasks", ()):
-        if task["state"] not in ("failed", "lost") or task["task"] == first.get("task"):
+    for task in failed:
+        if task["task"] == first.get("task"):
             continue
         if task.get("reason") == first.get("reason") and _last(task) == _last(first):
             alike.append(task["task"])
