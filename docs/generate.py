@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,18 @@ def code(text: object) -> str:
 # What a value of each shape looks like; shapes that list their values, as "task | flat" does, say it themselves.
 SHAPES = {
     "after": "roles, each `running` or `succeeded`: `{ps: running}`; a list of names alone means running",
-    "checkpoint": "its keys, below; or the path alone",
+    "checkpoint": "its keys; or the path alone",
     "command": "a text for the shell, or a list of a program and its arguments",
-    "completion": "`all`, or its keys, below",
+    "completion": "`all`, or its keys",
     "count": "a whole number, 0 or more",
     "duration": "`30s`, `5m`, `1h30m`; never a bare number",
     "engines": "a block of settings under the name of each engine",
     "env": "`{NAME: value}`, where no value takes the submitter's; or a list of `NAME=value` and `NAME`",
-    "environment": "its keys, below, of which one excludes the others; or the value alone, whose ending tells which it is",
+    "environment": "one of its keys; or the value alone, whose ending tells which of them is meant",
     "factor": "a number from 1 to 100",
     "flag": "`true` or `false`",
     "labels": "`{name: text}`",
-    "links": "`{label: role:index:port/path}`, or the keys below under each label",
+    "links": "`{label: role:index:port/path}`, or its keys under each label",
     "name": "letters, digits, `-`, `_`, `.`, beginning with a letter or digit, at most 63",
     "number": "a whole number, which may be below 0",
     "part": "a number from 0 to 1",
@@ -53,15 +52,15 @@ SHAPES = {
     "processes": "a whole number, 1 or more; or `per-gpu`",
     "relative path": "a path below the working directory, without `..`",
     "replicas": "a number, or `{min: 2, max: 8}`",
-    "restart": "its keys, below; or the scope alone",
+    "restart": "its keys; or the scope alone",
     "role or task": "`worker`, or `worker:0`",
-    "secrets": "a list of names; or the keys below under each name",
-    "section": "its keys, below",
-    "sections by name": "names of your own choice, each with the keys below",
+    "secrets": "a list of names; or its keys under each name",
+    "section": "its keys",
+    "sections by name": "names of your own choice, each with its keys",
     "signal": "the name of a signal: `SIGTERM`, `USR1`",
     "size": "`512MB`, `2GiB`; never a bare number",
-    "stop": "its keys, below; or the grace alone",
-    "tensorboard": "its keys, below; or the path alone",
+    "stop": "its keys; or the grace alone",
+    "tensorboard": "its keys; or the path alone",
     "text": "a text",
     "texts": "a list of texts, or one alone",
     "version": "a text like `1.0`",
@@ -173,32 +172,28 @@ def _public(module: Any) -> list[str]:
 
 
 def _member(name: str, value: Any) -> list[str]:
-    parts = [f"### {code(name)}", "", f"```python\n{name}{_signature(value)}\n```", "", _prose(value), ""]
+    parts = [f"### {code(name)}", "", *_called(name, value), _prose(value), ""]
     if not isinstance(value, type) or issubclass(value, Exception):
         return parts
     for method, found in vars(value).items():
         if not method.startswith("_") and (inspect.isfunction(found) or isinstance(found, property)):
-            called = "" if isinstance(found, property) else _signature(found)
-            parts += [
-                f"#### {code(f'{name}.{method}')}",
-                "",
-                f"```python\n{method}{called}\n```",
-                "",
-                _prose(found),
-                "",
-            ]
+            parts += [f"#### {code(f'{name}.{method}')}", "", *_called(method, found), _prose(found), ""]
     return parts
 
 
-def _signature(value: Any) -> str:
-    """How it is called; of a class that only we make, nothing."""
-    if isinstance(value, type):
-        if issubclass(value, Exception):
-            return "(" + ", ".join(parent.__name__ for parent in value.__bases__) + ")"
-        if not value.__name__.islower():
-            return ""
-    told = str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()")
-    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", told).replace("_Job", "Job")  # annotations, which are texts
+def _called(name: str, value: Any) -> list[str]:
+    """How it is called; nothing for what is not called, and for classes that only we make."""
+    if isinstance(value, property):
+        return []
+    if isinstance(value, type) and issubclass(value, Exception):
+        told = "(" + ", ".join(parent.__name__ for parent in value.__bases__) + ")"
+    elif isinstance(value, type) and not name.islower():
+        return []
+    else:
+        told = str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()")
+        told = re.sub(r"(: |-> )'([^']*)'", r"\1\2", told).replace("_Job", "Job")  # annotations, which are texts
+    wait = "await " * inspect.iscoroutinefunction(value)
+    return [f"```python\n{wait}{name}{told}\n```", ""]
 
 
 def _prose(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The Python API for programs with an event loop: the same names, to be awaited.
+"""The Python API for programs with an event loop: the same names, to be awaited. What each does is said of its namesake in `trainmaster`.
 
 Each call runs the synchronous one in a thread of its own, which touches nothing of the loop; streams hand over one item at a time, and end
 with their reader.
@@ -22,23 +22,28 @@ T = TypeVar("T")
 
 @attrs.frozen(slots=True)
 class Run:
-    """A submitted job; `api.Run`, awaited."""
+    """A submitted job; `sync` is the same as a `trainmaster.Run`."""
 
     sync: api.Run
 
     @property
     def id(self) -> str:
+        """The job's id."""
         return self.sync.id
 
     @property
     def handle(self) -> str:
+        """`engine://place/id`."""
         return self.sync.handle
 
     async def status(self) -> dict[str, Any]:
+        """How it is doing, or how it ended."""
         return await asyncio.to_thread(self.sync.status)
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
-        """Wait for the end. Giving up early (`asyncio.timeout`) leaves the job running."""
+        """Wait for the end; returns the final status. Raises TimeoutError and JobFailed as its namesake does. Giving up early (by
+        `asyncio.timeout`, say) leaves the job running.
+        """
         status: dict[str, Any] = {}
         async with asyncio.timeout(timeout):
             async for item in _streamed(lambda: _items(self.id)):
@@ -48,15 +53,19 @@ class Run:
         return status
 
     def events(self, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Its events, for `async for`."""
         return _streamed(lambda: self.sync.events(follow))
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> AsyncIterator[str]:
+        """What a task, or each, printed, for `async for`."""
         return _streamed(lambda: self.sync.logs(task, attempt, follow))
 
     async def kill(self, why: str = "") -> None:
+        """Ask for its end."""
         await asyncio.to_thread(self.sync.kill, why)
 
     async def save(self) -> dict[str, Any]:
+        """Save its outputs as they are; figures by task, once it is done."""
         return await asyncio.to_thread(self.sync.save)
 
 
@@ -78,27 +87,33 @@ async def _streamed(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
 async def submit(
     job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = ""
 ) -> Run:
+    """Start a job."""
     return Run(await asyncio.to_thread(lambda: api.submit(job, directory=directory, idempotency_key=idempotency_key)))
 
 
 async def attach(job: str) -> Run:
+    """A job by its id, an unambiguous beginning of it, or its handle."""
     return Run(await asyncio.to_thread(api.attach, job))
 
 
 async def wait(job: str, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+    """`Run.wait` by name."""
     return await (await attach(job)).wait(timeout, check)
 
 
 async def status(job: str) -> dict[str, Any]:
+    """`Run.status` by name."""
     return await asyncio.to_thread(api.status, job)
 
 
 async def jobs() -> list[dict[str, Any]]:
+    """The jobs of this machine, newest first."""
     return await asyncio.to_thread(api.jobs)
 
 
 async def logs(
     job: str, task: str | None = None, attempt: int | None = None, follow: bool = False
 ) -> AsyncIterator[str]:
+    """`Run.logs` by name, for `async for`."""
     async for line in (await attach(job)).logs(task, attempt, follow):
         yield line

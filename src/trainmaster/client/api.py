@@ -41,7 +41,7 @@ def _keys(value: Any) -> Any:
 
 @attrs.frozen(slots=True)
 class Run:
-    """A submitted job."""
+    """A submitted job; `id` is its id."""
 
     id: str
 
@@ -51,13 +51,15 @@ class Run:
         return str(here(self.id))
 
     def status(self) -> dict[str, Any]:
-        """How it is doing, or how it ended: state, phase, waiting, tasks, outputs, reason."""
+        """How it is doing, or how it ended, as `tm status --json` has it: state, phase, waiting, tasks, outputs, reason."""
         from trainmaster.client.connect import status
 
         return status(self.id)
 
     def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
-        """Wait for the end; returns the final status. Raises TimeoutError, and with `check` JobFailed where it did not succeed."""
+        """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
+        `check` JobFailed where it did not succeed.
+        """
         from trainmaster.client.follow import wait_for_end
         from trainmaster.client.sweep import resume
 

@@ -2,9 +2,9 @@
 
 
 class TrainmasterError(Exception):
-    """A failure told in up to three lines: the message, the place it concerns, the mend.
+    """A failure told in up to three lines: the `message`, the `place` it concerns, the `mend`; "" where there is none.
 
-    `status` is the exit status of a command that ends with it.
+    `anchor` is its name on the page of errors, `status` the exit status of a command that ends with it.
     """
 
     status = 3

@@ -59,8 +59,10 @@ def __dir__() -> list[str]:
 class Task:
     """Which member of which job this process belongs to.
 
-    `world` is the number of tasks of its role and `peers` their addresses and ports, {role: [{...}, ...]} by index.
-    Alone: worker 0 of 1, attempt 1.
+    `job` is the job's id, `role` and `index` say which task this is, `attempt` which try of it, `generation` which
+    formation of the tasks, `restarts` how often the job has restarted its programs. `world` is the number of tasks of the
+    role, and `peers` has the tasks of all roles: role -> a list of {"address", "ports"} by index. `alone`: no job started
+    this process; it is worker 0 of 1 then, in its first attempt.
     """
 
     __slots__ = ("alone", "attempt", "generation", "index", "job", "peers", "restarts", "role", "world")
@@ -79,6 +81,7 @@ class Task:
 
     @property
     def key(self) -> str:
+        """`worker:0`."""
         return f"{self.role}:{self.index}"
 
     def __repr__(self) -> str:

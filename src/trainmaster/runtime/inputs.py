@@ -35,7 +35,11 @@ _forks = 0  # how often this process's line was forked since it began
 
 
 class Shard:
-    """A part of the input that this task is to read."""
+    """A part of the input that this task is to read. `number` tells it from all others, of this `epoch` and of others.
+
+    It is of the file `path`: the bytes from `start` to `end` where `kind` is "lines", the row groups where it is "rows", all
+    of it where it is "whole".
+    """
 
     __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")
 

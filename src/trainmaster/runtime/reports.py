@@ -24,7 +24,7 @@ _CHECKPOINT_LIMIT = 5.0  # s that beginning a checkpoint may wait for the agent
 
 
 class Warned:
-    """The container will be taken back. `seconds` from `at` (time.monotonic) on; `left` is what remains of them."""
+    """The container will be taken back: `why`, and in how many `seconds` from `at` (time.monotonic) on."""
 
     __slots__ = ("at", "seconds", "why")
 
@@ -33,6 +33,7 @@ class Warned:
 
     @property
     def left(self) -> float:
+        """What remains of the seconds."""
         return max(0.0, self.seconds - (monotonic() - self.at))
 
     def __repr__(self) -> str:
@@ -115,8 +116,10 @@ def _told() -> _Reports | None:
 
 
 def progress(value: float | None = None, *, step: int | None = None, **metrics: float) -> None:
-    """Tell how far the program is: `value` of 0 to 1, the step it has completed, and figures to be charted, in any
-    combination.
+    """Tell how far the program is: `value` of 0 to 1, the step it has completed, and `metrics`, in any combination.
+
+    Value and step are shown with the task. Metrics are meant for charts, which this version does not have yet: it takes
+    them and shows them nowhere.
     """
     latest: dict[str, Any] = {}
     if value is not None:
@@ -129,7 +132,7 @@ def progress(value: float | None = None, *, step: int | None = None, **metrics: 
 
 
 def metrics(**figures: float) -> None:
-    """Tell figures to be charted (anything that float() takes)."""
+    """`progress` with metrics alone, of anything that float() takes."""
     progress(**figures)  # type: ignore[arg-type]
 
 
@@ -139,7 +142,7 @@ def _figure(value: Any) -> float | str:
 
 
 class phase:
-    """`with phase("compiling"):` names what the program does meanwhile; a stall is not looked for there."""
+    """`with phase("compiling"):` names what the program does meanwhile, which is shown with the task; a stall is not looked for there."""
 
     def __init__(self, name: str) -> None:
         self.name = str(name)
