@@ -278,3 +278,19 @@ def test_the_first_to_succeed_waits_for_no_peer() -> None:
     script.ask()
     script.report("chief:0", "committed", outputs={})
     assert script.state.ending["state"] == "succeeded"
+
+
+def test_masters_that_die_of_the_job_end_it() -> None:
+    """One after the other, each soon after it began; work that is done between them starts the count anew."""
+    script = Script(job(worker=role(1)))
+    for epoch in range(2, 15):
+        script.take(stimuli.MasterStarted(epoch), after=1.0)
+    script.start("worker:0")
+    for epoch in range(15, 35):
+        script.take(stimuli.MasterStarted(epoch), after=1.0)
+    script.take(stimuli.MasterStarted(35), after=60.0)
+    assert script.state.ending is None
+    for epoch in range(36, 56):
+        script.take(stimuli.MasterStarted(epoch, before="KeyError: 'x'"), after=1.0)
+    assert ending(script) == ("failed", "master-failed")
+    assert script.last("ending")["figures"] == {"masters": 20, "detail": "KeyError: 'x'"}

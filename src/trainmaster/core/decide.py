@@ -15,6 +15,7 @@ from trainmaster.core import failures, stimuli
 from trainmaster.core.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.advance import advance
 from trainmaster.core.events import Fact
+from trainmaster.core.fold import SHORT_LIFE, TAKEOVERS
 from trainmaster.core.state import (
     COMMITTING,
     EXITED,
@@ -45,7 +46,11 @@ def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
 
 
 def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:
-    return [("master-started", {"read": dict(told.read), "place": told.place})]
+    facts: list[Fact] = [("master-started", {"read": dict(told.read), "place": told.place})]
+    if state.id and state.ending is None and state.takeovers >= TAKEOVERS and now - state.taken < SHORT_LIFE:
+        figures = {"masters": state.takeovers, "detail": told.before}
+        facts.append(("ending", {"state": "failed", "reason": "master-failed", "figures": figures}))
+    return facts
 
 
 def _kill(state: State, told: stimuli.KillRequested, now: float) -> list[Fact]:
@@ -297,7 +302,9 @@ def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
     if action.name == "list-inputs":
         if told.gave_up or "missing" in told.result:
             missing = dict(told.result.get("missing") or {"detail": told.gave_up})
-            return [("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})]
+            return [
+                ("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})
+            ]
         return [] if state.listings is not None else [("inputs-listed", dict(told.result))]
     return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
 

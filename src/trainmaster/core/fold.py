@@ -46,6 +46,8 @@ from trainmaster.core.state import (
 )
 
 KILL_TIME = 5.0  # s between the KILL of a program and the certainty that it is gone
+SHORT_LIFE = 30.0  # s that a master lives at least, unless it dies of what it has to do
+TAKEOVERS = 20  # masters in a row that lived shorter and did nothing, then the job ends
 LATE = 120.0  # s beyond that an agent may take to stop an attempt: it stores the last of its checkpoint
 COMMIT = 1800.0  # s that an agent has to commit: where a store cannot rename, all is copied
 LEAVE = 60.0  # s that agents have for storing their logs at the end
@@ -69,6 +71,8 @@ def fold(state: State, events: Iterable[Event]) -> State:
 
 
 def _change(state: State, event: Event) -> None:
+    if event.type in _ADVANCES:
+        state.takeovers = 0
     change = _CHANGES.get(event.type)
     if change is not None:
         change(state, event.data, event.at)
@@ -86,6 +90,8 @@ def _submitted(state: State, data: Data, at: float) -> None:
 def _master_started(state: State, data: Data, at: float) -> None:
     """A new master has sent nothing yet, and must hear of every agent and ask again."""
     state.waiting = None
+    state.takeovers = state.takeovers + 1 if at - state.taken < SHORT_LIFE else 1
+    state.taken = at
     for task in state.tasks.values():
         task.connected, task.sent = False, {}
         if task.hold == ASKED:
@@ -438,6 +444,11 @@ def _step_done(state: State, data: Data, at: float) -> None:
     elif data["step"].startswith("open:"):
         _opened(state, state.groups[int(data["step"][5:])])
 
+
+# What a master that works brings about, and one that dies of its job at once does not.
+_ADVANCES = frozenset(
+    {"started", "progressed", "shards-done", "checkpoint-saved", "exited", "uploaded", "attempt-ended"}
+)
 
 _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "submitted": _submitted,

@@ -115,7 +115,7 @@ class Restart(Section):
     scope: str = key(
         "group: the rest is stopped and a new generation formed; task: it alone; never",
         "group | task | never",
-        "group for pytorch, jax, and shards with a checkpoint, else task (set group for MultiWorkerMirroredStrategy)",
+        "group for pytorch, and for shards with a checkpoint, else task (set group for MultiWorkerMirroredStrategy)",
         default="task",
     )  # fmt: skip
     limit: int = key("restarts at the program's fault since its last progress", "count", "3", default=3)
@@ -201,7 +201,7 @@ class Input(Section):
     to: tuple[str, ...] = key("the roles that read it", "texts", "every role that counts", default=())
     local: str = key("its path in the working directory", "relative path", "its name", default="")
     format: str = key(
-        "the format of its records: auto, lines, bytes, parquet, ...",
+        "the format of its records: auto, lines, jsonl, csv, bytes or parquet",
         "text",
         "auto, by the files' endings",
         default="auto",
@@ -334,7 +334,7 @@ class Master(Section):
 class Job(Section):
     """What a user submits."""
 
-    name: str = key("the job's name, the beginning of its id", "name", "the file's or program's name", default="job")
+    name: str = key("the job's name, the beginning of its id", "name", "the file's name, for job.yaml its directory's; else the program's", default="job")
     framework: str = key("how programs are told of their peers", "text", "generic", default="generic")
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
@@ -359,7 +359,7 @@ class Job(Section):
     )
     gang: bool = key(
         "whether tasks start together or not at all",
-        "flag", "true for pytorch, jax and tensorflow with more than one task, else false", default=False,
+        "flag", "true for pytorch and tensorflow with more than one task, else false", default=False,
     )  # fmt: skip
     logs: Logs = key("what is kept of the programs' output", "section", of=Logs, factory=Logs)
     storage: str = key(

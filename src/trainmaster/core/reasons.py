@@ -103,7 +103,8 @@ REASONS: dict[str, Reason] = {
         advice="see that the job's storage can be written",
     ),
     "secrets-lost": Reason(US, False, "every process that held its secrets is gone", advice="submit it again: tm retry {job}"),
-    "master-failed": Reason(US, False, "the master failed[: {detail}]", advice="this is a fault of ours: tm logs {job} master"),
+    "master-failed": Reason(US, False, "{masters} masters in a row died of it[: {detail}]",
+                            advice="this is a fault of ours: tm logs {job} master"),
 }  # fmt: skip
 
 

@@ -124,11 +124,15 @@ class Submitted:
 
 @attrs.frozen(slots=True)
 class MasterStarted:
-    """A master took the epoch `epoch`, having read the log of each earlier epoch up to `read` (epoch -> last event number)."""
+    """A master took the epoch `epoch`, having read the log of each earlier epoch up to `read` (epoch -> last event number).
+
+    `before`: the last words of the one before it, where it left any.
+    """
 
     epoch: int
     read: Mapping[str, int] = attrs.field(factory=dict)
     place: str = ""
+    before: str = ""
 
 
 @attrs.frozen(slots=True)

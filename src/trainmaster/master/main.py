@@ -227,7 +227,9 @@ class _Life:
 
     async def _begin(self, state: State, reader: Reader) -> None:
         first: list[Stimulus] = [
-            MasterStarted(self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.socket)
+            MasterStarted(
+                self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.socket, self._last_words()
+            )
         ]
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job)))
@@ -252,6 +254,14 @@ class _Life:
         for table in state.shards.values():
             table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
         self.shell.tell(*first)
+
+    def _last_words(self) -> str:
+        """What the master before this one said as it died."""
+        try:
+            said = (Path(self.path) / "logs" / "master" / "start.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return said[-1][:500] if self.epoch > 1 and said else ""
 
     async def orders_listings(self) -> None:
         """The listings that an earlier master made."""
