@@ -194,6 +194,33 @@ def test_a_running_job_is_seen_from_anywhere(tmp_path: Path, held: str) -> None:
     assert tm("attach", held).returncode == 0
 
 
+def test_what_there_is_not_in_the_logs_is_said(tmp_path: Path, home) -> None:
+    """The log of the masters holds what was written before they had one; an attempt that was not is not an empty one."""
+    done = tm("run", "--name", "told", *shell("echo one; echo reporter progress:0.5 >&2; echo two"), cwd=tmp_path)
+    assert done.stdout == "worker:0 one\nworker:0 two\n"
+    job = only_job(home)
+    assert tm("logs", job).stdout == "worker:0 one\nworker:0 two\n"
+    assert tm("logs", job, "worker:0").stdout == "one\ntwo\n"
+    assert tm("logs", job, "worker:0", "--progress").stdout == "one\nreporter progress:0.5\ntwo\n"
+    late = tm("logs", job, "worker:0", "--attempt", "9")
+    assert (late.returncode, late.stdout) == (2, "")
+    assert "worker:0 had no attempt 9: its last one is 1" in late.stderr
+    quiet = tm("logs", job, "master")
+    assert (quiet.stdout, quiet.returncode) == ("", 0)
+    assert "no master of" in quiet.stderr
+    (home.state / "jobs" / job / "logs" / "master" / "start.log").write_text("foo is no format\n")
+    assert tm("logs", job, "master").stdout == "foo is no format\n"
+
+
+def test_attaching_to_a_job_that_has_ended_says_how(tmp_path: Path, home) -> None:
+    tm("run", "--name", "over", *shell("echo much"), cwd=tmp_path)
+    job = only_job(home)
+    late = tm("attach", job)
+    assert (late.returncode, late.stdout) == (0, "")
+    assert late.stderr.startswith(f"{job} succeeded after")
+    assert tm("attach", job, "--all-output").stdout == "worker:0 much\n"
+
+
 def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
     with begun("run", "--name", "left", *shell(HOLD), cwd=tmp_path) as watching:
         assert watching.stdout.readline() == "worker:0 here 0\n"

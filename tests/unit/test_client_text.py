@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.client.lines import LONGEST, Lines
+from trainmaster.client.lines import LONGEST, REPORTER, Lines, without_progress
 from trainmaster.client.text import (
     clean,
     columns,
@@ -47,6 +48,13 @@ def test_a_line_without_end_is_cut() -> None:
     got = lines.add(piece("x" * (3 * LONGEST + 5)))
     assert [len(line) for _, line in got] == [LONGEST] * 3
     assert lines.close() == [("worker:0", "x" * 5)]
+
+
+@given(st.lists(st.sampled_from(["a", "\n", "rep", REPORTER, "0.5", "\r"]), max_size=12))
+def test_lines_of_progress_are_left_out_however_they_were_cut(parts: list[str]) -> None:
+    got = "".join(one["data"] for one in without_progress(piece(part) for part in parts))
+    text = "".join(parts)
+    assert got == "".join(line for line in re.findall("[^\n]*\n|[^\n]+", text) if not line.startswith(REPORTER))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import click
 from trainmaster.cli.given import print_json, wants_json
 
 
-def watch_to_end(job: str, tail: int | None = None) -> None:
+def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
     """Show the job until it ends and exit with its status; Ctrl-C leaves it running."""
     from trainmaster.client.follow import follow
     from trainmaster.client.sweep import resume
 
-    items = follow(job, logs=True, tail=tail, resume=resume)
+    items = follow(job, logs=logs, tail=tail, resume=resume)
     try:
         if wants_json():
             status: dict[str, Any] = {}

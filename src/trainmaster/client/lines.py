@@ -7,10 +7,12 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 REPORTER = "reporter progress:"  # begins a line on stderr by which any program may tell its progress
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 LONGEST = 16 * 1024  # characters of a line until it is cut
 
 
@@ -47,3 +49,21 @@ class Lines:
         """What is left, at the end."""
         parts, self._parts = self._parts, {}
         return [(task, line) for (task, _), line in parts.items()]
+
+
+def without_progress(pieces: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The pieces without the lines by which programs report their progress; all else as it was, and as soon as it was."""
+    middle: dict[tuple[str, int], bool] = {}  # whether a line is being shown
+    held: dict[tuple[str, int], dict[str, Any]] = {}  # the beginning of one that may become such a line
+    for piece in pieces:
+        key = piece["task"], piece["attempt"]
+        before = held.pop(key, {"data": ""})
+        kept = []
+        for line in _LINE.findall(before["data"] + piece["data"]):
+            if middle.get(key) or not (line.startswith(REPORTER) or REPORTER.startswith(line)):
+                kept.append(line)
+                middle[key] = not line.endswith("\n")
+            elif not line.endswith("\n"):
+                held[key] = {**piece, "data": line}
+        yield {**piece, "data": "".join(kept)}
+    yield from (piece for piece in held.values() if not piece["data"].startswith(REPORTER))

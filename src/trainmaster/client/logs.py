@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.client.connect import MASTER, Disconnected, Facts, Past, live
+from trainmaster.client.connect import MASTER, Disconnected, Facts, Past, live, status
 from trainmaster.client.follow import follow as follow_job
+from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import NotFound
 
@@ -16,17 +17,23 @@ __all__ = ["MASTER", "pieces"]
 
 
 def pieces(job: str, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[Facts]:
-    """The output of one task, or of all; with `follow` it goes on until the job ends."""
-    if follow and task != MASTER:
+    """The output of one task, or of all; with `follow` it goes on until the job ends.
+
+    Raises NotFound where there is no such task or attempt. That of `master` is what all the job's masters wrote, `attempt` being an epoch.
+    """
+    if task == MASTER:
+        return _masters(job, attempt)
+    if task is not None:
+        _known(job, task)
+    if follow:
         return _following(job, task, attempt)
     if task is not None:
+        _begun(job, task, attempt or 1)
         return _one(job, task, attempt)
     return _all(job, attempt)
 
 
 def _following(job: str, task: str | None, attempt: int | None) -> Iterator[Facts]:
-    if task is not None:
-        _known(job, task)
     for item in follow_job(job, logs=True, resume=resume):
         piece = item.get("log")
         if piece is not None and task in (None, piece["task"]) and attempt in (None, piece["attempt"]):
@@ -51,9 +58,20 @@ def _one(job: str, task: str, attempt: int | None) -> Iterator[Facts]:
             return
         except Disconnected:  # it ended meanwhile; the rest is stored
             pass
-    if task != MASTER:
-        _known(job, task)
     yield from Past(job).log(task, attempt, offset)
+
+
+def _masters(job: str, epoch: int | None) -> Iterator[Facts]:
+    """What was written before a master had a log of its own, and then each one's log."""
+    if epoch is None:
+        begun = job_storage(job) / "logs" / "master" / "start.log"
+        text = begun.read_text(errors="replace") if begun.exists() else ""
+        if text:
+            yield {"task": MASTER, "attempt": 0, "offset": 0, "next": len(text.encode()), "data": text}
+    past = Past(job)
+    for one in past.attempts(MASTER):
+        if epoch in (None, one):
+            yield from past.log(MASTER, one)
 
 
 def _known(job: str, task: str) -> None:
@@ -68,3 +86,15 @@ def _known(job: str, task: str) -> None:
         mend=f"see its tasks: tm status {job}",
         anchor="no-such-task",
     )
+
+
+def _begun(job: str, task: str, attempt: int) -> None:
+    if attempt == 1:  # of a task that has not begun there is nothing yet: no fault
+        return
+    last = next((found["attempt"] for found in status(job)["tasks"] if found["task"] == task), 1)
+    if attempt > last:
+        raise NotFound(
+            f"{task} had no attempt {attempt}: its last one is {last}",
+            mend=f"see its tasks: tm status {job}",
+            anchor="no-such-task",
+        )
