@@ -72,7 +72,7 @@ class Environment(Section):
         "a directory with an environment that is on every node, or on this machine", "text", "none", default=""
     )
     requirements: str = key(
-        "a requirements file, resolved at submit into an archive for the cluster's platform", "text", "none", default=""
+        "a requirements file: what it lists is installed at submit, once by its content", "text", "none", default=""
     )
 
 
@@ -334,12 +334,20 @@ class Master(Section):
 class Job(Section):
     """What a user submits."""
 
-    name: str = key("the job's name, the beginning of its id", "name", "the file's name, for job.yaml its directory's; else the program's", default="job")
+    name: str = key(
+        "the job's name, the beginning of its id",
+        "name",
+        "the file's name, for job.yaml its directory's; else the program's",
+        default="job",
+    )
     framework: str = key("how programs are told of their peers", "text", "generic", default="generic")
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(
-        "shipped to every task as one archive; .gitignore is honoured", "texts", "[.]", default=(".",)
+        "copied to each task that has a directory of its own, at most 2GiB; .gitignore is honoured",
+        "texts",
+        "[.]",
+        default=(".",),
     )
     archives: tuple[str, ...] = key(
         "archives of this machine, unpacked in the working directory; PATH or PATH#NAME", "texts", "[]", default=()
@@ -352,7 +360,9 @@ class Job(Section):
     checkpoint: Checkpoint | None = key(
         "a path that survives restarts", "checkpoint", "none", of=Checkpoint, default=None
     )
-    tensorboard: Tensorboard | None = key("event files to show", "tensorboard", "none", of=Tensorboard, default=None)
+    tensorboard: Tensorboard | None = key(
+        "event files to show, on pages to come", "tensorboard", "none", of=Tensorboard, default=None
+    )
     timeouts: Timeouts = key("how long is waited", "section", of=Timeouts, factory=Timeouts)
     completion: Completion = key(
         "all, {first: ROLE} or {failures: PART}", "completion", "all", of=Completion, factory=Completion
@@ -369,18 +379,27 @@ class Job(Section):
         default="",
     )
     saves: Saves = key("outputs saved while running", "section", of=Saves, factory=Saves)
-    scale: Scale = key("how elastic roles grow", "section", of=Scale, factory=Scale)
+    scale: Scale = key("how elastic roles grow; they do not on the local engine", "section", of=Scale, factory=Scale)
     network: str = key(
-        "the interface or the CIDR that peers reach each other by", "text", "that of the way to the master", default=""
+        "the interface or the CIDR that peers reach each other by; not used on the local engine",
+        "text",
+        "that of the way to the master",
+        default="",
     )
     secrets: dict[str, Secret] = key(
         "secret variables of every program: names, or {NAME: {file: PATH}}", "secrets", "{}", of=Secret, factory=dict
     )
     priority: int = key("among the jobs of a queue; higher first", "number", "0", default=0)
     links: dict[str, Link] = key(
-        "pages of the programs: label: role:index:port/path", "links", "{}", of=Link, factory=dict
+        "pages of the programs to show, on pages to come: label: role:index:port/path",
+        "links",
+        "{}",
+        of=Link,
+        factory=dict,
     )
-    master: Master = key("the master's container", "section", of=Master, factory=Master)
+    master: Master = key(
+        "the master's container; it has none on the local engine", "section", of=Master, factory=Master
+    )
     annotations: dict[str, str] = key("texts kept with the job and handed to the engine", "labels", "{}", factory=dict)
     engines: dict[str, Any] = key("settings of one engine each, read by that engine", "engines", "{}", factory=dict)
     version: str = key("the version of this form", "version", VERSION, default=VERSION)
