@@ -572,6 +572,39 @@ def test_a_warning_is_a_signal_only_where_one_is_asked_for(play: Callable[..., N
     play(act)
 
 
+def writer(fifo: Path) -> int | None:
+    """A descriptor for writing, once somebody reads."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def test_a_failure_is_told_while_its_last_set_is_still_stored_and_survives_a_stop(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        sets = master.folder / "sets"
+        sets.mkdir()
+        os.mkfifo(sets / "00000001.json")  # whoever stores a set reads the last manifest first, and hangs in it
+        checkpoint = {"path": "ckpt", "url": str(sets), "every": 100, "keep": 3, "set": None}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        await master.start("mkdir ckpt; echo 1 > ckpt/step; echo cause; exit 3", prepare=prepare)
+        died = await master.report("died")
+        assert (died["reason"], died["status"]) == ("exit", 3)
+        await master.order("stop", signal="SIGTERM", grace=5)  # a peer's failure was told first
+        slow = await until_async(lambda: writer(sets / "00000001.json"))
+        assert slow is not None
+        os.unlink(sets / "00000001.json")
+        os.close(slow)
+        ended = await master.report("ended")
+        assert (ended["reason"], ended["status"], ended["elapsed"]) == ("exit", 3, died["elapsed"])
+        assert "stopped" not in ended
+        assert ended["tail"] == ["cause"]
+        assert [r["kind"] for r in master.reports][-3:] == ["died", "checkpoint", "ended"]
+
+    play(act)
+
+
 def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 0.2, "keep": 3, "set": None}

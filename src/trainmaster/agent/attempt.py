@@ -1,10 +1,13 @@
 """The life of one attempt: prepare, start, watch, end, upload, commit. What happened is told as reports; what to do comes as orders.
 
     prepare -> ready -> start -> started -> ended -> uploading -> uploaded -> commit -> committed
+                                    started -> died -> ended (not well)
                   any of them -> stop -> ended (stopped)
 
-One task at a time carries the attempt on; an order `stop` cancels it, wherever it is, ends what runs and tells `ended`. An attempt ends
-once: after its first `ended` that is not well nothing more is told of it.
+One task at a time carries the attempt on; an order `stop` cancels it and tells `ended`, but once the program has started it only ends that:
+what carries the attempt on sees to the rest. `died` is told where the last set of a checkpoint is stored before `ended`: the restart
+begins from that set, but that something failed, and when, is known at once. An attempt ends once: after its first `ended` that is not well
+nothing more is told of it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from trainmaster.agent import diagnosis
 from trainmaster.agent import program as programs_of
 from trainmaster.agent.checkpointing import Checkpointing, restore
 from trainmaster.agent.environ import environ, filled
@@ -31,8 +35,8 @@ from trainmaster.agent.watching import Limits, Told, Watching
 
 TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
-FULL = 64 * 1024  # bytes; a disk with less free is full
 GRACE = 10.0  # s, where an order names none
+COPIED_WITHIN = 5.0  # s that threads have to give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,8 @@ class Attempt:
         self._program: Program | None = None
         self._output: Output | None = None
         self._watching: Watching | None = None
-        self._stopped = self._by_itself = False  # by itself: it had ended before it was stopped
+        self._stopped = self._by_itself = False  # by itself: it had ended, or was being ended, before it was stopped
+        self._over_at = 0.0  # when what was launched last was over
         self._halt = threading.Event()  # for threads that copy
         self._told = Told()
         self._inputs: dict[str, str] = {}
@@ -99,12 +104,15 @@ class Attempt:
         if self.over or self._stopped:
             return
         self._stopped = True
-        self._by_itself = self._program is not None and self._program.died
+        self._by_itself = self._by_itself or (self._program is not None and self._program.died)
         self._halt.set()
         if self.running:
             await self._end_program(number, grace)
+        if self.phase == "running":
             return  # what carries the attempt on sees the program's end, and tells it
         await self._drop_work()
+        if not await self.place.threads.idle(COPIED_WITHIN):
+            log.error("a copy does not give up; the next attempt waits for it")
         await self._sweep()
         await self._finish(AttemptFailed("not-needed"))
 
@@ -178,6 +186,7 @@ class Attempt:
 
     async def _prepare(self) -> None:
         order, site = self._order, self.place.workplace
+        await self.place.threads.idle()
         # Records printed to stdout are kept in the task's own directory, for the programs' may be shared.
         own = {"stream": site.work, "upload": ""}
         self._outputs = {
@@ -198,7 +207,7 @@ class Attempt:
         if order.get("prepare") and not self.place.prepared:
             await self._prepare_command(order)
         restored = None
-        if (checkpoint := order.get("checkpoint")) and checkpoint.get("set") is not None:
+        if checkpoint := order.get("checkpoint"):
             restored = await self._thread(
                 "restore-failed", restore, checkpoint, site.cwd, self._count("staging"), self._halt
             )
@@ -252,7 +261,7 @@ class Attempt:
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
         """Run something to its end, with its output collected, and nothing of it left."""
-        memory = self._start.get("memory") if began else None
+        memory, self._by_itself = self._start.get("memory") if began else None, False
         group = self.place.limit_memory(memory)
         if group is not None:
             launch = self.place.inside(launch, group)
@@ -292,6 +301,7 @@ class Attempt:
         over: set[asyncio.Future[Any]] = {ending, watching, records.failing}
         try:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            self._over_at, self._by_itself = time.monotonic(), self._by_itself or not self._stopped
             if records.failing.done():
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
@@ -335,19 +345,20 @@ class Attempt:
 
     async def _after(self, outcome: Outcome) -> None:
         """The program has ended and its output is whole."""
+        own = not outcome.well and (self._by_itself or not self._stopped)
+        failure = self._explained(outcome) if own else AttemptFailed(outcome.reason, outcome.figures)
         if self._checkpointing is not None:
+            if own:
+                self._report("died", **self._end_of(failure, outcome))
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
         await self.place.end_programs(self._stopped)
-        if self._stopped:
-            await self._finish(AttemptFailed(outcome.reason, dict(outcome.figures)), outcome)
-            return
-        if not outcome.well:
-            await self._finish(self._explained(outcome), outcome)
+        if self._stopped or not outcome.well:
+            await self._finish(failure, outcome)
             return
         self.phase = "exited"
         self._close_log()
-        self._tell_end("exit", {"status": 0}, outcome)
+        self._tell_end(AttemptFailed("exit", {"status": 0}), outcome)
         if outputs := self._outputs:
             upload = self.place.materials.upload
             told = self._count("uploading")
@@ -366,24 +377,14 @@ class Attempt:
         self._report("committed", outputs=done)
 
     def _explained(self, outcome: Outcome) -> AttemptFailed:
-        """An error status whose last lines name a cause that is not the program's."""
-        reason, figures = outcome.reason, dict(outcome.figures)
-        last = "\n".join(tail(self.spool.path, TAIL))
-        early = time.monotonic() - self._ran < EARLY
-        if reason == "exit" and early and self.place.workplace.ports and not self.place.blamed_port:
-            line = next((line for line in last.splitlines() if "address already in use" in line.lower()), "")
-            if line or "EADDRINUSE" in last:
-                self.place.blamed_port = True  # once: a second time it is the program's own affair
-                return AttemptFailed("address-in-use", {"detail": line.strip()[-200:], **figures})
-        if reason == "exit" and "No space left on device" in last:
-            return AttemptFailed("disk-full", {"detail": "the program met a full disk", **figures})
-        if (
-            reason == "exit" and (free := free_bytes(self.place.workplace.cwd)) < FULL
-        ):  # what it said of it could not be kept
-            return AttemptFailed(
-                "disk-full", {"detail": f"the program met a full disk, {free} bytes are free", **figures}
-            )
-        return AttemptFailed(reason, figures)
+        """A bad end by its true cause."""
+        last, site = "\n".join(tail(self.spool.path, TAIL)), self.place.workplace
+        found = None
+        if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
+            found = diagnosis.port_in_use(outcome, last)
+            self.place.blamed_port = found is not None  # once: a second time it is the program's own affair
+        found = found or diagnosis.disk_full(outcome, last, site.cwd)
+        return found or AttemptFailed(outcome.reason, outcome.figures)
 
     # -- beside the program --
 
@@ -391,13 +392,8 @@ class Attempt:
         async with self._saving:
             made: dict[str, Any]
             try:
-                made = await asyncio.to_thread(
-                    self.place.materials.save,
-                    self._outputs,
-                    self.place.workplace.cwd,
-                    name,
-                    self._halt,
-                )
+                save = self.place.materials.save
+                made = await self.place.threads.run(save, self._outputs, self.place.workplace.cwd, name, self._halt)
             except Exception as error:  # noqa: BLE001  the program goes on; whoever asked sees which task did not save
                 log.warning("save %s failed: %s", name, error)
                 made = {"files": 0, "bytes": 0, "gave_up": words(error)}
@@ -414,14 +410,13 @@ class Attempt:
         if self.over:
             return
         self.phase = "ended"
+        self._halt.set()
         await self.place.end_programs(self._stopped)
         self._close_log()
-        self._tell_end(failure.reason, failure.figures, outcome)
+        self._tell_end(failure, outcome)
 
-    def _tell_end(self, reason: str, figures: Mapping[str, Any], outcome: Outcome | None) -> None:
-        told: dict[str, Any] = {"reason": reason, "figures": dict(figures), "tail": tail(self.spool.path, TAIL)}
-        if outcome is not None:
-            told |= {"status": outcome.status, "signal": outcome.signal}
+    def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
+        told = {**self._end_of(failure, outcome), "tail": tail(self.spool.path, TAIL)}
         if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
             told["stopped"] = True  # else it failed in the same moment, by itself
         if self._watching is not None:
@@ -429,6 +424,13 @@ class Attempt:
         if self._program is not None and self._program.failed_copy is not None:
             told["copy"] = self._program.failed_copy
         self._report("ended", **told)
+
+    def _end_of(self, failure: AttemptFailed, outcome: Outcome | None) -> dict[str, Any]:
+        """The fields of an end; that of a program counts from when it was over, for elapsed times tell causes from consequences."""
+        told: dict[str, Any] = {"reason": failure.reason, "figures": failure.figures}
+        if outcome is not None:
+            told |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
+        return told
 
     def _close_log(self) -> None:
         if not self.logged:
@@ -463,7 +465,10 @@ class Attempt:
 
     def _report(self, kind: str, **fields: Any) -> None:
         self.status |= {name: value for name, value in fields.items() if name not in ("tail", "manifest")}
-        self.place.report(kind, self.number, elapsed=round(time.monotonic() - self._began, 3), **fields)
+        self.place.report(kind, self.number, **{"elapsed": self._elapsed(time.monotonic()), **fields})
+
+    def _elapsed(self, at: float) -> float:
+        return round(at - self._began, 3)
 
     def _count(self, kind: str) -> Callable[[int, int], None]:
         """A counter that threads may call."""
@@ -476,7 +481,7 @@ class Attempt:
     async def _thread(self, reason: str, act: Callable[..., Any], *given: Any) -> Any:
         """Do blocking work in a thread; what it raises becomes `reason`."""
         try:
-            return await asyncio.to_thread(act, *given)
+            return await self.place.threads.run(act, *given)
         except AttemptFailed:
             raise
         except Exception as error:
@@ -493,9 +498,3 @@ class Attempt:
 
     def _on_line(self, value: float) -> None:
         self.progressed(value, None, {})
-
-
-def free_bytes(place: str) -> int:
-    """What is free on the disk of a directory, for whoever may not use the superuser's reserve."""
-    found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize

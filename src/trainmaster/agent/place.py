@@ -16,6 +16,7 @@ from trainmaster.agent.materials import Materials
 from trainmaster.agent.processes import Process, kin
 from trainmaster.agent.program import Launch
 from trainmaster.agent.programs import Programs
+from trainmaster.agent.threads import Threads
 from trainmaster.agent.workplace import Workplace
 
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
@@ -46,6 +47,7 @@ class Place:
     log_first: int = spool.HEAD
     own_network: bool = False  # whether the network devices seen are the container's alone
     grace: float = 30.0
+    threads: Threads = attrs.field(factory=Threads)
     spare: set[int] = attrs.field(factory=set)  # children of the agent that are not the program's
     prepared: bool = False  # the role's `prepare` command has run
     blamed_port: bool = False

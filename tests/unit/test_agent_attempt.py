@@ -1,0 +1,93 @@
+"""One attempt after another in the same container, without a program: what goes on in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until_async
+
+from trainmaster.agent import attempt as attempts
+from trainmaster.agent.attempt import Attempt
+from trainmaster.agent.kernel import Allowance
+from trainmaster.agent.materials import Materials
+from trainmaster.agent.place import Place
+from trainmaster.agent.programs import Programs
+from trainmaster.agent.workplace import Workplace
+
+
+class Slow(Workplace):
+    """A workplace on a storage that answers when it is told to."""
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(str(work), str(work / "private"))
+        self.steps: list[str] = []
+        self.answers = threading.Event()
+
+    def furnish(self, order: Any) -> None:
+        self.steps.append(f"begin {order['name']}")
+        assert self.answers.wait(60)
+        self.steps.append(f"end {order['name']}")
+
+
+def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) -> Place:
+    async def nothing(*given: Any) -> Any:
+        return {}
+
+    return Place(
+        job="job", task="worker:0", serial=1, engine="elsewhere", logs=str(folder), workplace=workplace,
+        programs=Programs(str(folder / "none.sock"), nothing), materials=Materials("job", "worker:0", str(folder)),
+        allowance=Allowance.present(), environ={}, secrets={}, report=lambda kind, number, **fields: reports.append((kind, number)),
+        acknowledged=nothing, sample=lambda message: None, grown=lambda: None,
+    )  # fmt: skip
+
+
+async def turns() -> None:
+    """Some turns of the loop, in which what could happen does."""
+    looks = iter(range(10))
+    await until_async(lambda: next(looks) == 5)
+
+
+def test_a_copy_that_does_not_give_up_is_over_before_the_next_attempt_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "COPIED_WITHIN", 0.05)
+
+    async def act() -> None:
+        workplace, reports = Slow(tmp_path), []
+        shared = place(tmp_path, workplace, reports)
+        first, second = Attempt(1, shared), Attempt(2, shared)
+        try:
+            first.prepare({"name": "first"})
+            await until_async(lambda: workplace.steps == ["begin first"])
+            await first.stop(None, None)
+            assert reports == [("ended", 1)], "an end is told in time, whatever hangs"
+            second.prepare({"name": "second"})
+            await turns()
+        finally:
+            workplace.answers.set()
+        await until_async(lambda: ("ready", 2) in reports)
+        assert workplace.steps == ["begin first", "end first", "begin second", "end second"]
+
+    asyncio.run(act())
+
+
+def test_a_stopped_attempt_has_ended_when_its_copy_has_given_up(tmp_path: Path) -> None:
+    async def act() -> None:
+        workplace, reports = Slow(tmp_path), []
+        first = Attempt(1, place(tmp_path, workplace, reports))
+        first.prepare({"name": "first"})
+        await until_async(lambda: workplace.steps == ["begin first"])
+        stopping = asyncio.create_task(first.stop(None, None))
+        await turns()
+        try:
+            assert reports == []
+        finally:
+            workplace.answers.set()
+        await stopping
+        assert (workplace.steps[-1], reports) == ("end first", [("ended", 1)])
+
+    asyncio.run(act())
