@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conformance.engines import TM, Engine, workers
-from s3 import s3, s3_server  # noqa: F401  fixtures
+from conformance.engines import TM, Engine, python, workers
+from s3 import s3, s3_server, serving  # noqa: F401  fixtures
 from waiting import until
 
+from trainmaster.client.logs import pieces
 from trainmaster.client.places import job_ids
 from trainmaster.engines.local import processes
 from trainmaster.log.storage import Storage, storage_for
@@ -103,3 +104,48 @@ def test_a_lost_agent_loses_no_piece_that_was_stored(engine: Engine, s3: str) ->
     job.succeeded()
     assert job.lines("worker:0", attempt=1) == ["first"]
     assert job.lines("worker:0") == ["second"]
+
+
+def test_a_job_waits_for_a_storage_that_does_not_answer(
+    engine: Engine,
+    s3: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        job = engine.submit(workers(HOLD, 2), storage=f"s3://{server.bucket()}")
+        job.until_line("here 1", "worker:1")
+        server.stop()
+        (engine.folder / "go").touch()
+        waiting = job.until_status("a wait for the storage", lambda status: "storage" in (status["waiting"] or ""))
+        assert "waits for its storage: " in waiting["waiting"]
+        server.start()
+        job.succeeded()
+        assert job.lines("worker:1") == ["here 1", "over 1"]
+
+
+def test_a_reader_gets_or_is_told_of_every_byte_that_was_printed(engine: Engine, storage: str) -> None:
+    printing = python(
+        """
+        import time
+        for n in range(60_000):
+            print(f"{n:099}")
+            if n % 3000 == 0:
+                time.sleep(0.05)
+        """
+    )
+    job = engine.submit(workers(printing), storage=storage, logs={"limit": "1MiB", "first": "64KiB", "every": "100ms"})
+    for follow in (True, False):
+        at, seen, last = 0, 0, ""
+        for piece in pieces(job.id, "worker:0", follow=follow):
+            assert piece["offset"] == at
+            at = piece["next"]
+            if "left_out" in piece:
+                assert f"{piece['left_out']} bytes left out here" in piece["data"]
+            else:
+                seen, last = seen + len(piece["data"]), piece["data"]
+        assert at == 6_000_000
+        assert last.endswith(f"{59_999:099}\n")
+        assert 1024 * 1024 // 3 < seen <= 6_000_000
+    assert seen < 1024 * 1024
+    job.succeeded()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
+from trainmaster.log import index
 from trainmaster.log.index import INDEX, Headline, jobs
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import Writer, open_writer
@@ -102,3 +105,42 @@ def test_events_that_do_not_count_are_forgotten(tmp_path: Path) -> None:
     late = encode(Event(2, 102.0, 2, "master-started", {"read": {"1": 1}}))
     open_writer(job.storage, 2, 1).append([late], sync=True)
     assert states(state) == [("a-aaaaaa", "waiting")]
+
+
+def elsewhere(state: LocalStorage, key: str, root: str) -> LocalStorage:
+    """The storage of a job of this machine that keeps it under `root`."""
+    state.replace(f"jobs/{key}/job.json", json.dumps({"name": "x", "storage": root}).encode())
+    return LocalStorage(f"{root.rstrip('/')}/{key}")
+
+
+def test_a_job_is_listed_as_its_storage_tells_wherever_that_is(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path / "state")
+    storage = elsewhere(state, "far-aaaaaa", f"{tmp_path}/far/")
+    writer = open_writer(storage, 1, 0)
+    writer.append([encode(Event(1, 100.0, 1, "submitted", {"id": "far-aaaaaa", "job": {"name": "far"}}))], sync=True)
+    assert states(state) == [("far-aaaaaa", "waiting")]
+    writer.append([encode(Event(2, 101.0, 1, "ended", {"state": "succeeded"}))], sync=True)
+    assert states(state) == [("far-aaaaaa", "succeeded")]
+
+
+def test_a_storage_that_cannot_be_reached_is_asked_once_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = LocalStorage(tmp_path)
+    Job(state, "good-aaaaaa", 100.0)
+    for n in range(5):
+        elsewhere(state, f"far{n}-aaaaaa", "s3://nobody")
+    asked: list[str] = []
+
+    def dead(place: str) -> LocalStorage:
+        if "://" in place:
+            asked.append(place)
+            raise StorageFailed("could not list a folder: nobody answers")
+        return LocalStorage(place)
+
+    monkeypatch.setattr(index, "storage_for", dead)
+    found = {job.id: job.unreadable for job in jobs(state)}
+    assert len(asked) == 1
+    assert found.pop("good-aaaaaa") == ""
+    assert set(found.values()) == {"could not list a folder: nobody answers"}
+    assert len(found) == 5

@@ -1,0 +1,158 @@
+"""What the master tells its readers: all of it, however slowly they read and whatever fails meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_lines import line
+from waiting import until_async
+
+from trainmaster.core.errors import StorageFailed
+from trainmaster.core.events import decode
+from trainmaster.core.reading import job_from
+from trainmaster.core.state import State, populate
+from trainmaster.log.storage import LocalStorage
+from trainmaster.log.writer import open_writer
+from trainmaster.master import feed
+from trainmaster.master.feed import Feed
+
+
+class Agents:
+    """No agent is there."""
+
+    def of(self, task: str) -> None:
+        return None
+
+
+class Host:
+    """A master as its feed sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.agents = Agents()
+        self.directory = str(folder)
+        self.storage = LocalStorage(folder)
+        self.samples: dict[str, dict[str, Any]] = {}
+        self.storage_trouble = ""
+        self.over = False
+        self.state = State(id="t-aaaaaa")
+        populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true"}}}))
+        self.feed = Feed(self)  # type: ignore[arg-type]
+        self._writer = open_writer(self.storage, 1, 0)
+
+    async def tell(self, *lines: bytes, to_log: bool = True) -> None:
+        if to_log:
+            self._writer.append(lines, sync=False)
+        self.state.n = decode(lines[-1]).n
+        await self.feed.publish([decode(one) for one in lines])
+
+    async def end(self) -> None:
+        self.over = True
+        await self.feed.wake()
+
+
+def ready(n: int) -> bytes:
+    return line(n).replace(b'"type":"progressed"', b'"type":"ready"').replace(b'"task":', b'"attempt":1,"task":')
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(feed, "RECENT", 100)
+    monkeypatch.setattr(feed, "AGAIN", 0.01)
+    return Host(tmp_path)
+
+
+def test_a_reader_that_falls_far_behind_skips_nothing(host: Host) -> None:
+    async def act() -> None:
+        got: list[int] = []
+        events = host.feed.events(0, True)
+        for n in range(1, 5001):
+            await host.tell(line(n))
+            if n in (50, 2000, 2001):
+                while len(got) < n - 20:
+                    got.append((await anext(events))["n"])
+        await host.end()
+        got += [record["n"] async for record in events]
+        assert got == list(range(1, 5001))
+
+    asyncio.run(act())
+
+
+def test_events_that_are_on_their_way_to_the_log_are_waited_for(host: Host) -> None:
+    async def act() -> None:
+        lines = [line(n) for n in range(1, 301)]
+        await host.tell(*lines, to_log=False)
+        reading = asyncio.create_task(anext(host.feed.events(0, True)))
+        looks: list[int] = []
+        read = host.storage.entries
+        host.storage.entries = lambda folder: (looks.append(1), read(folder))[1]  # type: ignore[method-assign]
+        await until_async(lambda: len(looks) > 3)
+        host._writer.append(lines, sync=True)
+        assert (await reading)["n"] == 1
+
+    asyncio.run(act())
+
+
+def test_a_reader_that_leaves_leaves_nothing_behind(host: Host) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def act() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        await host.tell(line(1))
+        stream = host.feed.stream(0, True, None)
+        assert {next(iter(await anext(stream))) for _ in range(2)} == {"event", "status"}
+        await stream.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert host.feed.idle.is_set()
+
+    asyncio.run(act())
+    gc.collect()
+    assert complaints == []
+
+
+async def _told(host: Host, logs: bool = True) -> list[dict[str, Any]]:
+    return [dict(item) async for item in host.feed.stream(0, logs, None)]
+
+
+def fails(times: int, act: Callable[..., Any]) -> Callable[..., Any]:
+    left = [times]
+
+    def failing(*given: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise StorageFailed("could not read: nobody answers")
+        return act(*given, **more)
+
+    return failing
+
+
+def test_output_that_cannot_be_read_now_is_read_later(host: Host) -> None:
+    host.storage.replace("logs/worker-0/1.log", b"hello\n")
+    host.storage.read = fails(3, host.storage.read)  # type: ignore[method-assign]
+
+    async def act() -> None:
+        await host.tell(ready(1))
+        got = []
+        async for item in host.feed.stream(0, True, None):
+            if "log" in item:
+                got.append(item["log"]["data"])
+                await host.end()
+        assert got == ["hello\n"]
+
+    asyncio.run(act())
+
+
+def test_a_stream_that_could_not_tell_all_does_not_look_like_the_end(host: Host) -> None:
+    async def act() -> None:
+        await host.tell(ready(1))
+        await host.end()
+        host.storage.read = fails(10**9, host.storage.read)  # type: ignore[method-assign]
+        with pytest.raises(StorageFailed, match="nobody answers"):
+            await _told(host)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(act())

@@ -1,0 +1,165 @@
+"""The master's pen and what hangs on it: the epoch, acknowledgements, room on a full disk, and the beginning from a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_lines import first_line, line, start_master
+from waiting import until_async
+
+from trainmaster import __version__
+from trainmaster.core import snapshot
+from trainmaster.core.drive import Drive
+from trainmaster.core.errors import StorageFailed
+from trainmaster.core.events import decode
+from trainmaster.core.fold import fold
+from trainmaster.core.state import State
+from trainmaster.log import epochs
+from trainmaster.log.snapshots import write_snapshot
+from trainmaster.log.storage import LocalStorage
+from trainmaster.log.writer import open_writer
+from trainmaster.master import record
+from trainmaster.master.main import replayed
+from trainmaster.master.record import Record, Superseded
+from trainmaster.master.shell import Shell
+
+EVENT = decode(line(1))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+def pen(storage: LocalStorage, confirm: Callable[[], bool]) -> tuple[Record, list[str]]:
+    told: list[str] = []
+    return Record(open_writer(storage, 1, 0), confirm, told.append), told
+
+
+def test_a_storage_that_answers_slowly_holds_nobody_up(storage: LocalStorage) -> None:
+    answers = threading.Event()
+
+    async def act() -> None:
+        made, _ = pen(storage, lambda: answers.wait(60))
+        writing = asyncio.create_task(made.append([EVENT], sync=True, limit=None))
+        await until_async(lambda: storage.entries("events"))
+        assert not writing.done()
+        answers.set()
+        await writing
+        await made.durable(1)
+        await made.close()
+
+    asyncio.run(act())
+
+
+def test_an_epoch_that_cannot_be_confirmed_is_a_storage_that_fails(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_RETRY", 0.0)
+    failures = [StorageFailed("could not list a folder: nobody answers") for _ in range(3)]
+
+    def confirm() -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    async def act() -> None:
+        made, told = pen(storage, confirm)
+        await made.append([EVENT], sync=True, limit=None)
+        assert told == ["could not list a folder: nobody answers"] * 3 + [""]
+        failures.append(StorageFailed("could not list a folder: for good"))
+        with pytest.raises(StorageFailed, match="for good"):
+            await made.append([decode(line(2))], sync=True, limit=0)
+        await made.close()
+
+    asyncio.run(act())
+    assert len((storage.read("events/1-1.jsonl") or b"").splitlines()) == 2
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_a_later_master_may_not_have_read_is_acknowledged_to_nobody(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    monkeypatch.setattr(record, "NOTES", 0.0)
+
+    async def act() -> None:
+        looked: list[bool] = []
+
+        def confirm() -> bool:
+            looked.append(epochs.confirm(storage, 1))
+            if not sync and len(looked) == 1:
+                epochs.take(storage), epochs.take(storage)  # the other master comes between the write and the sync
+            return looked[-1]
+
+        if sync:
+            epochs.take(storage), epochs.take(storage)
+        made, _ = pen(storage, confirm)
+        if sync:
+            with pytest.raises(Superseded):
+                await made.append([EVENT], sync=True, limit=None)
+        else:
+            await made.append([EVENT], sync=False, limit=None)
+            await until_async(lambda: False in looked)
+        waiting = asyncio.create_task(made.durable(1))
+        await until_async(lambda: made.superseded and made._waiters)
+        assert not waiting.done()
+        waiting.cancel()
+        await made.close()
+
+    asyncio.run(act())
+
+
+# -- room on a full disk --
+
+
+def shell(leaving: bool, work: Callable[[Any], Any]) -> Shell:
+    state = State(id="t-aaaaaa", leaving=leaving)
+    nothing: Any = None
+    return Shell(Drive(state), 1, nothing, nothing, nothing, nothing, work, lambda: 0.0, nothing)
+
+
+def test_room_is_made_once_and_again_where_that_failed() -> None:
+    done: list[str] = []
+    failures: list[Exception] = [OSError("a directory is not empty")]
+
+    async def work(step: Any) -> None:
+        done.append(step.name)
+        if failures:
+            raise failures.pop()
+
+    async def act() -> None:
+        early = shell(False, work)
+        early.trouble("no space left on the disk")
+        assert not early._making_room
+        made = shell(True, work)
+        for n in (1, 2):
+            made.trouble("no space left on the disk")
+            await asyncio.gather(*made._making_room.values())
+            assert done == ["remove-staging"] * n
+        for _ in range(5):
+            made.trouble("no space left on the disk")
+            await asyncio.gather(*made._making_room.values())
+        assert done == ["remove-staging"] * 2
+
+    asyncio.run(act())
+
+
+# -- snapshots --
+
+
+@pytest.mark.parametrize("kept", [{"nosuch": 1}, {"tasks": {"worker:0": {"nosuch": 1}}}, {"job": {"roles": 1}}, [], 1])
+def test_a_snapshot_of_another_form_is_passed_over(storage: LocalStorage, kept: object) -> None:
+    epoch, writer = start_master(storage)
+    lines = [line(n, epoch).replace(b"progressed", b"unheard-of") for n in range(2, 5)]
+    writer.append(lines, sync=True)
+    write_snapshot(storage, 3, epoch, __version__, json.dumps(kept).encode())
+    state, reader = replayed(storage)
+    assert (state.n, reader.last) == (4, 4)
+    whole = fold(State(), map(decode, [first_line(1, epoch, {}), *lines]))
+    assert snapshot.dump(state) == snapshot.dump(whole)
