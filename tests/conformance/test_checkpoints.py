@@ -111,3 +111,26 @@ def test_a_job_goes_on_from_what_an_earlier_one_kept(engine: Engine) -> None:
         job = engine.submit(workers(program, 2, env={"STEP": step}), checkpoint={"path": "ckpt", "url": "sets"})
         job.succeeded()
         assert [job.lines(f"worker:{index}")[0].strip() for index in (0, 1)] == [begins, begins]
+
+
+def test_a_group_without_a_set_begins_anew_together(engine: Engine) -> None:
+    """What one member has by itself, stored nowhere yet, is not what the others begin from."""
+    program = python("""
+        import os, pathlib, sys, time
+        path, mine = pathlib.Path("ckpt"), os.environ["TRAINMASTER_INDEX"]
+        print("begins at", (path / "step").read_text() if path.exists() else 0, flush=True)
+        if os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            if mine == "0":
+                path.mkdir()
+                (path / "step").write_text("1")
+                open(os.environ["MADE"], "w").close()
+                torn = open(path / "torn", "w")  # never a whole set
+                time.sleep(1000)
+            while not os.path.exists(os.environ["MADE"]):
+                time.sleep(0.02)
+            sys.exit(7)
+    """)
+    made = str(engine.folder / "made")
+    job = engine.submit(workers(program, 2, restart="group", env={"MADE": made}), checkpoint={"path": "ckpt"})
+    job.succeeded()
+    assert [job.lines(f"worker:{index}", attempt=2) for index in (0, 1)] == [["begins at 0"]] * 2

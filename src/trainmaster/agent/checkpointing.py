@@ -129,9 +129,17 @@ class Checkpointing:
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:
-    """Put the named set back at its path; {set, task, attempt} of what was restored. Blocks."""
+    """Put the named set back at its path; {set, task, attempt} of what was restored. Blocks.
+
+    Without a set, members that restart together begin anew together: what one of them had left by itself is removed (`anew`).
+    """
     from trainmaster.data import checkpoints
+    from trainmaster.data.trees import remove
 
     path = os.path.join(folder, checkpoint["path"])
+    if checkpoint.get("set") is None:
+        if checkpoint.get("anew"):
+            remove(path)
+        return None
     made = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
     return None if made is None else {"set": made.number, "task": made.task, "attempt": made.attempt}

@@ -23,6 +23,7 @@ from typing import Any
 
 from trainmaster.agent.failure import AttemptFailed
 from trainmaster.core.errors import BadInput
+from trainmaster.data.trees import remove
 
 _PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
 
@@ -67,10 +68,10 @@ class Workplace:
         """No program has run yet: what is at the outputs' places by now is what each attempt will find there. Blocks."""
         for path in self._places(order):
             draft = f"{_begun(path)}.part"
-            _remove(draft)
+            remove(draft)
             if os.path.lexists(path):
                 _copy(path, draft)
-                _remove(_begun(path))
+                remove(_begun(path))
                 os.rename(draft, _begun(path))
 
     def _places(self, order: Mapping[str, Any]) -> list[str]:
@@ -93,7 +94,7 @@ class Workplace:
             aside = os.path.join(folder, f".{name}.before-{self.attempt}")
             os.rename(path, aside)
             with contextlib.suppress(OSError):  # it is in nobody's way there
-                _remove(aside)
+                remove(aside)
 
     def reserve(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Ports by name, fresh for each attempt: what an earlier one left behind cannot be reached by the next. 0: any.
@@ -166,13 +167,6 @@ def _copy(source: str, target: str) -> None:
         shutil.copytree(source, target, symlinks=True)
     else:
         shutil.copy2(source, target, follow_symlinks=False)
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
 
 
 def _unpack(archive: str, folder: str) -> None:

@@ -26,7 +26,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,7 +37,7 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.data.outputs import folder_of
 from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
-from trainmaster.data.trees import Leaf, Tree, scan
+from trainmaster.data.trees import Leaf, Tree, remove, scan
 from trainmaster.log.storage import write_all
 
 VERSION = "1.0"
@@ -281,7 +280,7 @@ def _put_back(store: Store, made: Set, path: str, tell: Tell | None, stop: threa
     path = os.path.abspath(path)
     parent, name = os.path.split(path)
     fresh = os.path.join(parent, f".{name}.restoring")
-    _remove(fresh)
+    remove(fresh)
     make_room(parent, made.bytes)
     os.makedirs(fresh)
     flow = Flow(made.bytes, tell, stop)
@@ -294,7 +293,7 @@ def _put_back(store: Store, made: Set, path: str, tell: Tell | None, stop: threa
                 _make_link(fresh, file)
         _swap(os.path.join(fresh, made.files[0].path) if made.single else fresh, path)
     finally:
-        _remove(fresh)
+        remove(fresh)
 
 
 def _fetch(store: Store, made: Set, file: Stored, directory: str, flow: Flow) -> None:
@@ -334,21 +333,14 @@ def _make_link(directory: str, file: Stored) -> None:
 
 def _swap(fresh: str, path: str) -> None:
     old = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.replaced")
-    _remove(old)
+    remove(old)
     try:
         os.rename(path, old)
     except FileNotFoundError:
         os.rename(fresh, path)
         return
     os.rename(fresh, path)
-    _remove(old)
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+    remove(old)
 
 
 def _lost(store: Store, number: int, why: str) -> StorageFailed:

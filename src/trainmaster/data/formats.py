@@ -81,14 +81,19 @@ def format_of(name: str, path: str) -> Format:
     """The format of a file of an input with `format: name`. Raises BadInput for a name that is none."""
     if name in ("", "auto"):
         name = "parquet" if path.lower().endswith(".parquet") else "lines"
-    if name not in FORMATS:
+    return FORMATS[known(name)]
+
+
+def known(name: str, key: str = "format") -> str:
+    """`name`, a format; at submit too, with the `key` that names it. Raises BadInput for one that is none."""
+    if name not in ("", "auto") and name not in FORMATS:
         raise BadInput(
             f"{name} is no format of records",
-            place=f"format: {name}",
+            place=f"{key}: {name}",
             mend=f"one of auto, {', '.join(FORMATS)}",
             anchor="unknown-format",
         )
-    return FORMATS[name]
+    return name
 
 
 def cuttable(name: str, path: str) -> bool:

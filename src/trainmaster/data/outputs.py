@@ -45,6 +45,8 @@ _MEETINGS = 3  # times that a commit may be disturbed by another call for it
 class CommitRefused(EngineFailed):
     """Another attempt has committed, or something is in the place that is not the job's to replace."""
 
+    reason = "commit-refused"  # of core.reasons
+
 
 @attrs.frozen(slots=True)
 class _Claim:

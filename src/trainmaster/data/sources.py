@@ -61,8 +61,8 @@ def write_list(listing: Listing, path: str) -> None:
     os.replace(draft, path)
 
 
-def mount(url: str, path: str, key: str = "") -> None:
-    """Put a link to the input itself at `path`, where programs see and may change the original. Raises BadInput where it has no path."""
+def mountable(url: str, key: str = "") -> str:
+    """The path that an input is mounted from. Raises BadInput where there is none, or nothing at it."""
     target = local_path(url)
     if target is None or has_pattern(target):
         raise BadInput(
@@ -73,6 +73,12 @@ def mount(url: str, path: str, key: str = "") -> None:
         )
     if not os.path.exists(target):
         raise BadInput(f"{url} does not exist", place=f"{key}: {url}" if key else url, anchor="no-input")
+    return target
+
+
+def mount(url: str, path: str, key: str = "") -> None:
+    """Put a link to the input itself at `path`, where programs see and may change the original. Raises BadInput where it has no path."""
+    target = mountable(url, key)
     if os.path.lexists(path) and not os.path.islink(path):
         raise BadInput(
             f"{path} exists and is no link to an input",

@@ -8,6 +8,7 @@ those that stay inside the root as links. Sockets, pipes, devices and links to n
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 
 import attrs
@@ -113,3 +114,11 @@ def _inner_link(root: str, folder: str, path: str) -> str:
         return ""
     place = os.path.normpath(os.path.join(folder, target))
     return "" if place == ".." or place.startswith("../") or not os.path.exists(os.path.join(root, place)) else target
+
+
+def remove(path: str) -> None:
+    """Remove a file, a link, or a folder with all below it, where there is one."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)

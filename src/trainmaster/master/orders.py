@@ -99,7 +99,7 @@ class Orders:
             newest = group.set if task.whole else (state.checkpoint or {}).get("set")
             told["checkpoint"] = {
                 "path": checkpoint.path, "url": checkpoint.url or f"{self.site['storage']}/checkpoints", "every": checkpoint.every,
-                "keep": checkpoint.keep, "set": newest,
+                "keep": checkpoint.keep, "set": newest, "anew": task.whole and task.attempt > 1 and role.workdir != SHARED,
             }  # fmt: skip
         return told
 
