@@ -133,6 +133,13 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "--gpus", "999", "--", "true"], "roles.worker.resources.gpus"),
         (["run", "--env", "SURELY_NOT_SET", "--", "true"], "SURELY_NOT_SET"),
         (["run", "--input", "x=nothing/*.csv", "--", "true"], "inputs.x.url"),
+        (["run", "--input", "x:stream=g*.yaml", "--set", "inputs.x.format=cvs", "--", "true"], "inputs.x.format: cvs"),
+        (
+            ["run", "--dry-run", "--input", "x:shards=g*.yaml", "--set", "inputs.x.format=cvs", "--", "true"],
+            "one of auto, lines",
+        ),
+        (["run", "--input", "x:mount=g*.yaml", "--", "true"], "use as: download, list or stream"),
+        (["run", "--set", "environment.path=nowhere", "--", "true"], "there is no such directory"),
         (["run", "bad.yaml"], "did you mean replicas?"),
         (["run", "bad.yaml"], "bad.yaml line 3"),
         (["run", "good.yaml", "--set", "roles.wroker.replicas=2"], "did you mean worker?"),
@@ -154,6 +161,22 @@ def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
     done = tm("run", "--output", "model=out", *shell("mkdir -p model; echo new > model/x"), cwd=tmp_path)
     assert done.returncode == 2
     assert "the output model exists already" in done.stderr
+
+
+def test_equal_names_are_the_users_to_mend(tmp_path: Path) -> None:
+    """Who is told that the engine is at fault looks in the wrong place."""
+    flat = ["-n", "2", "--output", "model=out", "--set", "outputs.model.layout=flat"]
+    done = tm("run", *flat, *shell("mkdir -p model; echo new > model/x"), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "both wrote x" in done.stderr
+    assert "say layout: task, or name one task that writes it" in done.stderr
+
+
+def test_a_shells_command_that_is_not_there_is_told_with_the_line(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("roles:\n  worker: {command: surely-not-there train.py, restart: never}\n")
+    done = tm("run", "job.yaml", cwd=tmp_path)
+    assert "worker:0 a command was not found in: surely-not-there train.py" in done.stderr
+    assert re.search(r"\| .*surely-not-there.*not found", done.stderr)
 
 
 def test_outputs_are_named_at_the_end(tmp_path: Path) -> None:
@@ -242,7 +265,7 @@ def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     assert tm("kill", held).stdout == f"{held} had ended: killed\n"
     assert "enough" in tm("events", held, "--json").stdout
     refused = tm("save", held)
-    assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, f"error: {held} has ended: killed")
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, f"error: {held} has ended: killed  [job-ended]")
 
 
 def test_a_killed_command_leaves_the_job(tmp_path: Path, home) -> None:

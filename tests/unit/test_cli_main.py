@@ -103,9 +103,9 @@ def test_all_commands_are_listed_with_what_they_do() -> None:
         (["list", "--runing"], "error: there is no option --runing; did you mean --running?"),
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a valid integer range"),
-        (["status", "nothing"], "error: there is no job nothing"),
-        (["status", "spark://here/x"], "error: there is no engine spark here"),
-        (["wait", "x", "--timeout", "5"], "error: there is no job x"),
+        (["status", "nothing"], "error: there is no job nothing  [no-such-job]"),
+        (["status", "spark://here/x"], "error: there is no engine spark here  [unknown-engine]"),
+        (["wait", "x", "--timeout", "5"], "error: there is no job x  [no-such-job]"),
     ],
 )
 def test_bad_input_is_one_clear_error(arguments: list[str], told: str) -> None:

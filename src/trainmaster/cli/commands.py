@@ -126,7 +126,8 @@ def _failed(error: Exception) -> int:
     from trainmaster.core.errors import TrainmasterError
 
     if isinstance(error, TrainmasterError):
-        return _told(str(error), error.status)
+        name = f"  [{error.anchor}]" if error.anchor else ""  # under which docs/errors.md says more
+        return _told(str(error).replace(error.message, error.message + name, 1), error.status)
     import traceback
 
     traceback.print_exception(error)
