@@ -9,7 +9,7 @@ from trainmaster.simulation.__main__ import play
 # Seeds that failed once, each with a fault of ours that is mended.
 REGRESSIONS = [
     7, 16, 55, 58, 129, 146, 160, 171, 184, 296, 525, 778, 2726,
-    5993, 7069, 8839, 11018, 14465, 103048, 302915, 305010, 311812, 358720286, 1118126080,
+    5993, 7069, 8839, 11018, 14465, 103048, 302915, 305010, 311812, 358720286, 1118126080, 3002046, 4002234,
 ]  # fmt: skip
 
 

@@ -200,17 +200,20 @@ def test_outputs_are_committed_though_an_agent_is_gone(there: bool) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_no_commit_is_waited_for_once_the_log_is_lost(there: bool) -> None:
+@pytest.mark.parametrize("ending_already", [True, False])
+def test_no_commit_is_waited_for_once_the_log_is_lost(there: bool, ending_already: bool) -> None:
     script = Script(job(worker=role(), outputs=OUT))
     script.start("worker:0")
     script.succeed("worker:0")
     assert script.task("worker:0").phase == "committing"
     if not there:
         script.exited("worker:0")
+    if ending_already:
+        script.take(stimuli.KillRequested("me"))
     script.take(stimuli.StorageLost("the disk is full"))
     assert not any(isinstance(action, CommitFor) for action in script.planned)
     script.close()
-    assert script.last("ended")["reason"] == "storage-lost"
+    assert script.last("ended")["reason"] == ("killed-by-user" if ending_already else "storage-lost")
 
 
 def test_a_master_that_starts_on_an_ended_log_only_finishes_the_list() -> None:

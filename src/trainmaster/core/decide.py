@@ -66,10 +66,10 @@ def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
 
 
 def _storage_lost(state: State, told: stimuli.StorageLost, now: float) -> list[Fact]:
+    # No commit could be recorded any more: none is waited for, whatever the job ends by.
     if state.ending is not None:
-        return []
+        return [] if state.ending.get("abandons") else [("ending", {**state.ending, "abandons": True})]
     figures = {"seconds": state.known_job.timeouts.storage, "detail": told.detail}
-    # No commit could be recorded any more: none is waited for.
     return [("ending", {"state": "failed", "reason": "storage-lost", "figures": figures, "abandons": True})]
 
 
