@@ -177,7 +177,19 @@ def test_an_attempt_from_its_preparation_to_the_leave(play: Callable[..., None])
         assert master.agent is not None
         assert await until_async(lambda: master.agent.poll() is not None)
         assert master.agent.returncode == 0
-        assert not list(master.runtime.glob("worker-0.sock"))
+        assert [path.name for path in master.runtime.glob("*.sock")] == ["master.sock"]
+
+    play(act)
+
+
+def test_no_name_of_a_role_is_too_long_for_a_socket(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        room = 107 - len(f"{master.runtime}//agents.sock")  # the longest directory in which a master has its own
+        deep = master.runtime / ("d" * room)
+        deep.mkdir()
+        master.begin(task=f"{'r' * 63}:0", runtime=str(deep))
+        ended = await master.run('test -S "$TRAINMASTER_SOCKET" && echo there')
+        assert ended["tail"] == ["there"]
 
     play(act)
 

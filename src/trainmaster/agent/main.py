@@ -89,7 +89,8 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     directory = _directory(spec)
     work = spec.get("work") or (os.path.join(directory, "work", name) if directory else os.getcwd())
     private = os.path.join(runtime, f"{name}.d")
-    programs = Programs(os.path.join(runtime, f"{name}.sock"), agent.leasing.lease)
+    # A socket's path must fit 107 bytes (unix(7)), and names of roles may be long: none of this is longer than the master's own.
+    programs = Programs(os.path.join(runtime, f"{os.getpid():x}.sock"), agent.leasing.lease)
     place = Place(
         job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), engine=spec.get("engine", "local"),
         logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),

@@ -64,7 +64,7 @@ VARIABLES = (
     Variable(
         "TRAINMASTER_SOCKET",
         "the agent's socket, which `trainmaster.runtime` speaks to",
-        "/run/.../worker-0.sock",
+        "/run/.../1f3a.sock",
         agent=True,
     ),
     Variable(
