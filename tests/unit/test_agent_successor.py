@@ -8,14 +8,17 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from waiting import until, until_async
 
 from trainmaster.agent import successor
+from trainmaster.agent.processes import look
 from trainmaster.agent.successor import Presence
 
 MASTER = """
@@ -105,7 +108,27 @@ def test_nobody_succeeds_a_master_that_lives(tmp_path: Path) -> None:
     def never() -> int:
         raise AssertionError("started a successor")
 
-    asyncio.run(successor.succeed(str(tmp_path), presence, str(tmp_path / "none.sock"), never, os.getpid, set()))
+    succeed = successor.succeed(
+        str(tmp_path), presence, str(tmp_path / "none.sock"), never, lambda: look(os.getpid()), set()
+    )
+    asyncio.run(succeed)
+    presence.close()
+
+
+def test_a_master_is_dead_though_another_process_has_its_pid(tmp_path: Path) -> None:
+    presence = Presence(str(tmp_path / "agents"), "worker:0", 1)
+    ours = look(os.getpid())
+    assert ours is not None
+    dead = attrs.evolve(ours, start=ours.start - 1)
+    begun = []
+
+    def spawn() -> int:
+        with subprocess.Popen(["true"]) as process:
+            begun.append(process.pid)
+        return process.pid
+
+    asyncio.run(successor.succeed(str(tmp_path), presence, str(tmp_path / "none.sock"), spawn, lambda: dead, set()))
+    assert len(begun) == 1
     presence.close()
 
 

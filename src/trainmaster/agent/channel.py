@@ -23,6 +23,7 @@ import attrs
 
 from trainmaster.agent.kernel import boottime
 from trainmaster.agent.outbox import Outbox
+from trainmaster.agent.processes import Process, look
 from trainmaster.core.frames import FrameError, Joiner, split
 
 PATH = "/api/v1/agent"
@@ -84,7 +85,7 @@ class Channel:
         self.epoch = 0  # the highest seen
         self.connected = False
         self.address = ""  # ours, as the connection leaves by it
-        self.master: int | None = None  # pid of the master at the other end of a Unix socket
+        self.master: Process | None = None  # the one at the other end of a Unix socket
         self._wake = asyncio.Event()
         self._asks: deque[dict[str, Any]] = deque(maxlen=ASKS)
         self._sample: dict[str, Any] | None = None
@@ -206,7 +207,7 @@ class Channel:
         if self._link.socket:
             connection = await unix_connect(self._link.socket, f"ws://localhost{PATH}", **options)
             peer = connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.master = struct.unpack("3i", peer)[0]
+            self.master = look(struct.unpack("3i", peer)[0])
             return connection
         address = self._addresses.pop(0)
         self._addresses.append(address)  # the next one is tried next

@@ -10,6 +10,7 @@ token and secrets, so it is never on a command line or in a file.
                                   the job's for what dies with the boot
     job                           the job as JSON; `secrets` {role, or "" for all: {name: value}}, `environ` of the submitter (absent: ours)
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
+    master_pid                    of the master that begins us, where it is on this machine
     devices, address, grace, log_limit, log_first, log_every, log_piece, master_command, cwd
 """
 
@@ -33,6 +34,7 @@ from trainmaster.agent.channel import Link
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
 from trainmaster.agent.place import Place
+from trainmaster.agent.processes import look
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import Agent
@@ -139,8 +141,10 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
         successor.mark(spec["job_id"], pid)
         return pid
 
+    first = look(spec["master_pid"]) if spec.get("master_pid") else None  # before its pid can be another's
+
     async def unreachable() -> None:
-        master = agent.channel.master or spec.get("master_pid")
+        master = agent.channel.master or first
         if not successor.alive(master):
             await successor.succeed(
                 spec["runtime"], presence, spec["socket"], spawn, lambda: agent.channel.master, place.spare

@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainmaster.agent.processes import Process, look
+
 TURN = 1.0  # s that each lower living agent has to do it first
 ANSWERS_WITHIN = 20.0  # s that a successor has to answer on its socket
 
@@ -69,12 +71,12 @@ def _held(path: str) -> bool:
     return False
 
 
-def alive(pid: int | None) -> bool:
-    """Whether a process is there and no zombie."""
-    from trainmaster.agent.processes import look
-
-    found = None if pid is None else look(pid)
-    return found is not None and found.alive
+def alive(process: Process | None) -> bool:
+    """Whether this very process is still there, and no zombie: its pid alone may be another's by now."""
+    if process is None:
+        return False
+    found = look(process.pid)
+    return found is not None and found.alive and found.start == process.start
 
 
 async def answers(path: str) -> bool:
@@ -88,7 +90,8 @@ async def answers(path: str) -> bool:
 
 
 async def succeed(
-    folder: str, presence: Presence, socket: str, spawn: Callable[[], int], master: Callable[[], int | None], spare: set[int],
+    folder: str, presence: Presence, socket: str, spawn: Callable[[], int], master: Callable[[], Process | None],
+    spare: set[int],
 ) -> None:  # fmt: skip
     """See to it that the job has a master: called when its socket refused and the master that was known is dead.
 
@@ -108,16 +111,17 @@ async def succeed(
             pid = spawn()
             spare.add(pid)
             log.warning("the master is gone; started its successor, pid %d", pid)
-            await _wait_for(socket, ANSWERS_WITHIN, pid)
+            begun = look(pid)
+            await _wait_for(socket, ANSWERS_WITHIN, lambda: alive(begun))
     finally:
         os.close(lock)
 
 
-async def _wait_for(socket: str, within: float, pid: int | None = None) -> None:
-    """Wait until a master answers, the successor `pid` ended, or `within` seconds have passed."""
+async def _wait_for(socket: str, within: float, hopeful: Callable[[], bool] = lambda: True) -> None:
+    """Wait until a master answers, `within` seconds at most, and only while that is to be hoped for."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within):
-            while not await answers(socket) and (pid is None or alive(pid)):  # noqa: ASYNC110  a bind tells nobody
+            while not await answers(socket) and hopeful():  # noqa: ASYNC110  a bind tells nobody
                 await asyncio.sleep(0.02)
 
 
