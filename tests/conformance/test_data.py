@@ -225,6 +225,19 @@ def test_an_output_that_was_not_written_is_missed(engine: Engine) -> None:
     assert "m" in job.failed("output-missing")["words"]
 
 
+def test_what_lies_in_the_directory_is_no_output_and_no_checkpoint_of_the_job(engine: Engine) -> None:
+    for name in ("m/by-hand", "ckpt/by-hand"):
+        engine.write(name, "old\n")
+    program = "ls -d ckpt/* 2>/dev/null; test $TRAINMASTER_INDEX = 1 || { mkdir m; echo 1 > m/w; }"
+    job = engine.submit(
+        workers(program, 2, restart="never"), outputs={"m": {"url": "out"}}, checkpoint=checkpointing()
+    )
+    assert "m" in job.failed("output-missing")["words"]
+    assert job.lines("worker:0") == []
+    found = everything(engine.folder / "out")
+    assert set(found) <= {"_partial/worker-0/w"}
+
+
 def test_a_save_while_it_runs(engine: Engine) -> None:
     go = engine.folder / "go"
     program = f"mkdir m; echo early > m/w; echo ready; while ! test -e {go}; do sleep 0.05; done; echo late > m/w"

@@ -95,6 +95,23 @@ def test_more_than_anybody_ships_on_purpose_is_refused(tmp_path: Path) -> None:
     assert shipped_files(job({}), tmp_path) == [(".gitignore", 9), ("train.py", 0)]
 
 
+def test_what_runs_by_hand_have_written_is_shipped_where_it_is_named(tmp_path: Path) -> None:
+    for name in ("train.py", "out/model/old", "ckpt/epoch-20", "scores/1", "records/1"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    outputs = {
+        "model": {"url": "s3://m", "local": "out/model"}, "scores": {"url": "s3://s"}, "records": {"url": "s3://r", "as": "stream"},
+    }  # fmt: skip
+    keys = {"name": "j", "roles": {"worker": {"command": "x"}}, "outputs": outputs, "checkpoint": {"path": "./ckpt/"}}
+
+    def shipped(*files: str) -> list[str]:
+        return [name for name, _ in shipped_files(job_from(keys | ({"files": list(files)} if files else {})), tmp_path)]
+
+    assert shipped() == ["records/1", "train.py"]
+    assert shipped(".", "ckpt") == ["ckpt/epoch-20", "records/1", "train.py"]
+    assert shipped("train.py", "out") == ["out/model/old", "train.py"]
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [

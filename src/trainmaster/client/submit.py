@@ -152,14 +152,14 @@ def _packed(job: Job, base: Path) -> str:
     from trainmaster.data.archives import pack
 
     shipped_files(job, base)
-    return pack(job.files, str(state_dir() / "files"), str(base)).path
+    return pack(job.files, str(state_dir() / "files"), str(base), _written(job)).path
 
 
 def shipped_files(job: Job, base: Path) -> list[tuple[str, int]]:
     """(name, bytes) of what is shipped. Raises BadInput where it is more than anybody ships on purpose."""
     from trainmaster.data.archives import listed
 
-    found = [(member.name, member.size) for member in listed(job.files, str(base))[0]]
+    found = [(member.name, member.size) for member in listed(job.files, str(base), _written(job))[0]]
     total = sum(size for _, size in found)
     if total > LARGEST:
         from trainmaster.core.quantities import format_bytes
@@ -171,6 +171,12 @@ def shipped_files(job: Job, base: Path) -> list[tuple[str, int]]:
             anchor="files-too-large",
         )
     return found
+
+
+def _written(job: Job) -> list[str]:
+    """Where the programs write outputs and the checkpoint: what lies there by now, of a run by hand, is not theirs to begin with."""
+    places = [output.local or name for name, output in job.outputs.items() if output.as_ != "stream"]
+    return places + ([job.checkpoint.path] if job.checkpoint is not None else [])
 
 
 def _archive(given: str, base: Path) -> str:

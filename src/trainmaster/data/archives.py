@@ -21,7 +21,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -58,13 +58,14 @@ class Member:
         return 0 if self.link else os.stat(self.source).st_size
 
 
-def pack(sources: Iterable[str], directory: str, root: str = ".") -> Archive:
+def pack(sources: Iterable[str], directory: str, root: str = ".", without: Collection[str] = ()) -> Archive:
     """Pack files and folders (relative to `root`, or absolute) into `<directory>/<sha256>.tar.gz`.
 
     A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
-    top for root itself). The archive is readable by its owner alone, as some file in it may be. Raises BadInput for what is not there.
+    top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`: as for `listed`. Raises BadInput
+    for what is not there.
     """
-    members, left_out = listed(sources, root)
+    members, left_out = listed(sources, root, without)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
     try:
@@ -79,12 +80,19 @@ def pack(sources: Iterable[str], directory: str, root: str = ".") -> Archive:
     return Archive(path, digest, len(members), size, tuple(sorted(left_out)))
 
 
-def listed(sources: Iterable[str], root: str = ".") -> tuple[list[Member], list[str]]:
-    """What `pack` packs, by name, and the names of what it leaves out."""
+def listed(
+    sources: Iterable[str], root: str = ".", without: Collection[str] = ()
+) -> tuple[list[Member], list[str]]:
+    """What `pack` packs, by name, and the names of what it leaves out.
+
+    `without`: paths below root that are not packed with root itself; a source that names one, or what it lies in, has it packed.
+    """
     left_out: list[str] = []
     members: dict[str, Member] = {}
+    root = os.path.abspath(root)
+    passed = {os.path.normpath(os.path.join(root, path)) for path in without}
     for source in sources:
-        for member in _members(source, os.path.abspath(root), left_out):
+        for member in _members(source, root, passed, left_out):
             members.setdefault(member.name, member)
     return [members[name] for name in sorted(members)], left_out
 
@@ -120,7 +128,7 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
 # -- packing --
 
 
-def _members(source: str, root: str, left_out: list[str]) -> Iterator[Member]:
+def _members(source: str, root: str, without: set[str], left_out: list[str]) -> Iterator[Member]:
     place = os.path.normpath(os.path.join(root, source))
     if not os.path.exists(place):
         raise BadInput(f"{source} does not exist", place=f"files: {source}", mend="check files:", anchor="no-file")
@@ -129,10 +137,11 @@ def _members(source: str, root: str, left_out: list[str]) -> Iterator[Member]:
     if not os.path.isdir(place):
         yield Member(name, place)
         return
-    yield from _walk(place, "" if name == "." else name, _above(root, place) if inside else (), left_out)
+    above, passed = _above(root, place) if inside else (), without if place == root else set()
+    yield from _walk(place, "" if name == "." else name, above, passed, left_out)
 
 
-def _walk(top: str, name: str, specs: _Specs, left_out: list[str]) -> Iterator[Member]:
+def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[str]) -> Iterator[Member]:
     folders: list[tuple[str, str, _Specs]] = [(top, name, specs)]
     for folder, prefix, above in folders:
         here = (*above, *_spec(folder))
@@ -141,7 +150,7 @@ def _walk(top: str, name: str, specs: _Specs, left_out: list[str]) -> Iterator[M
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
             is_folder = entry.is_dir()
-            if entry.name == ".git" or _ignored(here, entry.path, is_folder and not entry.is_symlink()):
+            if entry.name == ".git" or entry.path in without or _ignored(here, entry.path, is_folder and not entry.is_symlink()):
                 continue
             if entry.is_symlink() and (link := _inner(top, entry.path)):
                 yield Member(member, entry.path, link)
