@@ -391,6 +391,33 @@ def test_done_shards_are_durable_before_more_are_asked_for(tmp_path: Path) -> No
     converse(tmp_path, act)
 
 
+def test_shards_leased_to_an_agent_that_slept_meanwhile_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(channel, "boottime", lambda: clock[0])
+    monkeypatch.setattr(channel, "PING_EVERY", 1000.0)
+
+    async def act(master: Master, link: Channel, owner: Owner) -> None:
+        clock[0] += 1
+        await until_async(lambda: link.remaining == 30)  # no ping is on its way
+        loop, slept = asyncio.get_running_loop(), 0.0
+        awake = loop.time
+        monkeypatch.setattr(loop, "time", lambda: awake() + slept)
+        leasing = Leasing(link)
+        asking = asyncio.ensure_future(leasing.lease("train", 1, {}, []))
+        await until_async(lambda: master.received)
+        slept = 20.0
+        await master.say(
+            {"type": "lease", "id": master.received[0]["id"], "shards": [[4, 0, 0, 9]], "files": [["f", "lines"]]}
+        )
+        await until_async(lambda: bool(owner.messages))
+        leasing.answered(owner.messages.pop())
+        assert (await asking)["shards"] == [[4, 0, 0, 9]]
+
+    converse(tmp_path, act)
+
+
 def test_every_welcome_is_handed_on(tmp_path: Path) -> None:
     async def act(master: Master, link: Channel, owner: Owner) -> None:
         await until_async(lambda: link.connected)
