@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from trainmaster.cli.commands import COMMANDS
-from trainmaster.cli.main import submits
+from trainmaster.cli.main import main, submits
 
 HEAVY = {
     "rich",
@@ -86,6 +86,17 @@ def test_every_command_can_say_json_and_is_described(command: str) -> None:
 )
 def test_a_master_is_forked_ahead_only_for_a_job(line: str, does: bool) -> None:
     assert submits(line.split()) is does
+
+
+@pytest.mark.parametrize("moment", ["trainmaster.cli.main._load_what_both_need", "trainmaster.master.launch.prepare"])
+def test_ctrl_c_before_anything_has_begun_is_no_fault(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(moment, interrupted)
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--", "true"])
+    assert left.value.code == 130
 
 
 def test_all_commands_are_listed_with_what_they_do() -> None:

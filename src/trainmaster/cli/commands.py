@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 import trainmaster
+from trainmaster.cli.main import INTERRUPTED
 
 COMMANDS = {
     "run": "start a job and watch it",
@@ -34,7 +35,7 @@ COMMANDS = {
     "completion": "completion of commands and jobs for a shell",
 }
 
-BAD_INPUT, FAULT, INTERRUPTED = 2, 3, 130
+BAD_INPUT, FAULT = 2, 3
 
 
 class Commands(click.Group):

@@ -11,19 +11,22 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 SUBMITTING = ("run", "submit", "retry")
+INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
 _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     arguments = list(sys.argv[1:] if args is None else args)
-    if submits(arguments):
-        _load_what_both_need()
-        from trainmaster.master.launch import prepare
+    try:
+        if submits(arguments):
+            _load_what_both_need()
+            from trainmaster.master.launch import prepare
 
-        prepare()
-    from trainmaster.cli.commands import run
-
+            prepare()
+        from trainmaster.cli.commands import run
+    except KeyboardInterrupt:  # nothing has begun
+        sys.exit(INTERRUPTED)
     run(arguments)
 
 

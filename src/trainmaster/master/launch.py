@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -84,15 +85,19 @@ def prepare() -> None:
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the command, not for what it starts
     child = os.fork()
     if child:
         theirs.close()
         os.waitpid(child, 0)  # the one between, which ends at once
         _prepared = ours
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
     status = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         ours.close()
         if os.fork():
             status = 0
