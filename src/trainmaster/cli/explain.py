@@ -15,7 +15,16 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 @click.option("-a", "--all", "everything", is_flag=True, help="built-in values too")
 @json_option
 def command(file: str | None, engine: str, everything: bool, **given: Any) -> None:
-    """Show every value of a job and where it comes from: built-in, site or user file, environment, job file or flag."""
+    """Show every value of a job and where it comes from; what stands lower here wins.
+
+    \b
+    built-in
+    site file    /etc/trainmaster/config.yaml, or $TRAINMASTER_SITE
+    user file    ~/.config/trainmaster/config.yaml
+    environment  TRAINMASTER_SET_TIMEOUTS__STALL=10m, for one
+    job file
+    flags
+    """
     import attrs
 
     from trainmaster.client.settings import explain

@@ -22,7 +22,7 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
 
     \b
     tm run -n 2 --framework pytorch -- python train.py
-    tm run job.yaml --set roles.worker.replicas=4
+    tm run job.yaml --set roles.worker.processes=2
 
     Ctrl-C stops watching; the job goes on. The exit status is the job's.
     """
