@@ -39,15 +39,17 @@ def test_a_path_is_activated(tmp_path: Path, made: Path) -> None:
     assert "PYTHONHOME" not in environ
 
 
-def test_an_archive_is_unpacked_once(tmp_path: Path, made: Path, home) -> None:
+def test_an_archive_is_unpacked_once(tmp_path: Path, made: Path, home, capsys) -> None:
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
         archive.add(made, ".")
     first = activated(Environment(archive="env.tar.gz"), tmp_path, MINE)
     place = Path(first["VIRTUAL_ENV"])
+    assert capsys.readouterr().err.startswith(f"making the environment of {tmp_path}/env.tar.gz")
     assert said(first, "hello") == f"from {place}\n"
     assert place.is_relative_to(home.state)
     (place / "mark").touch()
     assert activated(Environment(archive="env.tar.gz"), tmp_path, MINE) == first
+    assert capsys.readouterr().err == ""
     assert (place / "mark").exists()
     (place / ".whole").unlink()  # whoever made it died
     activated(Environment(archive="env.tar.gz"), tmp_path, MINE)

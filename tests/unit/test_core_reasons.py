@@ -39,6 +39,7 @@ def test_words_need_no_figures(key: str) -> None:
         ("killed-by-user", {}, "was killed"),
         ("exit", {}, "exited"),
         ("output-missing", {"name": "model"}, "wrote no output model"),
+        ("command-not-found", {"line": "python t.py"}, "a command was not found in: python t.py"),
         ("command-not-found", {"command": "a {b} [c]"}, "the command a {b} [c] was not found"),
         ("too-many-failures", {"failed": 3, "tasks": 4}, "3 of 4 tasks failed, more than completion.failures allows"),
     ],

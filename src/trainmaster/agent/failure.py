@@ -6,6 +6,10 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
+TOLD = frozenset({"input-missing", "output-missing", "commit-refused"})  # reasons that an error may carry itself
+INPUTS = frozenset(
+    {"no-input", "no-mount", "input-exists", "unknown-format"}
+)  # errors that are about the input that was given
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -18,13 +22,19 @@ class AttemptFailed(Exception):
 
 
 def failed(reason: str, error: BaseException, **figures: Any) -> AttemptFailed:
-    """`error`, met while doing what fails with `reason`: a full disk is told as such, whatever it was filled by."""
+    """`error`, met while doing what fails with `reason`, or with the reason it carries; a full disk is told as such, whatever it was
+    filled by. What the user can do about it goes along.
+    """
+    figures |= {"mend": mend} if (mend := getattr(error, "mend", "")) else {}
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in FULL:
             return AttemptFailed("disk-full", {"detail": words(error), **figures})
         cause = cause.__cause__ or cause.__context__
-    return AttemptFailed(reason, {"detail": words(error), **figures})
+    carried = getattr(error, "reason", "")
+    if getattr(error, "anchor", "") in INPUTS:
+        carried = "input-missing"
+    return AttemptFailed(carried if carried in TOLD else reason, {"detail": words(error), **figures})
 
 
 def words(error: BaseException) -> str:

@@ -25,7 +25,11 @@ from trainmaster.agent.kernel import Allowance
 
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s that background children have to end by themselves once their program has
-NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = 126, 127, 128  # exit statuses that shells use, the last with a signal's number added
+NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (
+    126,
+    127,
+    128,
+)  # exit statuses that shells use, the last with a signal's number added
 
 Command = Sequence[str] | str
 
@@ -327,5 +331,6 @@ def outcome_of(status: int, command: Command) -> Outcome:
         return Outcome("signal", None, number, {"name": kernel.signal_name(number)})
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
-        return Outcome(reason, code, figures={"command": command if len(command) <= 200 else command[:197] + "..."})
+        line = command if len(command) <= 200 else command[:197] + "..."
+        return Outcome(reason, code, figures={"line": line})  # which of its words it was is in what the shell says
     return Outcome("exit", code, figures={"status": code})

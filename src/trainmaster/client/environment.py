@@ -35,6 +35,8 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
         root = _made("requirements", listed, sys.version, lambda place: _installed(listed, place, environ))
     else:
         return dict(environ)
+    if not root.is_dir():
+        raise _wrong("path", str(root), "there is no such directory", "check the path")
     if not (root / "bin").is_dir():
         key = "path" if wanted.path else "archive"
         raise _wrong(
@@ -62,6 +64,7 @@ def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pa
     with open(place.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need the same, one makes it
         if not (place / _WHOLE).exists():
+            print(f"making the environment of {source}, once for all jobs that name it", file=sys.stderr, flush=True)
             shutil.rmtree(place, ignore_errors=True)  # what somebody began who died
             make(place)
             (place / _WHOLE).touch()

@@ -212,6 +212,14 @@ def _check_inputs(job: Job) -> None:
     from trainmaster.data.stores import local_path
 
     for name, given in job.inputs.items():
+        if given.format != "auto":
+            from trainmaster.data.formats import known
+
+            known(given.format, f"inputs.{name}.format")
+        if given.as_ == "mount":
+            from trainmaster.data.sources import mountable
+
+            mountable(given.url, f"inputs.{name}.url")
         if local_path(given.url) is not None:  # others are listed by the master, which waits for nobody
             from trainmaster.data.sources import list_input
 

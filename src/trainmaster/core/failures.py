@@ -27,7 +27,11 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
     """The facts of an agent's word that the current attempt ended, and not well."""
     reason, figures = _told(data)
     if task.phase == COMMITTING and not task.doomed:
-        return commit_failed(task, data.get("figures") or {"detail": reason})
+        return commit_failed(
+            task,
+            data.get("figures") or {"detail": reason},
+            "commit-refused" if reason == "commit-refused" else "commit-failed",
+        )
     fact = {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), "stopped": bool(data.get("stopped")),
             "tail": list(data.get("tail") or ())}  # fmt: skip
     if task.doomed and fact["stopped"]:
@@ -69,12 +73,12 @@ def _end_reason(state: State) -> str:
     return "not-needed" if state.ending["state"] == "succeeded" else "peer-failed"
 
 
-def commit_failed(task: Task, figures: Figures) -> list[Fact]:
+def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -> list[Fact]:
     """A named committer could not commit; its peers may have, so nothing restarts."""
-    facts = {"task": task.key, "attempt": task.attempt, "reason": "commit-failed", "figures": dict(figures)}
+    facts = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures)}
     return [
         ("attempt-ended", facts),
-        ("task-failed", {"task": task.key, "reason": "commit-failed", "figures": dict(figures)}),
+        ("task-failed", {"task": task.key, "reason": reason, "figures": dict(figures)}),
     ]
 
 

@@ -41,7 +41,11 @@ class Reason:
     @property
     def whole(self) -> tuple[str, str]:
         """Text and advice with all their clauses, as the documents show them."""
-        return _CLAUSE.sub(r"\1", self.text), _CLAUSE.sub(r"\1", self.advice)
+
+        def clause(found: re.Match[str]) -> str:
+            return found[2] if "{mend}" in found[1] else found[1]
+
+        return _CLAUSE.sub(clause, self.text), _CLAUSE.sub(clause, self.advice)
 
 
 REASONS: dict[str, Reason] = {
@@ -56,9 +60,12 @@ REASONS: dict[str, Reason] = {
         advice="raise roles.{role}.resources.memory, or set retry_memory",
     ),
     "command-not-found": Reason(
-        PROGRAM, True, "the command [{command} ]was not found", advice="check roles.{role}.command and environment",
+        PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", advice="check roles.{role}.command and environment",
     ),
-    "not-executable": Reason(PROGRAM, True, "the command [{command} ]cannot be executed", advice="chmod +x it, or name its interpreter"),
+    "not-executable": Reason(
+        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]",
+        advice="chmod +x it, or name its interpreter",
+    ),
     "stalled": Reason(PROGRAM, True, "made no progress[ for {seconds}]", _ERROR, advice="raise timeouts.stall if that is usual"),
     "hung-after-peer-finished": Reason(
         PROGRAM, True, "was still silent [{seconds} ]after a peer had finished", _CONSEQUENCE,
@@ -70,14 +77,24 @@ REASONS: dict[str, Reason] = {
     ),
     "peer-failed": Reason(PROGRAM, False, "ended because a peer had failed", _CONSEQUENCE, final="killed"),
     "prepare-failed": Reason(PROGRAM, True, "its prepare command exited[ with status {status}]", advice="run roles.{role}.prepare by hand"),
-    "input-missing": Reason(USER, True, "its input [{name} ]cannot be read[: {detail}]", advice="check inputs[.{name}]"),
-    "staging-failed": Reason(ENGINE, True, "could not fetch its data[: {detail}]", advice="check inputs and the storage they are on"),
+    "input-missing": Reason(USER, True, "its input [{name} ]cannot be read[: {detail}]", advice="[{mend}|check inputs]"),
+    "staging-failed": Reason(
+        ENGINE, True, "could not fetch its data[: {detail}]",
+        advice="[{mend}|check inputs and the storage they are on]",
+    ),
     "restore-failed": Reason(ENGINE, True, "could not restore its checkpoint[: {detail}]", advice="check checkpoint.url"),
-    "upload-failed": Reason(ENGINE, True, "could not upload its output[: {detail}]", advice="check outputs and the storage they go to"),
+    "upload-failed": Reason(
+        ENGINE, True, "could not upload its output[: {detail}]",
+        advice="[{mend}|check outputs and the storage they go to]",
+    ),
     "output-missing": Reason(
         PROGRAM, True, "wrote no output[ {name}]", advice="write to [./{name}|its path], or set outputs[.{name}].local",
     ),
-    "commit-failed": Reason(ENGINE, True, "could not commit its output[: {detail}]", advice="check outputs and the storage they go to"),
+    "commit-failed": Reason(
+        ENGINE, True, "could not commit its output[: {detail}]",
+        advice="[{mend}|check outputs and the storage they go to]",
+    ),
+    "commit-refused": Reason(USER, True, "may not commit its output[: {detail}]", advice="[{mend}|check outputs]"),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]", advice="free space, or move the storage to a larger place"),
     "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]", advice="name one: environment.path, archive or requirements"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
