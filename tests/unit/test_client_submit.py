@@ -133,7 +133,7 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
     output = {"output": (f"m={tmp_path}/out",)}
     kept = {"checkpoint": "ckpt"}
     task, never = ({"set": (f"roles.worker.restart={{scope: {scope}}}",)} for scope in ("task", "never"))
-    for given, said in ((shards, "no checkpoint"), (output, "begins anew"), (shards | kept | task, "task by task")):
+    for given, said in ((shards, "no checkpoint"), (output, "not sure to be there again"), (shards | kept | task, "task by task")):
         (doubt,) = doubts(describe(None, given, ["true"]).job)
         assert said in doubt
         assert list(doubts(describe(None, given | never, ["true"]).job)) == []

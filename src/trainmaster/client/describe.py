@@ -46,8 +46,12 @@ def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str],
             mend="tm run job.yaml, or tm run -- python train.py",
             anchor="no-job",
         )
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise BadInput("the present directory was removed", mend="go to one that is there", anchor="no-file") from error
     data, origins = _loaded(file)
-    base = Path(file).absolute().parent if file not in (None, "-") else Path.cwd()
+    base = Path(file).absolute().parent if file not in (None, "-") else here
     roles = list(data.get("roles") or ()) if isinstance(data.get("roles"), Mapping) else []
     flags, said = layer(given, command, roles, engine)
     _only_known_roles(flags, said, roles)
@@ -127,11 +131,14 @@ def doubts(job: Job) -> Iterator[str]:
             continue
         if job.checkpoint is None and shards:
             yield (
-                f"role {role.name} reads shards and has no checkpoint:; if its program keeps checkpoints of its own, "
+                f"role {role.name} reads shards and has no checkpoint; if its program keeps checkpoints of its own, "
                 "what it read after the one it begins from is not given out again"
             )
         elif job.checkpoint is None and role.counts and role.workdir == COPIED:
-            yield f"role {role.name} may restart and works in a directory of its own, so it begins anew each time; set checkpoint:"
+            yield (
+                f"role {role.name} may restart and the job has no checkpoint; what its program keeps in its own directory "
+                "is not sure to be there again"
+            )
         elif shards and role.restart.scope == "task":
             yield (
                 f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
