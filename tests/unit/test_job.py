@@ -325,6 +325,8 @@ ELASTIC = {"replicas": {"min": 1, "max": 2}}
          "inputs.d and outputs.d are both ./d for role worker\n  outputs.d\n  set local: for one of them"),
         ({"outputs": {"d-a": "v", "d_a": "w"}},
          "outputs.d-a and outputs.d_a are both D_A for role worker\n  outputs.d_a\n  give one of them another name"),
+        ({"roles": {"worker": {"command": "x", "ports": ["h-x", "h_x"]}}},
+         "ports h-x and h_x of role worker are both TRAINMASTER_PORT_H_X\n  roles.worker.ports\n  give one of them another name"),
         ({"links": {"Page": "worker:0"}}, "links.Page: expected role:index:port/path\n  links.Page: worker:0"),
         ({"links": {"Page": "worker:0:web/x"}},
          "role worker has no port 'web'\n  links.Page: web\n  add roles.worker.ports: [web]"),

@@ -211,6 +211,11 @@ class _Reading:
             ("inputs", [given for given in model.uses(job, role) if given.as_ in ("download", "mount")]),
             ("outputs", [made for made in model.writes(job, role) if made.as_ == "upload"]),
         )
+        ports: dict[str, str] = {}
+        for port in job.roles[role].ports:
+            if (other := ports.setdefault(variable_name(port), port)) != port:
+                message = f"ports {other} and {port} of role {role} are both TRAINMASTER_PORT_{variable_name(port)}"
+                raise self.refused(("roles", role, "ports"), None, message, "give one of them another name", "equal-names")
         paths: dict[str, str] = {}
         for kind, things in kinds:
             variables: dict[str, str] = {}
