@@ -332,6 +332,22 @@ def test_a_prepare_command_that_fails_ends_the_attempt(play: Callable[..., None]
     play(act)
 
 
+def test_a_prepare_command_is_stopped_as_the_role_says(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin(grace=1.0)
+        command = "trap 'echo as said; exit 1' INT; echo ready; while :; do sleep 0.02; done"
+        stop = {"signal": "SIGINT", "grace": 20}
+        await master.order("prepare", workdir="share", cwd=str(master.folder), prepare=command, stop=stop)
+        await until_async(lambda: "ready" in master.log())
+        os.unlink(master.socket)
+        assert master.connection is not None
+        master.connection.transport.abort()
+        await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
+        assert master.log() == "ready\nas said\n"
+
+    play(act)
+
+
 @pytest.mark.parametrize("engine", ["elsewhere", "local"])
 def test_memory_over_the_limit_is_ended_and_told_with_figures(play: Callable[..., None], engine: str) -> None:
     """With a control group where one can be made, and by looking where not."""

@@ -336,7 +336,7 @@ class Attempt:
 
     async def _end_program(self, number: int | None, grace: float | None) -> None:
         assert self._program is not None
-        stop = self._start.get("stop") or {}
+        stop = (self._start or self._order).get("stop") or {}
         number = number if number is not None else signal_number(stop.get("signal") or "SIGTERM")
         grace = grace if grace is not None else float(stop.get("grace", GRACE))
         left = await self._program.stop(number, grace)

@@ -93,6 +93,7 @@ class Orders:
             "inputs": {given.name: self._input(state, given, task) for given in uses(self.job, task.role)},
             "outputs": self.outputs(task),
             "prepare": role.prepare or None,
+            "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
         }
         if (checkpoint := self.job.checkpoint) is not None and (task.counts or task.serves):
             group = state.groups[task.group]
