@@ -206,3 +206,10 @@ def test_every_flag_is_described_once() -> None:
     names = [name for flag in FLAGS for name in flag.names]
     assert len(names) == len(set(names))
     assert all(flag.doc and flag.metavar and flag.dest.isidentifier() for flag in FLAGS)
+
+
+def test_secrets_are_covered() -> None:
+    text = "roles: {worker: {command: x, env: {DB_PASSWORD: inlinepassword99, URL: db://me:inlinepassword99@here, A: plain}}}"
+    told = rows(parse(text, "job.yaml"))
+    shown = {name: told[f"roles.worker.env.{name}"][0] for name in ("DB_PASSWORD", "URL", "A")}
+    assert shown == {"DB_PASSWORD": "[redacted]", "URL": "db://me:[redacted]@here", "A": "plain"}

@@ -18,6 +18,7 @@ import attrs
 
 from trainmaster.core.job import Job
 from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.redaction import is_secret, redact
 from trainmaster.core.shorthands import spelled_out
 
 Place = tuple[str, ...]
@@ -64,10 +65,12 @@ def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
 
 
 def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
-    """Every value of the job with where it came from."""
+    """Every value of the job with where it came from; secret ones are covered."""
     sections = {path[:end] for path in origins for end in range(len(path))}  # what is below them has origins of its own
     said = {path: origin for path, origin in origins.items() if path not in sections}
-    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(job_to(job), ())]
+    secret = [value for role in job.roles.values() for name, value in role.env.items() if value and is_secret(name)]
+    plain = redact(job_to(job), secret)
+    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(plain, ())]
 
 
 def _file(path: str) -> Layer:
