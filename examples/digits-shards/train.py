@@ -1,7 +1,7 @@
 """Learn from shards: records are leased to whoever is ready for more, and each is counted exactly once.
 
-    python train.py              # alone: reads all there is tm run job.yaml              # by Trainmaster: workers
-    share the records, however many there are and whichever of them die
+    python train.py              # alone: reads all there is
+    tm run job.yaml              # by Trainmaster: workers share the records, whichever of them die
 
 Each worker learns a model of its own from the records it reads. A worker that is killed loses what it had not
 finished to others: nothing is skipped, and `tm audit` shows that nothing was counted twice.
@@ -39,15 +39,15 @@ def main():
             step += 1
         records += len(lines)
         if lines:
-            runtime.progress(step=step, loss=model.loss_)
-    print(f"{me.key}: {records} records read", flush=True)
+            runtime.progress(step=step)
+    print(f"{records} records read", flush=True)
     if not records:
         MODEL.mkdir(parents=True, exist_ok=True)
         return  # the others were faster, and this output stays empty
     paths = TEST.glob("*.csv") if TEST.is_dir() else TEST.parent.glob(TEST.name)
     held = parsed([line for path in sorted(paths) for line in path.read_text().splitlines()])
     accuracy = float(model.score(*held))
-    print(f"{me.key}: {accuracy:.4f} of the held-out digits read rightly", flush=True)
+    print(f"{accuracy:.4f} of the held-out digits read rightly", flush=True)
     MODEL.mkdir(parents=True, exist_ok=True)
     np.savez(MODEL / "model.npz", *model.coefs_, *model.intercepts_)
     (MODEL / "result.json").write_text(json.dumps({"accuracy": accuracy, "records": records}) + "\n")

@@ -1,6 +1,6 @@
 """Try one setting of a model on handwritten digits; which one is told by the task's index.
 
-    TRAINMASTER_INDEX=3 python try.py
+    TRAINMASTER_INDEX=1 python try.py
     tm run job.yaml              # all of them, as many at a time as there is room for
 
 Tries know nothing of each other. One that does not learn ends with status 1; the job bears some of these.
