@@ -368,6 +368,24 @@ def test_an_outbox_numbers_in_the_order_of_happening() -> None:
     assert box.empty
 
 
+def test_an_outbox_stays_small_whatever_is_said_while_the_master_is_away() -> None:
+    box = Outbox()
+    box.add("started", 1, {})
+    for n in range(10_000):
+        box.add("progress", 1, {"step": n})
+        box.add("warned", 1, {"what": "checkpoint", "detail": f"try {n}"})
+        box.add("warned", 1, {"what": "log", "bytes": n})
+    box.add("ended", 1, {"reason": "exit"})
+    told = [report for _ in range(10_000) if (report := box.next(100.0))]
+    assert [(r["kind"], r.get("step"), r.get("detail"), r.get("bytes")) for r in told] == [
+        ("started", None, None, None),
+        ("progress", 9999, None, None),
+        ("warned", None, "try 9999", None),
+        ("warned", None, None, 9999),
+        ("ended", None, None, None),
+    ]
+
+
 def test_done_shards_are_durable_before_more_are_asked_for(tmp_path: Path) -> None:
     async def act(master: Master, link: Channel, owner: Owner) -> None:
         leasing = Leasing(link)

@@ -587,6 +587,22 @@ def test_a_warning_reaches_a_program_that_asks(play: Callable[..., None]) -> Non
     play(act)
 
 
+def test_a_program_that_names_many_phases_floods_nobody(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        program = (
+            "from trainmaster import runtime\n"
+            "for n in range(2000):\n    with runtime.phase(f'part {n}'):\n        runtime.progress(step=n)\n"
+            "runtime.phase('the last').__enter__()\nprint('ready', flush=True)\n"
+            "import time; time.sleep(1000)"
+        )
+        await master.start([sys.executable, "-c", program])
+        await until_async(lambda: [sample for sample in master.samples if sample["phase"] == "the last"])
+        assert len(master.reports) < 20
+
+    play(act)
+
+
 def test_a_warning_is_a_signal_only_where_one_is_asked_for(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()

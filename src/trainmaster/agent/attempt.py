@@ -147,8 +147,7 @@ class Attempt:
         self._report("progress", **{name: given for name, given in told.items() if given not in (None, {})})
 
     def entered(self, phase: str | None) -> None:
-        self._told.phase = phase or ""
-        self._report("phase", name=self._told.phase)
+        self._told.phase = phase or ""  # told with the samples
 
     def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
         if self._checkpointing is not None:

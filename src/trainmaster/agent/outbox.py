@@ -1,7 +1,10 @@
 """Reports on their way: numbered, kept until the master has them durably, sent again after a reconnect.
 
-What is said often and only the newest counts (`progress`, `staging`, `uploading`) waits unnumbered, one of a kind and attempt, at most
-one a second; it gets its number when it is sent, so it never stands between two others in the wrong order.
+What is said often and only the newest counts (`progress`, `staging`, `uploading`, a warning of the same thing) waits unnumbered, one of a
+kind and attempt, at most one a second; it gets its number when it is sent, so it never stands between two others in the wrong order.
+
+So little is kept, however long the master does not answer and whatever a program does: each attempt goes through few steps, checkpoint
+sets and saves are far apart, and who reports shards as done waits for the acknowledgement before reporting more of the input.
 """
 
 from __future__ import annotations
@@ -10,8 +13,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-NEWEST_WINS = frozenset({"progress", "staging", "uploading"})
-LIMIT = 16_384  # reports kept; whoever makes many waits for room
+NEWEST_WINS = frozenset({"progress", "staging", "uploading", "warned"})
 EVERY = 1.0  # s between two of a kind
 
 
@@ -22,13 +24,9 @@ class Outbox:
         self.last = 0  # number of the last report
         self._kept: deque[dict[str, Any]] = deque()
         self._sent = 0  # number of the last one sent on this connection
-        self._newest: dict[tuple[str, int], dict[str, Any]] = {}
-        self._told: dict[tuple[str, int], float] = {}
+        self._newest: dict[tuple[str, int, str], dict[str, Any]] = {}  # kind, attempt, and what a warning is of
+        self._told: dict[tuple[str, int, str], float] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-
-    @property
-    def full(self) -> bool:
-        return len(self._kept) >= LIMIT
 
     @property
     def empty(self) -> bool:
@@ -38,7 +36,7 @@ class Outbox:
     def add(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
         report = {"type": "report", "attempt": attempt, "kind": kind, **fields}
         if kind in NEWEST_WINS:
-            self._newest[kind, attempt] = report
+            self._newest[kind, attempt, str(fields.get("what", ""))] = report
             return
         for key in [key for key in self._newest if key[1] == attempt]:
             self._number(self._newest.pop(key))  # what came before it is told before it
