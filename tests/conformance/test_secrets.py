@@ -66,9 +66,13 @@ def test_a_secret_is_on_no_command_line(engine: Engine, monkeypatch: pytest.Monk
 
 
 def test_a_variable_whose_name_is_secret_is_kept_apart(engine: Engine, home) -> None:
-    job = engine.submit(workers('test "${#MY_PASSWORD}" = 17', env={"MY_PASSWORD": VALUE}))
+    told = {"MY_PASSWORD": VALUE, "URL": f"db://me:{VALUE}@here"}
+    job = engine.submit(workers('test "$URL" = "db://me:$MY_PASSWORD@here"', env=told))
     job.succeeded()
     assert not files_with(VALUE, home.state, home.runtime)
+    again = engine.tm("retry", job.id)
+    assert again.returncode == 2
+    assert f"kept nowhere: set the variable, then tm retry {job.id}" in again.stderr
 
 
 def test_a_variable_that_is_not_set_is_refused(engine: Engine) -> None:

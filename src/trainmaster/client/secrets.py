@@ -1,6 +1,7 @@
 """What must not be read by others: which variables of a job are secret, and their values at submit.
 
-A secret is a name without a value in `env`, an entry of `secrets`, or a variable whose name says so. Its value leaves the job
+A secret is a name without a value in `env`, an entry of `secrets`, a variable whose name says so, or one whose value holds that of another
+(a URL with its password). Its value leaves the job
 before the job is written anywhere, and travels to the programs apart from it: on this machine from process to process, through memory and
 pipes alone. What a role's `env` names is that role's alone, an entry of `secrets` every role's; a role's own value goes before.
 """
@@ -15,7 +16,7 @@ import attrs
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job, Role, Secret
-from trainmaster.core.redaction import is_secret
+from trainmaster.core.redaction import SHORTEST, is_secret
 
 ALL = ""  # in place of a role: the secrets of every role
 Values = dict[str, dict[str, str]]  # role, or ALL -> name -> value; roles without any are left out
@@ -29,11 +30,15 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
     shared = {name: _value(name, secret, environ, folder) for name, secret in job.secrets.items()}
     values, roles = {ALL: shared}, {}
     for role in job.roles.values():
-        own = values[role.name] = {
+        values[role.name] = {
             name: _taken(role, name, value, environ, shared)
             for name, value in role.env.items()
-            if _travels(name, value)
+            if value is None or is_secret(name)
         }
+    covered = [value for found in values.values() for value in found.values() if len(value) >= SHORTEST]
+    for role in job.roles.values():
+        own = values[role.name]
+        own |= {name: value for name, value in role.env.items() if value and any(one in value for one in covered)}
         roles[role.name] = attrs.evolve(
             role, env={name: None if name in own else value for name, value in role.env.items()}
         )
@@ -43,10 +48,6 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
 def names(values: Values) -> list[str]:
     """The names of all of them, each once."""
     return sorted({name for found in values.values() for name in found})
-
-
-def _travels(name: str, value: str | None) -> bool:
-    return value is None or is_secret(name)
 
 
 def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str], known: Mapping[str, str]) -> str:

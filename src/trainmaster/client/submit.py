@@ -81,7 +81,12 @@ def again(job: str, *, fork: bool = False) -> str:
 
     storage = job_storage(job)
     told = json.loads((storage / "site.json").read_bytes())
-    return submit(job_from(json.loads((storage / JOB_FILE).read_bytes())), base=Path(told["cwd"]), fork=fork)
+    try:
+        return submit(job_from(json.loads((storage / JOB_FILE).read_bytes())), base=Path(told["cwd"]), fork=fork)
+    except BadInput as error:
+        if error.anchor == "unset-variable":
+            error.mend = f"the value of a secret is kept nowhere: set the variable, then tm retry {job}"
+        raise
 
 
 def submitters() -> dict[str, str]:
