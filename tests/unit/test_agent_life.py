@@ -367,6 +367,31 @@ def test_memory_over_the_limit_is_ended_and_told_with_figures(play: Callable[...
     play(act)
 
 
+def test_files_that_a_program_maps_are_no_memory_of_its_own(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        program = (
+            "import mmap, os, time\n"
+            "held, size = [], 0\n"
+            "files = {line.split()[-1] for line in open('/proc/self/maps')}\n"
+            "with open(max(filter(os.path.isfile, files), key=os.path.getsize), 'rb') as file:\n"
+            "    while size < 300 << 20:\n"
+            "        held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))\n"
+            "        size += len(held[-1])\n"
+            "        sum(held[-1][n] for n in range(0, len(held[-1]), 4096))\n"
+            "print('mapped', flush=True); time.sleep(1000)"
+        )
+        await master.start([sys.executable, "-c", program], memory=100 << 20)
+        await until_async(lambda: "mapped" in master.log())
+        seen = len(master.samples)
+        await until_async(lambda: len(master.samples) > seen)
+        assert master.samples[-1]["memory"] < 100 << 20
+        await master.order("stop", signal="SIGKILL")
+        assert (await master.report("ended"))["stopped"] is True
+
+    play(act)
+
+
 def test_a_silent_idle_program_is_ended_as_stalled(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()

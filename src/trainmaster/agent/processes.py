@@ -22,7 +22,7 @@ _LOOK_AGAIN = 0.5  # s after which a tree is looked at again though nothing of i
 
 @attrs.frozen(slots=True)
 class Process:
-    """One line of /proc/<pid>/stat. Times in clock ticks, `resident` in pages."""
+    """One line of /proc/<pid>/stat. Times in clock ticks."""
 
     pid: int
     start: int
@@ -32,7 +32,6 @@ class Process:
     state: str
     ticks: int
     ticks_of_children: int
-    resident: int
     name: str
 
     @property
@@ -52,7 +51,7 @@ def look(pid: int) -> Process | None:
     ticks, ticks_of_children = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
     return Process(
         pid, int(rest[19]), int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), ticks, ticks_of_children,
-        int(rest[21]), name.decode("utf-8", "replace"),
+        name.decode("utf-8", "replace"),
     )  # fmt: skip
 
 

@@ -1,15 +1,16 @@
 """What the program's process tree uses: processor, memory, disk, straight from /proc.
 
-Memory is the proportional set size where asking is cheap: copies that were forked share pages, and a sum of resident sizes would count
-these once a copy. The kernel walks every page for it, so it is asked only while it takes less than `DEAR`; above that, only when the
-resident sum says that a limit may have been passed.
+Memory is what a program holds: its own and shared pages, not those of files that it maps, which the kernel takes back when it needs them.
+Shared pages count in proportion where asking is cheap: copies that were forked share pages, and a sum of resident sizes would count these
+once a copy. The kernel walks every page for it, so it is asked only while it takes less than `DEAR`; above that, only when the resident sum
+says that a limit may have been passed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -18,12 +19,13 @@ from trainmaster.agent.processes import Process, kin
 EVERY = 3.0  # s
 DEAR = 0.01  # s that the proportional sizes of a whole tree may take each time
 _TICK = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @attrs.frozen(slots=True)
 class Sample:
-    """One look. `cpu` in cores since the last look, `cpu_seconds` and `moved` (bytes read and written) never fall."""
+    """One look. `cpu` in cores since the last look, `cpu_seconds` and `moved` (bytes read and written) never fall; `memory` in bytes,
+    `resident` the same with shared pages once for each process.
+    """
 
     cpu: float
     memory: int
@@ -55,18 +57,19 @@ class Sampler:
         self._moved += self._advance(self._bytes, {(p.pid, p.start): _moved(p.pid) for p in alive})
         cores = spent / _TICK / max(1e-3, now - self._at)
         self._at = now
-        resident = sum(process.resident for process in alive) * _PAGE
-        memory = self.memory(alive, resident) if self._cost < DEAR or (limit and resident > limit) else resident
+        held = {process.pid: _held(process.pid) for process in alive}
+        resident = sum(held.values())
+        memory = self._shared_once(held) if self._cost < DEAR or (limit and resident > limit) else resident
         return Sample(cores, memory, resident, self._used / _TICK, self._moved, len(alive))
 
-    def memory(self, alive: Sequence[Process], resident: int) -> int:
-        """The proportional set size of `alive`, bytes; of one that cannot be asked its resident size."""
-        if len(alive) == 1:
-            return resident
+    def _shared_once(self, held: Mapping[int, int]) -> int:
+        """Bytes that all these hold together; of one that cannot be asked what it holds by itself."""
+        if len(held) == 1:
+            return sum(held.values())
         before = time.thread_time()
-        total = sum(_proportional(process.pid) or process.resident * _PAGE for process in alive)
+        total = sum(_proportional(pid) or size for pid, size in held.items())
         self._cost = time.thread_time() - before
-        return min(total, resident)
+        return min(total, sum(held.values()))
 
     @staticmethod
     def _advance(known: dict[tuple[int, int], int], now: dict[tuple[int, int], int]) -> int:
@@ -77,15 +80,23 @@ class Sampler:
         return grown
 
 
-def _proportional(pid: int) -> int | None:
+def _held(pid: int) -> int:
+    """Bytes of one process that are its own or shared memory (proc(5): shared anonymous, tmpfs)."""
+    return _bytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
+
+
+def _proportional(pid: int) -> int:
+    """The same, shared pages divided among those who share them; 0 where an older kernel does not tell."""
+    return _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+
+
+def _bytes(path: str, names: tuple[bytes, ...]) -> int:
+    """The sum of some lines "name: figure kB"."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb", buffering=0) as file:
-            for line in file.read().splitlines():
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
+        with open(path, "rb", buffering=0) as file:
+            return sum(int(line.split()[1]) for line in file.read().splitlines() if line.startswith(names)) * 1024
     except OSError:
-        return None  # it ended, or is not ours to ask
-    return None
+        return 0  # it ended, or is not ours to ask
 
 
 def _moved(pid: int) -> int:
