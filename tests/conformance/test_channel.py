@@ -231,20 +231,7 @@ PATHS = [
 
 def requests(job: Submitted, choice: random.Random) -> None:
     """Requests with the token, and nonsense in them."""
-    path = choice.choice(
-        [
-            "/status",
-            "/events",
-            "/logs/",
-            "/logs/worker:0",
-            "/stream",
-            "/actions/kill",
-            "/actions/dump",
-            "/agent",
-            "//",
-            "/%00",
-        ]
-    )
+    path = choice.choice(PATHS)
     query = choice.choice(
         [
             "",
