@@ -92,6 +92,8 @@ def test_run_as_json_is_one_object_a_line(tmp_path: Path) -> None:
     items = [json.loads(line) for line in done.stdout.splitlines()]
     assert [item["log"]["data"] for item in items if "log" in item] == ["hello\n"]
     assert items[-1]["end"]["state"] == "succeeded"
+    assert {key for item in items for key in item} <= {"event", "status", "log", "lost", "end"}
+    assert all(item["lost"] >= 1 for item in items if "lost" in item)
     assert {"submitted", "ended"} <= {item["event"]["type"] for item in items if "event" in item}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -125,6 +126,37 @@ def test_bad_input_is_one_clear_error(arguments: list[str], told: str) -> None:
     assert done.stdout == ""
     assert done.stderr.splitlines()[0] == told
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = tm()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == tm("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "train.py"], "tm run -- python train.py"),
+        (["run", "python", "train.py"], "a command comes after --: tm run -- python train.py"),
+        (["submit", "python", "train.py", "7"], "a command comes after --: tm submit -- python train.py 7"),
+        (["run", "python", "train.py", "--lr", "3"], "a command, with its own options, comes after --"),
+    ],
+)
+def test_a_command_without_its_dashes_is_told_where_they_go(arguments: list[str], told: str) -> None:
+    done = tm(*arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_an_error_is_json_too_where_json_is_wanted() -> None:
+    done = tm("status", "nothing", "--json")
+    told = json.loads(done.stdout)["error"]
+    assert told == {
+        "message": "there is no job nothing", "lines": ["see them all: tm list"], "anchor": "no-such-job", "status": 2
+    }  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no job nothing")
 
 
 def test_a_fault_of_ours_carries_its_traceback(home) -> None:

@@ -80,25 +80,54 @@ def tm(ctx: click.Context, json: bool) -> None:
 
 def run(args: Sequence[str]) -> NoReturn:
     """Run a command and exit with its status."""
+    ours = list(args[: args.index("--")] if "--" in args else args)
     try:
         status = tm.main(list(args), prog_name="tm", standalone_mode=False)
     except click.exceptions.Exit as end:
         status = end.exit_code
-    except click.UsageError as error:
-        status = _usage(error)
-    except click.ClickException as error:
-        status = _told(error.format_message(), BAD_INPUT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        status = BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
         status = INTERRUPTED
     except BrokenPipeError:
         status = _unread()
     except Exception as error:  # noqa: BLE001 - the last place where any can be told
-        status = _failed(error)
+        status = _told(error, "--json" in ours)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _usage(error: click.UsageError) -> int:
+def _told(error: Exception, as_json: bool) -> int:
+    """Say an error, for a program on stdout as one JSON value too; its exit status."""
+    message, lines, name, status = _parts(error)
+    brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
+    click.echo(click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]), err=True)
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"error": {"message": message, "lines": lines, "anchor": name, "status": status}}))
+    return status
+
+
+def _parts(error: Exception) -> tuple[str, list[str], str, int]:
+    """Message, further lines, anchor and status. Errors that a user can mend are told in words; a fault of ours carries its traceback."""
+    if isinstance(error, click.UsageError):
+        return *_usage(error), "", BAD_INPUT
+    if isinstance(error, click.ClickException):
+        return error.format_message(), [], "", BAD_INPUT
+    from trainmaster.core.errors import TrainmasterError
+
+    if isinstance(error, TrainmasterError):
+        return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
+    import traceback
+
+    traceback.print_exception(error)
+    return "this is a fault of trainmaster; please report it with the lines above", [], "", FAULT
+
+
+def _usage(error: click.UsageError) -> tuple[str, list[str]]:
     message = error.format_message().rstrip(".")
+    lines = [f"{error.ctx.command_path} --help"] if error.ctx else []
     if isinstance(error, click.NoSuchOption):
         known = (
             [name for parameter in error.ctx.command.get_params(error.ctx) for name in parameter.opts]
@@ -106,8 +135,11 @@ def _usage(error: click.UsageError) -> int:
             else []
         )
         message = f"there is no option {error.option_name}{_nearest(error.option_name, known)}"
-    place = f"\n  {error.ctx.command_path} --help" if error.ctx else ""
-    return _told(message[:1].lower() + message[1:] + place, BAD_INPUT)
+        if error.ctx and getattr(error.ctx.command, "takes_command", False):
+            lines.insert(
+                0, f"a command, with its own options, comes after --: {error.ctx.command_path} -- python train.py"
+            )
+    return message[:1].lower() + message[1:], lines
 
 
 def _nearest(name: str, known: Any) -> str:
@@ -115,24 +147,6 @@ def _nearest(name: str, known: Any) -> str:
 
     near = get_close_matches(name, list(known), 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _told(message: str, status: int) -> int:
-    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True)
-    return status
-
-
-def _failed(error: Exception) -> int:
-    """Errors that a user can mend are told in words; a fault of ours carries its traceback."""
-    from trainmaster.core.errors import TrainmasterError
-
-    if isinstance(error, TrainmasterError):
-        name = f"  [{error.anchor}]" if error.anchor else ""  # under which docs/errors.md says more
-        return _told(str(error).replace(error.message, error.message + name, 1), error.status)
-    import traceback
-
-    traceback.print_exception(error)
-    return _told("this is a fault of trainmaster; please report it with the lines above", FAULT)
 
 
 def _unread() -> int:

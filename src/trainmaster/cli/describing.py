@@ -23,10 +23,17 @@ _OFFERS: dict[str, completing.Offer] = {
 class DescribesJob(click.Command):
     """A command whose arguments after `--` are a program, taken as they are."""
 
+    takes_command = True
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = args[cut + 1 :]
-        return super().parse_args(ctx, args[:cut])
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, args[:cut])
+        if left and not ctx.resilient_parsing:
+            program = " ".join([str(ctx.params["file"]), *left])
+            raise click.UsageError(f"a command comes after --: {ctx.command_path} -- {program}", ctx)
+        return left
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Where nothing else is expected, a file: the program's arguments, or the program itself."""
@@ -63,8 +70,18 @@ def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:
 
 
 def warn(job: Any) -> None:
-    """Say what is likely not meant, on stderr."""
+    """Say what is likely not meant, on stderr; on a terminal in lines of its width."""
+    import sys
+
     from trainmaster.client.describe import doubts
 
     for text in doubts(job):
+        if sys.stderr.isatty():
+            text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
         click.echo(click.style("warning: ", fg="yellow") + text, err=True)
+
+
+def _width() -> int:
+    import shutil
+
+    return max(40, shutil.get_terminal_size().columns)

@@ -19,7 +19,8 @@ def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
         if wants_json():
             status: dict[str, Any] = {}
             for item in items:
-                print_json(item)
+                if item.get("lost", 1.0) >= 1.0:  # of a master that is only about to answer there is nothing to say
+                    print_json(item)
                 status = item.get("end", status)
         else:
             from trainmaster.client.view import watch

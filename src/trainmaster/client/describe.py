@@ -17,6 +17,7 @@ from trainmaster.core.job import COPIED, Job, uses
 ENGINES = ("local",)
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
 _SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
+_PROGRAMS = {".py": "python", ".sh": "sh"}
 _INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
 
 
@@ -65,6 +66,11 @@ def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str
         return {}, {}
     from trainmaster.client import jobfile
 
+    if (interpreter := _PROGRAMS.get(os.path.splitext(file)[1])) is not None:
+        how = f"{interpreter} {file}"
+        raise BadInput(
+            f"{file} is a program, not a job file", mend=f"a command comes after --: tm run -- {how}", anchor="no-job"
+        )
     if file == "-":
         import sys
 
