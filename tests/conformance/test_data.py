@@ -220,6 +220,21 @@ def test_an_output_is_overwritten_where_that_is_said(engine: Engine) -> None:
         }  # fmt: skip
 
 
+def test_a_job_that_fails_leaves_the_output_that_it_would_have_replaced(engine: Engine) -> None:
+    program = "mkdir m; echo {} of $TRAINMASTER_INDEX > m/w; {}"
+    over = {"m": {"url": "out", "overwrite": True}}
+    engine.submit(workers(program.format("first", "true"), 2), outputs=over).succeeded()
+    good = everything(engine.folder / "out")
+    go = engine.folder / "go"
+    wait = f"test $TRAINMASTER_INDEX = 0 && exit; while ! test -e {go}; do sleep 0.05; done; exit 1"
+    job = engine.submit(workers(program.format("second", wait), 2, restart={"scope": "never"}), outputs=over)
+    until(lambda: job.told("output-committed"), what="the first task's commit")
+    assert {name: content for name, content in everything(engine.folder / "out").items() if name in good} == good
+    go.touch()
+    job.failed("exit")
+    assert everything(engine.folder / "out") == good | {"_partial/worker-0/w": b"second of 0\n"}
+
+
 def test_an_output_that_was_not_written_is_missed(engine: Engine) -> None:
     job = engine.submit(workers("true", restart="never"), outputs={"m": {"url": "out"}})
     assert "m" in job.failed("output-missing")["words"]
@@ -229,9 +244,7 @@ def test_what_lies_in_the_directory_is_no_output_and_no_checkpoint_of_the_job(en
     for name in ("m/by-hand", "ckpt/by-hand"):
         engine.write(name, "old\n")
     program = "ls -d ckpt/* 2>/dev/null; test $TRAINMASTER_INDEX = 1 || { mkdir m; echo 1 > m/w; }"
-    job = engine.submit(
-        workers(program, 2, restart="never"), outputs={"m": {"url": "out"}}, checkpoint=checkpointing()
-    )
+    job = engine.submit(workers(program, 2, restart="never"), outputs={"m": {"url": "out"}}, checkpoint=checkpointing())
     assert "m" in job.failed("output-missing")["words"]
     assert job.lines("worker:0") == []
     found = everything(engine.folder / "out")

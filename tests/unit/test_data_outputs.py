@@ -268,11 +268,101 @@ def test_overwrite_replaces_what_the_job_before_wrote_and_nothing_else(url: str,
     check_outputs(job(output))
     new = send(output, made(tmp_path / "new", a="new"), job="j-2")
     commit(output, new, "j-2", "worker:0", 1)
-    assert "_SUCCESS" not in there(url)
     finish(output, {"worker:0": new}, "j-2", True)
     found = there(url)
     assert json.loads(found.pop("_SUCCESS"))["job"] == "j-2"
     assert found == {("a" if layout == "flat" else "worker-0/a"): b"new", "README": b"of the user"}
+
+
+def earlier(output: Output, tmp_path: Path) -> dict[str, bytes]:
+    """A good output of two tasks; what is there then."""
+    sent = {
+        f"worker:{i}": send(output, made(tmp_path / f"earlier{i}", **{name: "old"}), f"worker:{i}", job="j-0")
+        for i, name in enumerate(["a", "deep__b"])
+    }
+    for task in sent:
+        commit(output, sent[task], "j-0", task, 1)
+    finish(output, sent, "j-0", True)
+    return there(output.url)
+
+
+def visible(url: str) -> dict[str, bytes]:
+    return {name: content for name, content in there(url).items() if not name.startswith("_temporary/")}
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_job_that_fails_leaves_the_earlier_output_whole(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout, overwrite=True)
+    good = earlier(output, tmp_path)
+    new = [send(output, made(tmp_path / f"new{i}", **{"ac"[i]: "new"}), f"worker:{i}") for i in (0, 1)]
+    commit(output, new[0], "j-1", "worker:0", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "_promised", _die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(output, new[1], "j-1", "worker:1", 1)
+    assert visible(url) == good
+    for _ in range(2):
+        finish(output, {"worker:0": new[0]}, "j-1", False)
+    assert there(url) == good | {f"_partial/{'' if layout == 'flat' else 'worker-0/'}a": b"new"}
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_who_replaces_an_output_may_die_at_any_moment(url: str, tmp_path: Path, layout: str) -> None:
+    """Killed before each single thing that the switch does to the storage, and taken up by the next: a reader finds one output or the
+    other under a `_SUCCESS`, never a mixture."""
+    kind = type(store_for(url))
+    for meeting in range(200):
+        output = Output("model", f"{url}{meeting}", layout=layout, overwrite=True)
+        good = earlier(output, tmp_path)
+        sent = {"worker:0": send(output, made(tmp_path / "w", a="1", deep="22"))}
+        commit(output, sent["worker:0"], "j-1", "worker:0", 1)
+        with pytest.MonkeyPatch.context() as patch:
+            met = _meet(patch, kind, meeting, _die)
+            if meeting:  # else all is done without a death, to know what comes in the end
+                try:
+                    finish(output, sent, "j-1", True)
+                except KeyboardInterrupt:
+                    assert met
+        folder = "" if layout == "flat" else "worker-0/"
+        found = visible(output.url)
+        told = json.loads(found.get("_SUCCESS", b"{}")).get("job")
+        assert told is None or sorted(found.keys() - {"_SUCCESS"}) == sorted(
+            good.keys() - {"_SUCCESS"} if told == "j-0" else [f"{folder}a", f"{folder}deep"]
+        )
+        finish(output, sent, "j-1", True)
+        found = there(output.url)
+        assert json.loads(found.pop("_SUCCESS"))["job"] == "j-1"
+        assert found == {f"{folder}a": b"1", f"{folder}deep": b"22"}
+        if meeting and not met:
+            return
+    raise AssertionError("a switch has an end")
+
+
+def test_what_a_switch_left_that_nobody_ended_is_removed_by_the_next_job(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Output("model", url, layout="flat", overwrite=True)
+    earlier(output, tmp_path)
+    for job_id, name in (("j-1", "b"), ("j-2", "c")):
+        sent = send(output, made(tmp_path / name, **{name: "new"}), job=job_id)
+        commit(output, sent, job_id, "worker:0", 1)
+        if job_id == "j-1":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(outputs, "_write_success", _die)
+                with pytest.raises(KeyboardInterrupt):
+                    finish(output, {"worker:0": sent}, job_id, True)
+    finish(output, {"worker:0": sent}, "j-2", True)
+    assert sorted(there(url)) == ["_SUCCESS", "c"]
+
+
+def test_the_mark_of_another_program_is_replaced_too(url: str, tmp_path: Path) -> None:
+    for i, mark in enumerate([b"", b"ok", b"[1]"]):
+        output = Output("model", f"{url}{i}", overwrite=True)
+        store_for(output.url).put("_SUCCESS", mark)
+        sent = send(output, made(tmp_path / "w", a="1"))
+        commit(output, sent, "j-1", "worker:0", 1)
+        finish(output, {"worker:0": sent}, "j-1", True)
+        assert json.loads(there(output.url)["_SUCCESS"])["job"] == "j-1"
 
 
 def test_without_overwrite_nothing_of_others_is_replaced(url: str, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ later attempt of the same task, which the master names only after it wrote the e
 is not done and removes what the earlier one could still move. Where a store `renames`, a task's folder appears in one
 step; elsewhere files are copied, and `done` in the claim, then `_SUCCESS`, say what is whole.
 
-`overwrite` replaces what is there when the first task commits: `_SUCCESS` goes first, so that no reader takes a mixture
-for the whole; what the old `_SUCCESS` lists and the job did not write again is removed at the end. Files that nobody
-listed are left alone.
+With `overwrite` there may be an earlier output, which stays whole until the job has succeeded: a commit then is the
+claim alone, and what was uploaded goes to its place, or to `_partial`, at the end. First the files that are to go and to
+come are written down and `_SUCCESS` is removed, so that no reader takes a mixture for the whole; then the old files go,
+the new ones come, and `_SUCCESS` is written. Each step may be done twice: whoever finds the switch begun goes on with
+it, and a later job, where nobody did, removes what it left. Files that nobody listed are left alone.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from trainmaster.data.trees import Leaf, Tree, scan
 VERSION = "1.0"
 TEMPORARY, PARTIAL, SAVES, SUCCESS = "_temporary", "_partial", "_saves", "_SUCCESS"
 _COMMITS = f"{TEMPORARY}/commits"
-_REPLACED = f"{TEMPORARY}/replaced.json"
+_SWITCH = f"{TEMPORARY}/switch.json"
 _REPEATS = 3  # times a file that changes while it is read is taken again
 _MEETINGS = 3  # times that a commit may be disturbed by another call for it
 
@@ -142,11 +144,8 @@ def commit(
     """
     store = output_store(output)
     if "id" not in uploaded:
-        raise StorageFailed(
-            f"attempt {attempt} of {task} has uploaded nothing that could be committed",
-            place=store.url,
-            anchor="commit-refused",
-        )
+        told = f"attempt {attempt} of {task} has uploaded nothing that could be committed"
+        raise StorageFailed(told, place=store.url, anchor="commit-refused")
     mine = _Claim(job, attempt, uploaded["id"], {})
     claim = retried("commit an output", store.url, lambda: _committed(store, _how(output), uploaded, task, mine))
     return {"files": len(claim.files), "bytes": sum(claim.files.values()), "id": claim.id}
@@ -187,6 +186,24 @@ def _committed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, 
     claim = _claimed(store, how, uploaded, task, mine)
     if how.layout == "flat" and not claim.done:
         _refuse_equal_names(store, task, claim)
+    return _promised(store, task, claim) if how.overwrite else _placed(store, how, task, claim)
+
+
+def _promised(store: Store, task: str, claim: _Claim) -> _Claim:
+    """The claim, done: its files wait where they were uploaded for the end of the job."""
+    if claim.done:
+        return claim
+    now = _read_claim(store, task) or _done_before(store, task, claim)
+    if now is None or now.id != claim.id:
+        raise _written_off(store, task, claim.attempt)
+    if not now.done:
+        now = attrs.evolve(now, done=True)
+        _write_claim(store, task, now)
+    return now
+
+
+def _placed(store: Store, how: _How, task: str, claim: _Claim) -> _Claim:
+    """The claim, done: its files are in their place."""
     failure: OSError | None = None
     for _ in range(_MEETINGS):
         if claim.done:
@@ -225,8 +242,11 @@ def _written_off(store: Store, task: str, attempt: int) -> CommitRefused:
 
 def _finished(store: Store, how: _How, committed: Mapping[str, Any], job: str, succeeded: bool) -> None:
     if succeeded:
-        if json.loads(store.get(SUCCESS) or b"{}").get("job") != job:
-            _write_success(store, how, committed, job)
+        if _success(store).get("job") != job:
+            claims = _commits(store, committed, job)
+            if how.overwrite:
+                _switch(store, how, claims)
+            _write_success(store, how, claims, job)
     else:
         for task, claim in _claims(store).items():
             if claim.job == job:
@@ -247,8 +267,6 @@ def _claimed(store: Store, how: _How, uploaded: Mapping[str, Any], task: str, mi
         if _read_claim(store, task) == there:
             raise
         return _claimed(store, how, uploaded, task, mine)  # meanwhile a second call for the same attempt went on
-    if how.overwrite:
-        _begin_overwriting(store, mine.job)
     if there is None:
         return claim if store.create(_claim_path(task), _content(claim)) else _claimed(store, how, uploaded, task, mine)
     if _read_claim(store, task) != there:
@@ -263,10 +281,8 @@ def _new_claim(
 ) -> _Claim:
     """`mine` with its files, where it may be put in the place of the claim that is `there`."""
     if there is not None and there.job == mine.job and (there.done or there.attempt > mine.attempt):
-        what = "has committed" if there.done else "is about to commit"
-        raise CommitRefused(
-            f"attempt {there.attempt} of {task} {what} its output", place=store.url, anchor="commit-refused"
-        )
+        told = f"attempt {there.attempt} of {task} {'has committed' if there.done else 'is about to commit'} its output"
+        raise CommitRefused(told, place=store.url, anchor="commit-refused")
     if there is not None and there.job != mine.job and not how.overwrite:
         raise CommitRefused(
             f"another job, {there.job}, writes to the same place",
@@ -293,7 +309,7 @@ def _new_claim(
 
 def _done_before(store: Store, task: str, mine: _Claim) -> _Claim | None:
     """The commit, as `_SUCCESS` tells it, of a job that has finished."""
-    told = json.loads(store.get(SUCCESS) or b"{}")
+    told = _success(store)
     found = told.get("tasks", {}).get(task)
     if told.get("job") != mine.job or found is None or found["id"] != mine.id:
         return None
@@ -377,66 +393,81 @@ def _move_file(store: Store, source: str, target: str, replace: bool) -> None:
     store.move(source, target, replace)
 
 
-def _begin_overwriting(store: Store, job: str) -> None:
-    """The old output is not whole any more; what belonged to it is kept for the end."""
-    old = store.get(SUCCESS)
-    if old is None or json.loads(old or b"{}").get("job") == job:
-        return
-    store.create(_REPLACED, old)
+def _switch(store: Store, how: _How, claims: Mapping[str, _Claim]) -> None:
+    """Put what the tasks have committed in the place of an earlier output."""
+    new = {path for task, claim in claims.items() for path in _paths(how, task, claim)}
+    old = {file["path"] for task in _success(store).get("tasks", {}).values() for file in task["files"]}
+    old |= set(json.loads(store.get(_SWITCH) or b"[]"))
+    store.put(_SWITCH, json.dumps(sorted(old | new)).encode())
     store.remove(SUCCESS)
+    for path in sorted(old - new):
+        store.remove(_safe(path))
+        _remove_empty(store, path)
+    for task, claim in claims.items():
+        _put_in_place(store, how, task, claim)
 
 
-def _write_success(store: Store, how: _How, committed: Mapping[str, Any], job: str) -> None:
-    claims = _claims(store)
+def _write_success(store: Store, how: _How, claims: Mapping[str, _Claim], job: str) -> None:
     tasks: dict[str, Any] = {}
-    written = set()
-    for task in sorted(committed, key=lambda task: (task.partition(":")[0], int(task.partition(":")[2] or 0))):
-        claim = claims.get(task)
-        if claim is None or claim.job != job or not claim.done:
-            raise StorageFailed(
-                f"the output of {task} is not committed",
-                place=store.url,
-                mend="submit the job again",
-                anchor="commit-refused",
-            )
-        files = [{"path": how.target(task) + name, "size": size} for name, size in sorted(claim.files.items())]
-        written |= {file["path"] for file in files}
+    for task, claim in claims.items():
+        files = [{"path": path, "size": size} for path, size in sorted(_paths(how, task, claim).items())]
         tasks[task] = {"id": claim.id, "files": files}
-    replaced = json.loads(store.get(_REPLACED) or b"{}").get("tasks", {})
-    for old in (file["path"] for task in replaced.values() for file in task["files"]):
-        if old not in written and _safe(old):
-            store.remove(old)
-            _remove_empty(store, old)
     sizes = [file["size"] for task in tasks.values() for file in task["files"]]
     told = {"v": VERSION, "job": job, "files": len(sizes), "bytes": sum(sizes), "tasks": tasks}
     store.put(SUCCESS, json.dumps(told, indent=1).encode() + b"\n")
 
 
+def _success(store: Store) -> dict[str, Any]:
+    """What `_SUCCESS` says; nothing where there is none, or one that is not ours."""
+    with contextlib.suppress(ValueError):
+        if isinstance(told := json.loads(store.get(SUCCESS) or b""), dict) and "v" in told:
+            return told
+    return {}
+
+
+def _commits(store: Store, committed: Iterable[str], job: str) -> dict[str, _Claim]:
+    """The claims of the tasks that have committed, in order. Raises StorageFailed where one of them has not."""
+    claims = _claims(store)
+    found = {}
+    for task in sorted(committed, key=lambda task: (task.partition(":")[0], int(task.partition(":")[2] or 0))):
+        claim = claims.get(task)
+        if claim is None or claim.job != job or not claim.done:
+            told = f"the output of {task} is not committed"
+            raise StorageFailed(told, place=store.url, mend="submit the job again", anchor="commit-refused")
+        found[task] = claim
+    return found
+
+
+def _paths(how: _How, task: str, claim: _Claim) -> dict[str, int]:
+    """Where its files belong, with their sizes."""
+    return {how.target(task) + name: size for name, size in claim.files.items()}
+
+
 def _remove_empty(store: Store, path: str) -> None:
-    """Folders that an old file leaves empty."""
-    while (path := path.rpartition("/")[0]) and store.exists(path) and not store.entries(path):
+    """Folders that an old file leaves empty; a new file may have such a folder's name by now."""
+    while (path := path.rpartition("/")[0]) and store.exists(path) and not (store.entries(path) or store.look(path)):
         store.remove(path)
 
 
 def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:
     """Move what a task has committed to `_partial`; of a commit that was interrupted, remove what is in the place."""
-    target = how.target(task)
+    target, uploaded = how.target(task), f"{TEMPORARY}/{claim.id}/{folder_of(task)}/"
+    place = uploaded if how.overwrite else target
     if not claim.done:
-        for name in claim.files:
-            if not store.renames or not store.exists(f"{TEMPORARY}/{claim.id}/{folder_of(task)}/{name}"):
+        for name in () if how.overwrite else claim.files:
+            if not store.renames or not store.exists(uploaded + name):
                 store.remove(target + name)
         return
     if store.renames and target:
-        folder = target.rstrip("/")
-        if store.exists(folder):
-            store.remove(f"{PARTIAL}/{folder}")
-            store.move(folder, f"{PARTIAL}/{folder}")
+        if store.exists(place.rstrip("/")):
+            store.remove(f"{PARTIAL}/{folder_of(task)}")
+            store.move(place.rstrip("/"), f"{PARTIAL}/{folder_of(task)}")
         return
     for name in claim.files:
-        if store.exists(target + name):
+        if store.exists(place + name):
             store.remove(f"{PARTIAL}/{target}{name}")
-            store.move(target + name, f"{PARTIAL}/{target}{name}")
-            _remove_empty(store, target + name)
+            store.move(place + name, f"{PARTIAL}/{target}{name}")
+            _remove_empty(store, place + name)
 
 
 def _claim_path(task: str) -> str:

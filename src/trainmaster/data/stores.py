@@ -226,7 +226,7 @@ class LocalStore:
                 shutil.rmtree(at)
             else:
                 os.unlink(at)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
 
     def unwritable(self) -> str | None:

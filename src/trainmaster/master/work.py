@@ -46,7 +46,8 @@ class Work:
         if action.name == "list-inputs":
             async with asyncio.timeout(self._job.timeouts.start):
                 return await asyncio.to_thread(self._begin)
-        async with asyncio.timeout(WITHIN):
+        switches = action.name == "outputs" and any(output.overwrite for output in self._job.outputs.values())
+        async with asyncio.timeout(COMMIT if switches else WITHIN):
             if action.name.startswith("prune-saves:"):
                 return await asyncio.to_thread(self._prune_saves)
             await self._end_step(action.name)
