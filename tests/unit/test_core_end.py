@@ -297,3 +297,16 @@ def test_masters_that_die_of_the_job_end_it() -> None:
         script.take(stimuli.MasterStarted(epoch, before="KeyError: 'x'"), after=1.0)
     assert ending(script) == ("failed", "master-failed")
     assert script.last("ending")["figures"] == {"masters": 20, "detail": "KeyError: 'x'"}
+
+
+def test_logs_that_could_not_be_stored_are_named() -> None:
+    script = Script(job(worker=role(2)))
+    script.start("worker:0", "worker:1")
+    script.succeed("worker:0")
+    script.report("worker:0", "left", gave_up="the log could not be stored within 20 s: nobody answers")
+    script.succeed("worker:1")
+    script.close()
+    assert status(script.state)["state"] == "succeeded"
+    assert status(script.state)["gave_up"] == [
+        "logs of worker:0: the log could not be stored within 20 s: nobody answers"
+    ]

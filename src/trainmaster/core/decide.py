@@ -238,7 +238,9 @@ def _trouble(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _left(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    return [("left", {"gave_up": data.get("gave_up", "")})]
+    gave_up = str(data.get("gave_up", ""))
+    missing = [("step-done", {"step": f"logs of {task.key}", "gave_up": gave_up})] if gave_up else []
+    return [("left", {"gave_up": gave_up}), *missing]
 
 
 def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]:

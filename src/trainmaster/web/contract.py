@@ -18,7 +18,10 @@ class Facts(Protocol):
         ...
 
     def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        """Pieces {task, attempt, offset, data} of one task's output, of its latest attempt where None; `follow` goes on over attempts."""
+        """Pieces {task, attempt, offset, next, data} of one task's output, of its latest attempt where None.
+
+        `offset` and `next` count bytes printed; `left_out` in a piece says how many are kept no more. `follow` goes on over attempts.
+        """
         ...
 
     def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
