@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.client.events import event_line
 from trainmaster.client.lines import LONGEST, REPORTER, Lines, without_progress
 from trainmaster.client.text import (
     clean,
     columns,
     ended_lines,
-    event_line,
     names,
     output_sizes,
     shard_figures,
@@ -192,6 +192,45 @@ def test_only_the_last_lines_of_a_failing_task_are_shown() -> None:
 
 def test_an_unknown_event_is_shown_as_such() -> None:
     assert "{'speed': 3}" in event_line({"v": "1.9", "n": 7, "at": 0.5, "epoch": 1, "type": "warped", "speed": 3})
+
+
+CAUSE = {"task": "worker:1", "attempt": 1, "reason": "signal", "figures": {"name": "SIGKILL"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "told"),
+    [
+        ("master-started", {}, "master 1 took over"),
+        (
+            "ordered",
+            {"verb": "prepare", "tasks": [["w:0", 1, 1, "1"], ["w:1", 1, 1, "1"]]},
+            "prepare was sent to w:0, w:1",
+        ),
+        ("sized", {"sizes": {"ps": 1, "worker": 2}}, "the gang begins with 1 x ps, 2 x worker"),
+        ("progressed", {"task": "w:0", "value": 0.5, "step": 7}, "w:0 made progress: 50 % step 7"),
+        ("shards-done", {"input": "train", "ranges": [[0, 10]], "task": "w:0"}, "10 shards of train done by w:0"),
+        (
+            "uploaded",
+            {"task": "w:0", "outputs": {"m": {"files": 1, "bytes": 2}}},
+            "w:0 uploaded its outputs: 1 file, 2 B",
+        ),
+        ("rewound", {"set": None}, "the group goes back to its beginning"),
+        ("rewound", {"set": 3}, "the group goes back to checkpoint set 3"),
+        ("settled", {"cause": CAUSE}, "the cause of a failure was settled: worker:1 was killed by SIGKILL"),
+        ("kill-requested", {"by": "ada", "why": "had enough"}, "ada asked to kill the job: had enough"),
+        ("ended", {"state": "failed", "reason": "exit"}, "the job ended: exited"),
+        ("step-done", {"step": "outputs", "gave_up": "no room"}, "step done: outputs: no room"),
+        (
+            "incident",
+            {"unit": "group:0", "cause": CAUSE, "again": True, "costs": True, "spent": 1, "limit": 3},
+            "a failure was taken up: worker:1 was killed by SIGKILL; all start again (restart 1 of 3)",
+        ),
+    ],
+)
+def test_events_say_whom_and_how_much(kind: str, data: dict[str, object], told: str) -> None:
+    line = event_line({"v": "1.0", "n": 7, "at": 86400.5, "epoch": 1, "type": kind, **data})
+    assert line.endswith(f"  {told}")
+    assert re.match(r"1970-01-0[12] \d\d:\d\d:00\.500 [+-]\d{4}      7  ", line)
 
 
 def test_watching_is_plain_where_nobody_looks() -> None:

@@ -56,7 +56,7 @@ def run(spec: dict[str, Any]) -> None:
 
 
 async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
-    agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node", "")))
+    agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node") or os.uname().nodename))
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
     agent.settle(place, None if local_path(spec["storage"]) is not None else _shipping(spec))

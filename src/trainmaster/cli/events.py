@@ -15,9 +15,9 @@ from trainmaster.cli.given import job_argument, json_option, print_json, wants_j
 def command(job: str, follow: bool, after: int) -> None:
     """What happened to JOB, out of its event log."""
     from trainmaster.client.connect import Past
+    from trainmaster.client.events import event_line
     from trainmaster.client.follow import follow as follow_job
     from trainmaster.client.sweep import resume
-    from trainmaster.client.text import event_line
 
     coming = (item["event"] for item in follow_job(job, resume=resume) if "event" in item)
     for event in coming if follow else Past(job).events(after):

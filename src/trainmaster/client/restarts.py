@@ -24,14 +24,14 @@ class Restarts:
     def take(self, event: Mapping[str, Any], tasks: int) -> list[str]:
         """The lines that `event` gives. `tasks`: how many the job has."""
         failed, self._last = self._last, {}
-        lines = [f"{_who(failed)}, for good"] if failed and event["type"] != "ending" else []
+        lines = [f"{who(failed)}, for good"] if failed and event["type"] != "ending" else []
         kind = event["type"]
         if kind == "incident" and event["again"]:
-            self._causes[event["unit"]] = _who(event["cause"])
-            lines.append(_restart(event, tasks))
-        elif kind == "settled" and (told := self._causes.pop(event["unit"], "")):
-            cause = _who(event["cause"])
-            lines += [f"the cause of it: {cause}"] if cause != told else []
+            self._causes[event["unit"]] = who(event["cause"])
+            lines.append(told(event, tasks))
+        elif kind == "settled" and (first := self._causes.pop(event["unit"], "")):
+            cause = who(event["cause"])
+            lines += [f"the cause of it: {cause}"] if cause != first else []
         elif kind == "rewound":
             begin = f"from checkpoint set {event['set']}" if event.get("set") else "anew: no checkpoint set is whole"
             lines.append(f"they begin {begin}")
@@ -40,15 +40,18 @@ class Restarts:
         return lines
 
 
-def _restart(event: Mapping[str, Any], tasks: int) -> str:
+def told(event: Mapping[str, Any], tasks: int = 2) -> str:
+    """An incident in words. `tasks`: how many the job has."""
+    if not event["again"]:
+        return f"{who(event['cause'])}; no restart is left"
     which = "all start again" if tasks > 1 and event["unit"].startswith("group:") else "it starts again"
     late = event.get("until", 0.0) - event["at"]
     after = f" in {format_seconds(round(late))}" if late >= 1 else ""
     count = f"restart {event['spent']} of {event['limit']}" if event["costs"] else "not charged"
-    return f"{_who(event['cause'])}; {which}{after} ({count})"
+    return f"{who(event['cause'])}; {which}{after} ({count})"
 
 
-def _who(cause: Mapping[str, Any]) -> str:
+def who(cause: Mapping[str, Any]) -> str:
     """`worker:1 was killed by SIGKILL`."""
     task = cause["task"]
     figures = {**(cause.get("figures") or {}), "task": task, "role": task.partition(":")[0]}

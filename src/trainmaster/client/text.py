@@ -1,9 +1,8 @@
-"""What the commands say, as plain lines: tables, the end of a job, events in words."""
+"""What the commands say, as plain lines: tables, tasks, the end of a job."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,11 +35,6 @@ def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
 
 def ago(at: float | None, now: float) -> str:
     return "" if at is None else f"{format_seconds(max(0.0, round(now - at)))} ago"
-
-
-def clock(at: float) -> str:
-    """A time of this machine's day, with milliseconds."""
-    return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
 
 
 def names(found: Sequence[str]) -> str:
@@ -102,35 +96,6 @@ def _figure(value: Any, form: str) -> str:
     return form.format(value) if isinstance(value, int | float) else "-"
 
 
-def event_line(event: Mapping[str, Any]) -> str:
-    """One event in words; a type that this version does not know is shown with its data."""
-    from trainmaster.core.events import EVENTS
-
-    head = f"{clock(event['at'])}  {event['n']:>5}  {event['type']:<20}"
-    kind = EVENTS.get(event["type"])
-    data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
-    if kind is None:
-        return f"{head}  {data}"
-    text = kind.text.format_map(_Given(data | {"epoch": data.get("epoch", event["epoch"])}))
-    return f"{head}  {text}{_why(data)}"
-
-
-class _Given(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-def _why(data: Mapping[str, Any]) -> str:
-    """What an event adds to its words: the reason it carries."""
-    from trainmaster.core.reasons import words
-
-    told = data if "reason" in data else data.get("cause") or {}
-    if not isinstance(told, Mapping) or "reason" not in told:
-        return f": {data['state']}" if "state" in data else ""
-    figures = {**(told.get("figures") or {}), "task": told.get("task", "")}
-    return f": {told.get('words') or words(str(told['reason']), figures)}"
-
-
 def standing(status: Mapping[str, Any], now: float) -> str:
     """One line about a job that has not ended: its state, for how long, what it waits for or does."""
     what = status["waiting"] or status["phase"]
@@ -147,7 +112,7 @@ def shard_figures(shards: Mapping[str, int]) -> str:
 
 def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
     """The last words about a job: what came out of it, or why it failed and what to do."""
-    took = format_seconds(round(status["at"] - status["submitted"], 1))
+    took = format_seconds(round((status.get("ended") or status["at"]) - status["submitted"], 1))
     again = f", after {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
     lines = [f"{status['job']} {status['state']} after {took}{again}"]
     if status["state"] == "succeeded":

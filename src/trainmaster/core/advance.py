@@ -259,7 +259,7 @@ def _commit(state: State, group: Group) -> list[Fact]:
 def _end(state: State) -> list[Fact]:
     """The first reason, in this order, why the job ends now."""
     if state.kill is not None:
-        return [_ending("killed", "killed-by-user", {"by": state.kill["by"]})]
+        return [_ending("killed", "killed-by-user", {"by": state.kill["by"], "why": state.kill.get("why", "")})]
     if state.timed_out:
         return [_ending("failed", "job-timeout", {"seconds": state.known_job.timeouts.job})]
     if state.refused is not None:

@@ -419,7 +419,7 @@ def _left(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _ended(state: State, data: Data, at: float) -> None:
-    state.ended = dict(data)
+    state.ended = {**data, "at": at}
     state.deadlines.clear()
     state.unsettled.update(dict.fromkeys(state.tasks))
 

@@ -28,6 +28,7 @@ def status(state: State) -> dict[str, Any]:
         "state": job_state(state),
         "submitted": state.submitted,
         "at": state.at,
+        "ended": state.ended.get("at") if state.ended else None,
         "epoch": state.epoch,
         "restarts": state.restarts,
         "reason": end_reason(state),
