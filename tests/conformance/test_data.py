@@ -123,9 +123,31 @@ def test_shards(engine: Engine) -> None:
 
 def test_a_mounted_input_is_the_original(engine: Engine) -> None:
     engine.write("data/a.txt", "original\n")
-    job = engine.submit(workers("cat train/a.txt; readlink -f train"), inputs={"train": {"url": "data", "as": "mount"}})
+    inputs = {"train": {"url": "data", "as": "mount"}}
+    program = "cat train/a.txt $TRAINMASTER_INPUT_TRAIN/a.txt; readlink -f train"
+    job = engine.submit(workers(program, workdir="copy"), inputs=inputs)
     job.succeeded()
-    assert job.lines() == ["original", str((engine.folder / "data").resolve())]
+    assert job.lines() == ["original", "original", str((engine.folder / "data").resolve())]
+
+
+def test_a_mounted_input_leaves_nothing_in_a_shared_directory(engine: Engine) -> None:
+    """Jobs of one directory whose inputs have one name do not meet, and what has the name already stays."""
+    for name in ("a", "b"):
+        engine.write(f"{name}/text", f"of {name}\n")
+    (engine.folder / "train").symlink_to("a")
+    before = sorted(os.listdir(engine.folder))
+    go, program = engine.folder / "go", "cat $TRAINMASTER_INPUT_TRAIN/text; while ! test -e go; do sleep 0.05; done"
+    roles = workers(f"{program}; cat $TRAINMASTER_INPUT_TRAIN/text")
+    jobs = [engine.submit(roles, inputs={"train": {"url": name, "as": "mount"}}) for name in ("a", "b")]
+    for job, name in zip(jobs, ("a", "b"), strict=True):
+        job.until_line(f"of {name}")
+    go.touch()
+    for job, name in zip(jobs, ("a", "b"), strict=True):
+        job.succeeded()
+        assert job.lines() == [f"of {name}"] * 2
+    go.unlink()
+    assert sorted(os.listdir(engine.folder)) == before
+    assert os.readlink(engine.folder / "train") == "a"
 
 
 @pytest.mark.parametrize("kind", ["download", "list", "stream", "shards"])

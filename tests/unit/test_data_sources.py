@@ -111,23 +111,6 @@ def test_mount_gives_the_original(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "in") == ["new"]
 
 
-def test_tasks_that_share_a_directory_may_mount_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "in").mkdir()
-    honest = os.symlink
-
-    def late(*given: str) -> None:
-        monkeypatch.undo()
-        mount(f"{tmp_path}/in", f"{tmp_path}/data/train")
-        honest(*given)
-
-    monkeypatch.setattr(os, "symlink", late)
-    mount(f"{tmp_path}/in", f"{tmp_path}/data/train")
-    assert os.readlink(tmp_path / "data/train") == f"{tmp_path}/in"
-    assert os.listdir(tmp_path / "data") == ["train"]
-
-
 def test_what_is_at_the_place_of_a_mount_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "train").write_text("of the user")

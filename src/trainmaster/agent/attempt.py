@@ -198,7 +198,7 @@ class Attempt:
         if order.get("inputs"):
             stage = self.place.materials.stage
             self._inputs = await self._thread(
-                "staging-failed", stage, order["inputs"], site.cwd, self._count("staging"), self._halt
+                "staging-failed", stage, order["inputs"], site.cwd, site.shared, self._count("staging"), self._halt
             )
         ports = {}
         if order.get("ports"):

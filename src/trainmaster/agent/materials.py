@@ -35,17 +35,23 @@ class Materials:
         for key, urls in given.items():
             provide(urls, self.cache, folder, key)
 
-    def stage(self, inputs: Mapping[str, Fields], folder: str, tell: Tell, stop: threading.Event) -> dict[str, str]:
-        """Bring the inputs of an order to the working directory; how each is told (TRAINMASTER_INPUT_<NAME>), by name."""
+    def stage(
+        self, inputs: Mapping[str, Fields], folder: str, shared: bool, tell: Tell, stop: threading.Event
+    ) -> dict[str, str]:
+        """Bring the inputs of an order to the working directory; how each is told (TRAINMASTER_INPUT_<NAME>), by name. `shared`: the
+        directory is not the task's own.
+        """
         total = sum(size for given in inputs.values() if given["as"] == "download" for _, size, _ in given["files"])
         done = 0
         told = {}
         for name, given in inputs.items():
-            told[name], size = self._stage(name, given, folder, _counting(tell, done, total), stop)
+            told[name], size = self._stage(name, given, folder, shared, _counting(tell, done, total), stop)
             done += size
         return told
 
-    def _stage(self, name: str, given: Fields, folder: str, tell: Tell, stop: threading.Event) -> tuple[str, int]:
+    def _stage(
+        self, name: str, given: Fields, folder: str, shared: bool, tell: Tell, stop: threading.Event
+    ) -> tuple[str, int]:
         from trainmaster.core.splits import File, Listing
         from trainmaster.data import sources, staging
 
@@ -59,6 +65,8 @@ class Materials:
             path = os.path.join(self.private, f"{name}.list")  # not in the directory, which tasks may share
             sources.write_list(listing, path)
             return path, 0
+        if kind == "mount" and shared:
+            return sources.mountable(given["url"], f"inputs.{name}.url"), 0
         if kind == "mount":
             sources.mount(given["url"], path, f"inputs.{name}.url")
             return path, 0

@@ -6,7 +6,8 @@
 
 A task's own directory serves all its attempts in turn, but what one leaves at an output's place would be committed as the next one's. So
 each attempt finds there what the first one found: mostly nothing, else what came with the files or was made by the role's `prepare`
-command, of which a copy is kept beside it, `.NAME.begun`. From a directory that is shared nothing is removed.
+command, of which a copy is kept beside it, `.NAME.begun`. From a directory that is shared nothing is removed, and no link to a mounted
+input is put there: it is the user's, and of other jobs', and the program is told the path itself.
 
 Files that the framework wants (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
 the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only this end knows.
@@ -37,6 +38,11 @@ class Workplace:
         self.attempt = 0
         self.ports: dict[str, int] = {}
         self._reserved: Any = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether the programs run in the submitter's own directory."""
+        return self.cwd != self.work
 
     def furnish(self, order: Mapping[str, Any]) -> None:
         """Make the working directory of a `prepare` order. Blocks; called in a thread."""

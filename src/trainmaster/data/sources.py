@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
@@ -77,20 +76,21 @@ def mountable(url: str, key: str = "") -> str:
 
 
 def mount(url: str, path: str, key: str = "") -> None:
-    """Put a link to the input itself at `path`, where programs see and may change the original. Raises BadInput where it has no path."""
+    """Put a link to the input itself at `path`, in a directory of the task's own, where programs see and may change the original. Raises
+    BadInput where it has no path.
+    """
     target = mountable(url, key)
-    if os.path.lexists(path) and not os.path.islink(path):
+    if os.path.islink(path):
+        os.unlink(path)  # that of an attempt before, or one that came with the files
+    elif os.path.lexists(path):
         raise BadInput(
             f"{path} exists and is no link to an input",
             place=f"{key}: {url}" if key else url,
             mend="move it away, or give the input another path: local:",
             anchor="input-exists",
         )
-    folder, name = os.path.split(path)
-    os.makedirs(folder, exist_ok=True)
-    draft = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-    os.symlink(target.rstrip("/") or "/", draft)
-    os.replace(draft, path)  # tasks that share the directory may be at it at the same time
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink(target.rstrip("/") or "/", path)
 
 
 def _listed(place: str) -> Listing:
