@@ -123,7 +123,7 @@ class _Life:
         from trainmaster.master.serve import AgentSocket
 
         self.epoch = epochs.take(self.storage, {"pid": os.getpid()})
-        self._log_to_storage()
+        self._log_to_directory()
         state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
             return 0
@@ -164,7 +164,7 @@ class _Life:
         finally:
             await listener.close()
 
-    def _log_to_storage(self) -> None:
+    def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
         logging.basicConfig(filename=path, level=logging.INFO, format=LOG_FORMAT, force=True)
         logging.getLogger("websockets").setLevel(logging.ERROR)
