@@ -114,7 +114,7 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
     command = ["run", "-n", "2", "--dry-run", "--input", "train=a.csv", "--output", "model=out", *shell("true")]
     done = tm(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "2 x worker: 1 cores" in done.stdout
+    assert "2 x worker: 1 core," in done.stdout
     assert "worker:0: 1 file, 2 B" in done.stdout
     assert not (home.state / "jobs").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path != home.state) == ["a.csv"]
@@ -144,17 +144,36 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "--set", "environment.path=nowhere", "--", "true"], "there is no such directory"),
         (["run", "bad.yaml"], "did you mean replicas?"),
         (["run", "bad.yaml"], "bad.yaml line 3"),
+        (["run", "framed.yaml"], "framework: pytorhc   (framed.yaml line 1)"),
+        (["run", "framed.yaml", "--set", "framework=generic"], "roles.worker.resources.gpus   (framed.yaml line 3)"),
         (["run", "good.yaml", "--set", "roles.wroker.replicas=2"], "did you mean worker?"),
     ],
 )
 def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], told: str) -> None:
     (tmp_path / "bad.yaml").write_text("roles:\n  worker:\n    replicsa: 2\n    command: true\n")
+    (tmp_path / "framed.yaml").write_text(
+        "framework: pytorhc\nroles:\n  worker: {command: exit 0, resources: {gpus: 999}}\n"
+    )
     (tmp_path / "good.yaml").write_text("roles:\n  worker: {command: exit 0}\n")
     done = tm(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert not (home.state / "jobs").exists()
+
+
+def test_a_dry_run_is_written_as_people_write(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("12345\n" * 10)
+    done = tm(
+        "run", "-n", "2", "--memory", "2GiB", "--dry-run", "--input", "train:stream=a.csv", *shell("true"), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "replicas: 2" in done.stdout
+    assert "overhead: 102 MiB" in done.stdout
+    assert "worker:1: 1 file, 30 B" in done.stdout
+    told = tm("explain", "--all", "--memory", "2GiB", "--", "sh", "-c", "true", cwd=tmp_path).stdout
+    assert re.search(r'^roles.worker.command +\["sh", "-c", "true"\] +the command after --$', told, re.MULTILINE)
+    assert re.search(r"^roles.worker.resources.overhead +102 MiB ", told, re.MULTILINE)
 
 
 def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:

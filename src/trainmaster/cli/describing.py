@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -67,6 +68,22 @@ def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:
     from trainmaster.client.describe import describe
 
     return describe(file, given, click.get_current_context().meta[_COMMAND], engine)
+
+
+@contextmanager
+def naming_origins(asked: Any) -> Iterator[None]:
+    """What is found wrong with a key names the line, or the flag, that says it."""
+    from trainmaster.core.errors import BadInput
+
+    try:
+        yield
+    except BadInput as error:
+        key = error.place.partition(":")[0]
+        path = tuple(key.split("."))
+        origin = next((asked.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in asked.origins), "")
+        if origin and not error.place.endswith(")"):
+            error.place += f"   ({origin})"
+        raise
 
 
 def warn(job: Any) -> None:

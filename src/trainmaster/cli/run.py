@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.describing import DescribesJob, described, job_options, warn
+from trainmaster.cli.describing import DescribesJob, described, job_options, naming_origins, warn
 from trainmaster.cli.given import json_option, print_json, wants_json
 
 
@@ -33,7 +33,8 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
     from trainmaster.cli.watching import watch_to_end
     from trainmaster.client.submit import submit
 
-    job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+    with naming_origins(asked):
+        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
     warn(asked.job)
     watch_to_end(job)
 
@@ -42,7 +43,8 @@ def show(asked: Any) -> None:
     """What would be done."""
     from trainmaster.client.preview import lines, preview
 
-    found = preview(asked.job, asked.base)
+    with naming_origins(asked):
+        found = preview(asked.job, asked.base)
     if wants_json():
         print_json(found)
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.describing import DescribesJob, described, job_options, warn
+from trainmaster.cli.describing import DescribesJob, described, job_options, naming_origins, warn
 from trainmaster.cli.given import json_option, print_json, wants_json
 
 
@@ -28,7 +28,8 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
     from trainmaster.client.handles import here
     from trainmaster.client.submit import submit
 
-    job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+    with naming_origins(asked):
+        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
     warn(asked.job)
     if wants_json():
         print_json({"job": job, "handle": str(here(job))})

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from trainmaster.client.secrets import names
 from trainmaster.client.submit import check, prepared, requests, shipped_files
-from trainmaster.core.job import COPIED, Job, uses
+from trainmaster.client.text import readable
+from trainmaster.core.job import COPIED, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
 from trainmaster.core.reading import job_to
+
+if TYPE_CHECKING:
+    from trainmaster.core.splits import Listing
 
 _SHOWN = 8
 
@@ -59,7 +63,9 @@ def _input(job: Job, name: str) -> dict[str, Any]:
 
     listing = list_input(given.url, f"inputs.{name}.url")
     told = {"url": given.url, "as": given.as_, "readers": readers, "files": len(listing.files), "bytes": listing.size}
-    if given.as_ in ("download", "list"):
+    if given.as_ == "stream":
+        told["parts"] = _streamed(given, listing, readers)
+    elif given.as_ in ("download", "list"):
         divided = parts(listing.files, len(readers), "whole" if given.split == "whole" else "split")
         told["parts"] = {
             task: {"files": len(part), "bytes": sum(file.size for file in part)}
@@ -68,11 +74,39 @@ def _input(job: Job, name: str) -> dict[str, Any]:
     return told
 
 
+def _streamed(given: Input, listing: Listing, readers: list[str]) -> dict[str, dict[str, int]]:
+    """Each task's part of a stream: ranges of the files that can be cut, else whole files."""
+    from trainmaster.core.splits import split_records
+    from trainmaster.data.formats import cuttable
+
+    whole = given.split == "whole"
+    divided = split_records(listing.files, 1 if whole else len(readers), lambda file: cuttable(given.format, file.path))
+    sizes = {file.path: file.size for file in listing.files}
+    parts = [
+        {
+            "files": len(part),
+            "bytes": sum((sizes[one.path] if one.end is None else one.end) - one.start for one in part),
+        }
+        for part in divided
+    ]
+    return dict(zip(readers, parts * len(readers) if whole else parts, strict=not whole))
+
+
+def _plain(job: dict[str, Any]) -> dict[str, Any]:
+    """The job as one would write it: a fixed number of replicas is a number."""
+    roles = {
+        name: {**role, "replicas": role["replicas"]["min"]} if len(set(role["replicas"].values())) == 1 else role
+        for name, role in job["roles"].items()
+    }
+    told: dict[str, Any] = readable({**job, "roles": roles})
+    return told
+
+
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """The same for people."""
     import yaml
 
-    yield from yaml.safe_dump(found["job"], sort_keys=False, default_flow_style=None, width=120).splitlines()
+    yield from yaml.safe_dump(_plain(found["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
     yield ""
     yield f"asked of {found['engine']}, in {found['directory']}:"
     groups: dict[tuple[Any, ...], int] = {}
@@ -88,9 +122,9 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         groups[key] = groups.get(key, 0) + 1
     for (role, cores, memory, program, gpus, gang), count in groups.items():
         parts = [
-            f"{cores:g} cores",
+            f"{cores:g} {'core' if cores == 1 else 'cores'}",
             f"{format_bytes(memory)} ({format_bytes(program)} for the program)",
-            *([f"{gpus} GPUs"] if gpus else []),
+            *([format_count(gpus, "GPU")] if gpus else []),
         ]
         yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
     if found["files"] is not None:

@@ -9,6 +9,7 @@ TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in small letters, but for the nam
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.client.text import readable
 from trainmaster.core.job import Job
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.redaction import is_secret, redact
@@ -150,7 +152,14 @@ def _leaves(value: Any, path: Place) -> Iterable[tuple[Place, str]]:
         for key, one in value.items():
             yield from _leaves(one, (*path, str(key)))
     else:
-        yield path, "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        yield path, _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value as it may be written in a job file; an odd number of bytes, as people read it."""
+    if value is None or isinstance(value, bool | list | tuple):
+        return "none" if value is None else json.dumps(value, ensure_ascii=False)
+    return str(readable(value))
 
 
 def _origin(path: Place, origins: Mapping[Place, str]) -> str:

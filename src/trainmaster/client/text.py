@@ -13,6 +13,7 @@ _SHOWN = 8  # names in a list before it is cut short
 _CONTROL = re.compile(
     r"\x1b\[[0-9;]*m|(\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f])"
 )
+_ODD = re.compile(r"[0-9]{5,17}B")  # a size that nobody writes
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -31,6 +32,14 @@ def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
     texts = [[str(cell) for cell in row] for row in (list(head), *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
+
+
+def readable(value: Any) -> Any:
+    """A value out of a written job, for people: sizes that nobody wrote, like `107374182B`, to three figures."""
+    if isinstance(value, dict):
+        return {name: readable(one) for name, one in value.items()}
+    odd = isinstance(value, str) and _ODD.fullmatch(value)
+    return format_bytes(int(value[:-1])) if odd else value
 
 
 def ago(at: float | None, now: float) -> str:
