@@ -94,7 +94,10 @@ def test_two_jobs_of_one_name_at_once(engine: Engine) -> None:
     for number, job in enumerate(jobs, 1):
         job.succeeded()
         assert job.lines() == [f"{number} {job.id}"]
-    ambiguous = engine.tm("status", "same")
+    newest = engine.tm("status", "same")
+    assert newest.returncode == 0
+    assert newest.stdout.split()[0] in (job.id for job in jobs)
+    ambiguous = engine.tm("status", "sam")
     assert ambiguous.returncode == 2
     assert "2 jobs" in ambiguous.stderr
 

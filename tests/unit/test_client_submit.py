@@ -12,8 +12,11 @@ from trainmaster.client.handles import parse, resolve
 from trainmaster.client.secrets import ALL, is_secret, names, separated
 from trainmaster.client.submit import check, new_id, shipped_files
 from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.events import Event, encode
 from trainmaster.core.job import Job, Role, Secret
 from trainmaster.core.reading import job_from
+from trainmaster.log.storage import LocalStorage
+from trainmaster.log.writer import open_writer
 
 
 @pytest.mark.parametrize(
@@ -35,9 +38,34 @@ def test_a_beginning_names_a_job(home) -> None:
     assert resolve("local://anywhere/digits-bbbbbb") == "digits-bbbbbb"
     assert resolve("local:///mn") == "mnist-cccccc"
     with pytest.raises(BadInput, match="beginning of 2 jobs: digits-aaaaaa, digits-bbbbbb"):
-        resolve("digits")
+        resolve("digit")
     with pytest.raises(NotFound, match=r"there is no job mnits-cccccc; did you mean mnist-cccccc\?"):
         resolve("mnits-cccccc")
+
+
+def test_a_name_is_the_job_of_it_that_runs_else_the_newest(home) -> None:
+    """`tm kill digits` means the present one, however often it was run before; never one of two."""
+
+    def told(job: str, at: float, *kinds: str) -> None:
+        writer = open_writer(LocalStorage(home.state / "jobs" / job), 1, 0)
+        facts = {
+            "submitted": {"id": job, "job": {"name": "digits"}},
+            "ended": {"state": "succeeded", "reason": "succeeded"},
+        }
+        writer.append([encode(Event(n, at, 1, kind, facts[kind])) for n, kind in enumerate(kinds, 1)], sync=True)
+        writer.close()
+
+    told("digits-aaaaaa", 100.0, "submitted", "ended")
+    told("digits-bbbbbb", 300.0, "submitted", "ended")
+    told("digits-shards-cccccc", 400.0, "submitted")
+    assert resolve("digits") == "digits-bbbbbb"
+    assert resolve("digits-shards") == "digits-shards-cccccc"
+    told("digits-dddddd", 200.0, "submitted")
+    assert resolve("digits") == resolve("local://here/digits") == "digits-dddddd"
+    assert resolve("digits-b") == "digits-bbbbbb"
+    told("digits-eeeeee", 250.0, "submitted")
+    with pytest.raises(BadInput, match="2 jobs named digits are running: digits-eeeeee, digits-dddddd"):
+        resolve("digits")
 
 
 @pytest.mark.parametrize("text", ["", "../x", "a/b", "local://h/", ".hidden"])
@@ -133,7 +161,11 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
     output = {"output": (f"m={tmp_path}/out",)}
     kept = {"checkpoint": "ckpt"}
     task, never = ({"set": (f"roles.worker.restart={{scope: {scope}}}",)} for scope in ("task", "never"))
-    for given, said in ((shards, "no checkpoint"), (output, "not sure to be there again"), (shards | kept | task, "task by task")):
+    for given, said in (
+        (shards, "no checkpoint"),
+        (output, "not sure to be there again"),
+        (shards | kept | task, "task by task"),
+    ):
         (doubt,) = doubts(describe(None, given, ["true"]).job)
         assert said in doubt
         assert list(doubts(describe(None, given | never, ["true"]).job)) == []

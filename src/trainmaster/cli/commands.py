@@ -68,7 +68,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="A JOB is an id, an unambiguous beginning of one, or a handle like local://HOST/ID.",
+    epilog="A JOB is an id, an unambiguous beginning of one, a name (the job of it that runs, else the newest), or a handle like local://HOST/ID.",
 )
 @click.version_option(trainmaster.__version__, message="trainmaster %(version)s")
 @click.option("--json", is_flag=True, help="print JSON, for programs")

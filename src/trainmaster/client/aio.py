@@ -92,7 +92,7 @@ async def submit(
 
 
 async def attach(job: str) -> Run:
-    """A job by its id, an unambiguous beginning of it, or its handle."""
+    """A job by its id, an unambiguous beginning of it, its name (the one that runs, else the newest), or its handle."""
     return Run(await asyncio.to_thread(api.attach, job))
 
 

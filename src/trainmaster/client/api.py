@@ -127,7 +127,7 @@ def submit(job: _Job | Mapping[str, Any], *, directory: str | Path | None = None
 
 
 def attach(job: str) -> Run:
-    """A job by its id, an unambiguous beginning of it, or its handle. Raises NotFound."""
+    """A job by its id, an unambiguous beginning of it, its name (the one that runs, else the newest), or its handle. Raises NotFound."""
     return Run(resolve(job))
 
 

@@ -1,6 +1,11 @@
-"""How a user names a job: `engine://place/id`, its id, or any beginning of one that no other job shares."""
+"""How a user names a job: `engine://place/id`, its id, its name, or any beginning of an id that no other job shares.
+
+A name stands for the job of it that runs, else for its newest: whoever starts a job again and again means the present one.
+"""
 
 from __future__ import annotations
+
+import re
 
 import attrs
 
@@ -8,6 +13,7 @@ from trainmaster.client.places import job_ids
 from trainmaster.core.errors import BadInput, NotFound
 
 _SHOWN = 5
+_ENDING = re.compile("-[a-z2-7]{6}")  # what an id has behind the name
 
 
 @attrs.frozen(slots=True)
@@ -35,16 +41,14 @@ def resolve(text: str) -> str:
     known = job_ids()
     if wanted in known:
         return wanted
+    named = [job for job in known if _ENDING.fullmatch(job.removeprefix(wanted)) and job.startswith(wanted)]
+    if named:
+        return named[0] if len(named) == 1 else _present(wanted, named)
     begun = sorted(job for job in known if job.startswith(wanted))
     if len(begun) == 1:
         return begun[0]
     if begun:
-        shown = ", ".join(begun[:_SHOWN]) + (", ..." if len(begun) > _SHOWN else "")
-        raise BadInput(
-            f"{wanted} is the beginning of {len(begun)} jobs: {shown}",
-            mend="give more of the id",
-            anchor="ambiguous-job",
-        )
+        raise _ambiguous(f"{wanted} is the beginning of {len(begun)} jobs", begun)
     from difflib import get_close_matches
 
     near = get_close_matches(wanted, known, 1, 0.6)
@@ -53,6 +57,24 @@ def resolve(text: str) -> str:
         mend="see them all: tm list",
         anchor="no-such-job",
     )
+
+
+def _present(name: str, named: list[str]) -> str:
+    """Of the jobs with one name the one that runs, else the newest."""
+    from trainmaster.client.places import state_dir
+    from trainmaster.log.index import jobs
+    from trainmaster.log.storage import LocalStorage
+
+    found = [job for job in jobs(LocalStorage(state_dir())) if job.id in named]  # newest first
+    running = [job.id for job in found if job.ended is None and not job.unreadable]
+    if len(running) > 1:
+        raise _ambiguous(f"{len(running)} jobs named {name} are running", running)
+    return running[0] if running else found[0].id
+
+
+def _ambiguous(what: str, jobs: list[str]) -> BadInput:
+    shown = ", ".join(jobs[:_SHOWN]) + (", ..." if len(jobs) > _SHOWN else "")
+    return BadInput(f"{what}: {shown}", mend="give more of the id", anchor="ambiguous-job")
 
 
 def parse(text: str) -> Handle:
