@@ -44,7 +44,7 @@ class LocalClient:
                 raise BadInput(
                     why,
                     place=f"roles.{unit.need[0].request.role}.resources.{lacking}",
-                    mend="ask for less, or for fewer replicas",
+                    mend="ask for less" + ", or for fewer replicas" * (len(unit.need) > 1),
                     anchor="larger-than-the-machine",
                 )
         check_limits(len(requests))
