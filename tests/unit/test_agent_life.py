@@ -20,12 +20,12 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 from websockets.exceptions import ConnectionClosed
 
 import trainmaster
-from trainmaster.agent import processes
 from trainmaster.core.frames import Joiner, split
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
 from trainmaster.engines.local import places
 from trainmaster.engines.local import processes as marked
+from trainmaster.linux import look
 
 SOURCE = str(Path(trainmaster.__file__).parent.parent)
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); sys.argv = ['agent']; import trainmaster.agent.__main__"
@@ -241,7 +241,7 @@ def test_a_later_attempt_ends_the_one_before(play: Callable[..., None]) -> None:
         pid = (await master.report("started"))["pid"]
         await master.order("prepare", 2, workdir="share", cwd=str(master.folder))
         await master.report("ready", 2)
-        assert processes.look(pid) is None
+        assert look(pid) is None
         await master.order("start", 1, command="touch forbidden")
         await master.order("start", 2, command="true")
         await master.report("ended", 2)
@@ -448,7 +448,7 @@ def test_a_program_survives_a_new_master_that_comes_within_the_grace(play: Calla
             "running",
             pid,
         )
-        assert processes.look(pid) is not None
+        assert look(pid) is not None
         await master.order("stop", signal="SIGKILL")
         await master.report("ended")
 
@@ -464,7 +464,7 @@ def test_an_agent_without_a_master_ends_its_program_after_the_grace(play: Callab
         assert master.connection is not None
         master.connection.transport.abort()
         await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
-        assert processes.look(pid) is None
+        assert look(pid) is None
 
     play(act)
 
@@ -480,7 +480,7 @@ def test_an_agent_whose_runtime_directory_is_gone_ends_its_program_after_the_gra
         assert master.connection is not None
         master.connection.transport.abort()
         await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
-        assert processes.look(pid) is None
+        assert look(pid) is None
         master.runtime.mkdir()
 
     play(act)
@@ -493,7 +493,7 @@ def test_an_agent_that_is_killed_takes_its_program_along(play: Callable[..., Non
         pid = (await master.report("started"))["pid"]
         assert master.agent is not None
         master.agent.send_signal(signal.SIGKILL)
-        await until_async(lambda: (found := processes.look(pid)) is None or not found.alive)
+        await until_async(lambda: (found := look(pid)) is None or not found.alive)
 
     play(act)
 

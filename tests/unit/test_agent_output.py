@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
-from trainmaster.agent import kernel, output, processes, program, spool
+from trainmaster import linux
+from trainmaster.agent import output, processes, program, spool
 from trainmaster.agent.follow import CREDIT, Follows, Source
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.output import Output
@@ -26,10 +27,10 @@ from trainmaster.agent.spool import MIB, Spool
 
 @pytest.fixture(autouse=True)
 def orphans() -> Iterator[None]:
-    kernel.adopt_orphans()
+    linux.adopt_orphans()
     yield
     processes.reap_orphans(os.getpid(), (), ())
-    kernel.adopt_orphans(False)
+    linux.adopt_orphans(False)
 
 
 def collect(command: list[str] | str, kept: Spool, told: Callable[[float], None] = lambda value: None) -> Output:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
+from trainmaster import linux
 from trainmaster.agent import kernel, processes, program
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.program import CannotStart, Launch, Program
@@ -25,13 +26,13 @@ PATIENCE = 20.0
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:
     """Like an agent, this process adopts orphans; whatever a test leaves fails it."""
-    kernel.adopt_orphans()
+    linux.adopt_orphans()
     before = {p.pid for p in processes.descendants(os.getpid())}
     yield
     left = [p for p in processes.descendants(os.getpid()) if p.alive and p.pid not in before]
     for process in left:
-        processes.send(process, signal.SIGKILL)
-    kernel.adopt_orphans(False)
+        linux.send(process.pid, process.start, signal.SIGKILL)
+    linux.adopt_orphans(False)
     assert left == []
 
 
@@ -300,15 +301,15 @@ asyncio.run(act())
     agent = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True)
     assert agent.stdout is not None
     pid = int(agent.stdout.readline())
-    child = processes.look(pid)
+    child = linux.look(pid)
     assert child is not None
     agent.kill()
     agent.wait()
     agent.stdout.close()
     asyncio.run(
-        processes.wait_until_gone(lambda: [p for p in [processes.look(pid)] if p and p.start == child.start], PATIENCE)
+        processes.wait_until_gone(lambda: [p for p in [linux.look(pid)] if p and p.start == child.start], PATIENCE)
     )
-    now = processes.look(pid)
+    now = linux.look(pid)
     assert now is None or not now.alive or now.start != child.start
     processes.reap_orphans(os.getpid(), (), ())
 

@@ -18,8 +18,8 @@ import pytest
 from waiting import until, until_async
 
 from trainmaster.agent import successor
-from trainmaster.agent.processes import look
 from trainmaster.agent.successor import Presence
+from trainmaster.linux import look
 
 MASTER = """
 import json, os, pathlib, signal, socket, sys

@@ -23,8 +23,8 @@ import attrs
 
 from trainmaster.agent.kernel import boottime
 from trainmaster.agent.outbox import Outbox
-from trainmaster.agent.processes import Process, look
 from trainmaster.core.frames import FrameError, Joiner, split
+from trainmaster.linux import Process, look
 
 PATH = "/api/v1/agent"
 VERSION = "1.0"

@@ -1,11 +1,10 @@
-"""The few Linux calls that Python does not have, and what a process is allowed: its limits, umask and signals.
+"""The clock of a lease, signals by name, and what a process is allowed: its limits, umask and signals.
 
 `Allowance` is what a program gets of its user: ours may differ for ourselves (more descriptors, other signals), a program never sees that.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -15,9 +14,6 @@ from typing import Any
 
 import attrs
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
-
 # Python's own start ignores these; a program must find them as a shell would give them.
 _OF_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
@@ -25,22 +21,6 @@ _OF_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 def boottime() -> float:
     """Seconds since boot, a suspended machine's included: a lease must not outlive a sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends. The caller checks for a parent already gone."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def adopt_orphans(adopt: bool = True) -> None:
-    """Become the parent of descendants whose own parents end, so that none can slip away; or, with False, no longer."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl: {os.strerror(number)}")
 
 
 @attrs.frozen(slots=True)

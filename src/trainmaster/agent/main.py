@@ -29,12 +29,12 @@ import websockets.asyncio.client  # noqa: F401 - here, so that a template has it
 
 import trainmaster.engines.local.limits
 import trainmaster.engines.ports  # noqa: F401 - the same
+from trainmaster import linux
 from trainmaster.agent import kernel, shipping, spool
 from trainmaster.agent.channel import Link
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
 from trainmaster.agent.place import Place
-from trainmaster.agent.processes import look
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import Agent
@@ -48,7 +48,7 @@ def run(spec: dict[str, Any]) -> None:
     """Be the agent until it is no longer needed. Called in a process of its own, which has no thread and no loop."""
     allowance = Allowance.from_json(spec["allowance"]) if spec.get("allowance") else Allowance.present()
     kernel.raise_descriptor_limit()
-    kernel.adopt_orphans()
+    linux.adopt_orphans()
     os.umask(allowance.umask)  # what is uploaded gets its user's permissions; our own files are made private one by one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -141,7 +141,7 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
         successor.mark(spec["job_id"], pid)
         return pid
 
-    first = look(spec["master_pid"]) if spec.get("master_pid") else None  # before its pid can be another's
+    first = linux.look(spec["master_pid"]) if spec.get("master_pid") else None  # before its pid can be another's
 
     async def unreachable() -> None:
         master = agent.channel.master or first

@@ -13,11 +13,12 @@ import attrs
 from trainmaster.agent import spool
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
-from trainmaster.agent.processes import Process, kin
+from trainmaster.agent.processes import kin
 from trainmaster.agent.program import Launch
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.threads import Threads
 from trainmaster.agent.workplace import Workplace
+from trainmaster.linux import Process
 
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
 

@@ -1,8 +1,7 @@
-"""Processes as /proc shows them, and ending a whole tree of them.
+"""A whole tree of processes: finding it, waiting for it, ending it.
 
-A process is known by (pid, start time): a pid alone may be another's by the time it is signalled. The agent is a child subreaper, so
-whatever a program starts stays among the agent's descendants, however often it forks and whichever sessions it makes; `spare` names
-children of the agent that are not the program's (a master that it started), with all that is theirs.
+The agent is a child subreaper, so whatever a program starts stays among the agent's descendants, however often it forks and whichever
+sessions it makes; `spare` names children of the agent that are not the program's (a master that it started), with all that is theirs.
 """
 
 from __future__ import annotations
@@ -14,56 +13,17 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
-import attrs
+from trainmaster import linux
+from trainmaster.linux import Process
 
 END_WITHIN = 10.0  # s until a process that SIGKILL does not end (it hangs in the kernel) is given up
 _LOOK_AGAIN = 0.5  # s after which a tree is looked at again though nothing of it ended
 
 
-@attrs.frozen(slots=True)
-class Process:
-    """One line of /proc/<pid>/stat. Times in clock ticks."""
-
-    pid: int
-    start: int
-    parent: int
-    group: int
-    session: int
-    state: str
-    ticks: int
-    ticks_of_children: int
-    name: str
-
-    @property
-    def alive(self) -> bool:
-        return self.state not in "ZX"
-
-
-def look(pid: int) -> Process | None:
-    """One process, or None where there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read(4096)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    close = text.rindex(b")")
-    name, rest = text[text.index(b"(") + 1 : close], text[close + 2 :].split()
-    ticks, ticks_of_children = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
-    return Process(
-        pid, int(rest[19]), int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), ticks, ticks_of_children,
-        name.decode("utf-8", "replace"),
-    )  # fmt: skip
-
-
-def everyone() -> list[Process]:
-    """Every process of this machine (or of this PID namespace)."""
-    return [found for name in os.listdir("/proc") if name.isdigit() and (found := look(int(name))) is not None]
-
-
 def descendants(root: int, spare: Collection[int] = ()) -> list[Process]:
     """All processes below `root`, zombies too, by a walk of the whole of /proc; `spare` and what is below them are left out."""
     children: dict[int, list[Process]] = {}
-    for process in everyone():
+    for process in linux.everyone():
         children.setdefault(process.parent, []).append(process)
     return _below(root, spare, lambda pid: children.get(pid, []))
 
@@ -81,7 +41,7 @@ def _children(pid: int) -> list[Process]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
                 pids += map(int, file.read().split())
-    return [found for child in pids if (found := look(child)) is not None]
+    return [found for child in pids if (found := linux.look(child)) is not None]
 
 
 def _below(root: int, spare: Collection[int], children: Callable[[int], list[Process]]) -> list[Process]:
@@ -95,24 +55,6 @@ def _below(root: int, spare: Collection[int], children: Callable[[int], list[Pro
                 found.append(process)
                 parents.append(process.pid)
     return found
-
-
-def send(process: Process, number: int) -> bool:
-    """Signal exactly this process; False where it is gone, or its pid is another's."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        now = look(process.pid)
-        if now is None or now.start != process.start:
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def send_group(group: int, number: int) -> bool:
@@ -173,7 +115,7 @@ async def end_all(root: int, spare: Collection[int] = (), within: float = END_WI
         if not alive or left <= 0:
             return alive
         for process in alive:
-            send(process, signal.SIGKILL)
+            linux.send(process.pid, process.start, signal.SIGKILL)
         await ended(alive, min(left, _LOOK_AGAIN))
 
 

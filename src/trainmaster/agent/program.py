@@ -20,8 +20,10 @@ from typing import NoReturn
 
 import attrs
 
+from trainmaster import linux
 from trainmaster.agent import kernel, processes
 from trainmaster.agent.kernel import Allowance
+from trainmaster.linux import Process
 
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s that background children have to end by themselves once their program has
@@ -123,26 +125,26 @@ class Program:
                 return bad[0].over.result()
         return self.copies[-1].over.result()
 
-    def in_groups(self) -> list[processes.Process]:
+    def in_groups(self) -> list[Process]:
         """Descendants that are still in a copy's process group or session."""
         groups = set(self.pids)
         return [p for p in processes.descendants(os.getpid(), self._spare) if p.group in groups or p.session in groups]
 
-    async def stop(self, number: int, grace: float) -> list[processes.Process]:
+    async def stop(self, number: int, grace: float) -> list[Process]:
         """Signal the program, give it `grace` seconds, then end every descendant; what withstood even SIGKILL."""
         self.signal(number)
         self.signal(signal.SIGCONT)  # one that is stopped could not hear it
         await processes.wait_until_gone(self.in_groups, grace)
         return await self.sweep()
 
-    async def tidy(self) -> list[processes.Process]:
+    async def tidy(self) -> list[Process]:
         """After the program's own end: end what it left behind, gently where that is enough."""
         if any(p.alive for p in self.in_groups()):
             self.signal(signal.SIGTERM)
             await processes.wait_until_gone(self.in_groups, LEFT_BEHIND)
         return await self.sweep()
 
-    async def sweep(self) -> list[processes.Process]:
+    async def sweep(self) -> list[Process]:
         """SIGKILL every descendant, double-forked ones too, and take leave of the copies."""
         left = await processes.end_all(os.getpid(), self._spare)
         stuck = {process.pid for process in left}
@@ -210,7 +212,7 @@ def _become(
     """The child's way to the program; on failure (step, errno) goes into `tell`."""
     step = b"s"
     try:
-        kernel.die_with_parent()
+        linux.die_with_parent()
         if os.getppid() != parent:
             os._exit(NOT_FOUND)
         os.setsid()

@@ -14,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from trainmaster.agent.processes import Process, kin
+from trainmaster.agent.processes import kin
+from trainmaster.linux import Process
 
 EVERY = 3.0  # s
 DEAR = 0.01  # s that the proportional sizes of a whole tree may take each time

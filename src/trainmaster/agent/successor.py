@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainmaster.agent.processes import Process, look
+from trainmaster.linux import Process, lives, look
 
 TURN = 1.0  # s that each lower living agent has to do it first
 ANSWERS_WITHIN = 20.0  # s that a successor has to answer on its socket
@@ -73,10 +73,7 @@ def _held(path: str) -> bool:
 
 def alive(process: Process | None) -> bool:
     """Whether this very process is still there, and no zombie: its pid alone may be another's by now."""
-    if process is None:
-        return False
-    found = look(process.pid)
-    return found is not None and found.alive and found.start == process.start
+    return process is not None and lives(process.pid, process.start)
 
 
 async def answers(path: str) -> bool:

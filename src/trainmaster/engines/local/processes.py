@@ -12,28 +12,27 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 import attrs
 
+from trainmaster import linux
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.local import places
 
 MASTER, TEMPLATE, AGENT, PROGRAM = "master", "template", "agent", "program"
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
-
 
 @attrs.frozen(slots=True)
 class Process:
-    """One process of this boot. `start` is in clock ticks since boot."""
+    """One process of this boot, as it is noted: to be known again. `start` is in clock ticks since boot."""
 
     pid: int
     start: int
 
     @property
     def alive(self) -> bool:
-        return start_time(self.pid) == self.start
+        return linux.lives(self.pid, self.start)
 
 
 @attrs.frozen(slots=True)
@@ -52,19 +51,8 @@ class Mark:
 
 def start_time(pid: int) -> int | None:
     """When the process started, or None if there is none or it is a zombie."""
-    found = _stat(pid)
-    return None if found is None or found[0] in "ZX" else found[4]
-
-
-def _stat(pid: int | str) -> tuple[str, int, int, int, int] | None:
-    """State, parent, process group, session and start time; the name before them may hold any character."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()
-    return fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+    found = linux.look(pid)
+    return found.start if found is not None and found.alive else None
 
 
 def process(pid: int) -> Process | None:
@@ -82,13 +70,7 @@ def this_process() -> Process:
 
 def children(pid: int) -> list[int]:
     """The children of a process, zombies not counted."""
-    return [other for other, found in _all() if found[1] == pid and found[0] not in "ZX"]
-
-
-def _all() -> Iterator[tuple[int, tuple[str, int, int, int, int]]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (found := _stat(name)) is not None:
-            yield int(name), found
+    return [other.pid for other in linux.everyone() if other.parent == pid and other.alive]
 
 
 def mark(job: str, kind: str, task: str, serial: int, pid: int) -> Mark | None:
@@ -125,25 +107,13 @@ def members(roots: Iterable[Process]) -> list[Process]:
     """The living processes that these are, or that are in their sessions or process groups."""
     wanted = {root.pid for root in roots if (now := start_time(root.pid)) is None or now == root.start}
     wanted -= {0, 1}  # session 0 is everybody's who has none in this process-id namespace
-    found = ((pid, state, {pid, group, session}, start) for pid, (state, _, group, session, start) in _all())
-    return [Process(pid, start) for pid, state, ids, start in found if state not in "ZX" and ids & wanted]
+    found = (one for one in linux.everyone() if one.alive and {one.pid, one.group, one.session} & wanted)
+    return [Process(one.pid, one.start) for one in found]
 
 
 def send(target: Process, number: int) -> bool:
     """Send a signal to exactly this process; False if it is gone."""
-    try:
-        descriptor = os.pidfd_open(target.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not target.alive:  # read after the open: the descriptor can only be of the process that was alive now
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-        return True
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
+    return linux.send(target.pid, target.start, number)
 
 
 def end(roots: Collection[Process], within: float = 5.0) -> list[Process]:
@@ -177,30 +147,3 @@ def reap(child: int) -> None:
             os.waitpid(child, 0)
     except ChildProcessError:  # it was waited for before
         return
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies (PR_SET_CHILD_SUBREAPER)."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Be killed when the parent dies. Called after fork; ends at once if the parent has died in between."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        os._exit(128 + number)
-
-
-def set_name(name: str) -> None:
-    """The name that ps and top show, at most 15 bytes."""
-    _prctl(_PR_SET_NAME, name.encode()[:15])
-
-
-def _prctl(option: int, value: int | bytes) -> None:
-    import ctypes
-
-    if ctypes.CDLL(None, use_errno=True).prctl(
-        option, ctypes.c_char_p(value) if isinstance(value, bytes) else value, 0, 0, 0
-    ):
-        number = ctypes.get_errno()
-        raise EngineFailed(f"prctl({option}) failed: {os.strerror(number)}", anchor="linux")

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import attrs
 
+from trainmaster import linux
 from trainmaster.engines.local import places, processes
 
 Run = Callable[[dict[str, Any]], None]
@@ -103,8 +104,8 @@ def _serve(link: socket.socket, agent: Callable[[], Run]) -> NoReturn:
 def _settle(link: socket.socket) -> None:
     """Become a process of one's own: session, descriptors, signals."""
     os.setsid()
-    processes.adopt_orphans()
-    processes.set_name("tm-template")
+    linux.adopt_orphans()
+    linux.set_name("tm-template")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     _close_all_but(link.fileno())
@@ -191,8 +192,8 @@ class _Template:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            processes.adopt_orphans()
-            processes.set_name("tm-agent")
+            linux.adopt_orphans()
+            linux.set_name("tm-agent")
             processes.mark(self._job, processes.AGENT, order["task"], order["serial"], os.getpid())
             _close_all_but()
             self._run(order["spec"])

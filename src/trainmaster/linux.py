@@ -1,0 +1,110 @@
+"""What of Linux the standard library lacks: processes as /proc shows them, a signal to exactly one of them, and prctl(2).
+
+A process is known by its id and its start time, which together are never used twice in one boot; an id alone may be another's by the time
+it is signalled. A zombie counts as dead.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from typing import Any
+
+import attrs
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
+
+
+@attrs.frozen(slots=True)
+class Process:
+    """One line of /proc/<pid>/stat as it was when it was read. Times in clock ticks, `start` since boot."""
+
+    pid: int
+    start: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    ticks: int
+    name: str
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+
+def look(pid: int) -> Process | None:
+    """One process, or None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    close = text.rindex(b")")  # the name may hold any character
+    name, rest = text[text.index(b"(") + 1 : close], text[close + 2 :].split()
+    return Process(
+        pid, int(rest[19]), int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), int(rest[11]) + int(rest[12]),
+        name.decode("utf-8", "replace"),
+    )  # fmt: skip
+
+
+def everyone() -> list[Process]:
+    """Every process of this machine (or of this PID namespace)."""
+    return [found for name in os.listdir("/proc") if name.isdigit() and (found := look(int(name))) is not None]
+
+
+def lives(pid: int, start: int) -> bool:
+    """Whether this very process is still there."""
+    found = look(pid)
+    return found is not None and found.start == start and found.alive
+
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signal exactly this process; False where it is gone, or its id is another's."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not lives(pid, start):  # read after the open: the descriptor can only be of the process that lived now
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def adopt_orphans(adopt: bool = True) -> None:
+    """Become the parent of descendants whose own parents end, so that none can slip away; or, with False, no longer."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends. The caller checks for a parent already gone.
+
+    Called in a forked child; its parent has called another of these before, so that nothing is imported here.
+    """
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def set_name(name: str) -> None:
+    """The name that ps and top show, at most 15 bytes."""
+    _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    if _libc().prctl(option, value, 0, 0, 0) != 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes  # commands look at processes, and do without it
+
+    return ctypes.CDLL(None, use_errno=True)
