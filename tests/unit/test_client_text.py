@@ -134,6 +134,13 @@ def test_failure_tells_the_first_and_equal_ones_once() -> None:
     ]
 
 
+def test_success_names_who_failed_all_the_same() -> None:
+    tasks = [task(state="succeeded"), task("worker:1", "failed", reason="exit", words="exited with status 3")]
+    assert ended_lines(ended("succeeded", tasks=tasks))[1:] == [
+        "  worker:1 exited with status 3: completion.failures allows it"
+    ]
+
+
 def test_a_rule_of_the_job_is_told_by_itself_and_then_who_failed_and_why() -> None:
     """What the rule counted is not the first failing task's own reason."""
     reason = {

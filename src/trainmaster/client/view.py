@@ -37,6 +37,7 @@ class Watching:
     """What was seen of a job so far, for whoever draws it."""
 
     def __init__(self) -> None:
+        self.job = "the job"
         self.status: Facts = {}
         self.lost = 0.0  # s since a master answered
         self.lines = Lines()
@@ -53,11 +54,13 @@ class Watching:
             return _shown(self.lines.add(piece))
         if (event := item.get("event")) is not None:
             self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
+            if event["type"] == "submitted":
+                self.job = event["id"]
             if event["type"] == "output-committed":
                 self.commits.append(event)
         status = item.get("status") or item.get("end")
         if status is not None:
-            self.status = status
+            self.status, self.job = status, status["job"]
             for task in status["tasks"]:
                 self._sampled(task)
         return _shown(self.lines.close()) if "end" in item else []
@@ -108,7 +111,7 @@ def watch(items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None 
             shown.news(seen)
             if "end" in item:
                 break
-            if rich_from is not None and time.monotonic() > rich_from:
+            if rich_from is not None and seen.status and time.monotonic() > rich_from:
                 rich_from = None
                 shown.close()
                 from trainmaster.client.rows import Rows
@@ -142,7 +145,7 @@ class Plain:
 
     def news(self, seen: Watching) -> None:
         for told in seen.news:
-            print(f"{seen.status.get('job', 'job')}: {told}", file=self._err, flush=True)
+            print(f"{seen.job}: {told}", file=self._err, flush=True)
         seen.news.clear()
 
     def draw(self, seen: Watching) -> None:
@@ -151,7 +154,7 @@ class Plain:
             return
         now = time.monotonic()
         if _shape(told) != _shape(self._told) or now - self._at > AGAIN:  # figures alone may change many times a second
-            print(f"{seen.status.get('job', 'job')}: {told}", file=self._err, flush=True)
+            print(f"{seen.job}: {told}", file=self._err, flush=True)
             self._told, self._at = told, now
 
     def close(self) -> None:
@@ -182,7 +185,7 @@ class First:
     def draw(self, seen: Watching) -> None:
         import shutil
 
-        told = f"{seen.status.get('job', 'the job')} {seen.headline}"
+        told = f"{seen.job} {seen.headline}"
         if told != self._drawn:
             self._out.write(f"\r\x1b[K{told[: shutil.get_terminal_size().columns - 1]}")
             self._out.flush()
