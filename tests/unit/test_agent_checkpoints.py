@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from waiting import until_async
 
+from trainmaster.agent import checkpointing
 from trainmaster.agent.checkpointing import Checkpointing
 from trainmaster.data.checkpoints import restore, sets
 
@@ -56,3 +60,61 @@ def test_a_set_is_kept_until_the_master_knows_a_newer_one(tmp_path: Path) -> Non
         assert master.told == [("checkpoint", number) for number in range(1, 6)]
 
     asyncio.run(act())
+
+
+def stored_behind(tmp_path: Path, busy: Callable[[], None], done: Callable[[Master], bool]) -> Master:
+    """Store what a program that is busy whenever it is looked at makes, until that is done."""
+    master = Master()
+    master.there.set()
+
+    def pids() -> list[int]:
+        busy()
+        return []
+
+    async def act() -> None:
+        storing = Checkpointing(
+            {"url": f"{tmp_path}/stored", "path": "ckpt", "every": 0.05, "keep": 2}, f"{tmp_path}", "worker:0", 1, lambda: None, pids,
+            master.report, master.acknowledged,
+        )  # fmt: skip
+        await storing.begin()
+        running = asyncio.create_task(storing.run())
+        try:
+            await until_async(lambda: done(master))
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    asyncio.run(act())
+    return master
+
+
+def test_a_checkpoint_that_is_never_still_is_stored_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "PATIENCE", 0.0)
+    count = 0
+
+    def renew() -> None:
+        nonlocal count
+        count += 1
+        (tmp_path / "draft").write_text(f"{count}")
+        (tmp_path / "draft").rename(tmp_path / "ckpt")
+
+    told = stored_behind(tmp_path, renew, lambda master: ("checkpoint", 3) in master.told).told
+    assert [what for what, _ in told][:3] == ["checkpoint"] * 3
+
+
+def test_why_there_is_no_set_for_long_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "PATIENCE", 0.0)
+    looks = 0
+
+    def write() -> None:
+        nonlocal looks
+        looks += 1
+        with (tmp_path / "ckpt").open("a") as file:
+            file.write("x")
+
+    told = stored_behind(tmp_path, write, lambda master: bool(master.told) and looks > 10).told
+    assert len(told) == 1
+    assert "is never still for 1 s" in told[0][1]

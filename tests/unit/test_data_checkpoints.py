@@ -13,7 +13,7 @@ import pytest
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.data import checkpoints
-from trainmaster.data.checkpoints import newest, prune, restore, save_set, sets
+from trainmaster.data.checkpoints import Unsettled, newest, prune, restore, save_set, sets
 from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import Stopped
 from trainmaster.data.watch import Watch, writers
@@ -168,7 +168,8 @@ def test_what_never_settles_makes_no_set(url: str, path: Path, monkeypatch: pyte
         (path / "a").write_text((path / "a").read_text() + "x")
 
     monkeypatch.setattr(kind, "upload", upload)
-    assert save_set(url, f"{path}", "worker:0", 1) is None
+    with pytest.raises(Unsettled, match="changed 5 times"):
+        save_set(url, f"{path}", "worker:0", 1)
     assert store_for(url).files() == []
 
 
@@ -264,6 +265,41 @@ def test_a_program_that_says_so_need_not_be_waited_for(path: Path) -> None:
     assert watch.look(0.0, settled=True) is not None
 
 
+def renew(path: Path, content: str) -> None:
+    """As the documents have it: under another name, and then renamed."""
+    (path / "step.tmp").write_text(content)
+    (path / "step.tmp").rename(path / "step")
+
+
+def test_what_is_renamed_into_place_again_and_again_is_stored_once_that_presses(path: Path) -> None:
+    renew(path, "0")
+    write(path, settings="of the first hour")
+    watch = Watch(f"{path}", mark=0)
+    for i in range(1, 5):
+        renew(path, f"{i}")
+        assert watch.look(i / 2, mark=i) is None
+        assert "is never still for 1 s" in watch.why
+    assert watch.changed == 0.5
+    renew(path, "5")
+    ready = watch.look(2.5, mark=5, pressed=True)
+    assert ready is not None
+    assert ready.mark == 0
+    watch.stored()
+    assert watch.look(3.0, mark=6, pressed=True) is None
+    assert watch.why == ""
+
+
+def test_what_is_written_in_place_has_to_be_still_however_it_presses(path: Path) -> None:
+    renew(path, "0")
+    watch = Watch(f"{path}")
+    for i in range(1, 5):
+        renew(path, f"{i}")
+        write(path, log="x" * i)
+        assert watch.look(i / 2, pressed=True) is None
+    assert watch.look(2.4, pressed=True) is None
+    assert watch.look(3.0) is not None
+
+
 def test_what_is_open_for_writing_is_not_ready(path: Path) -> None:
     program = "import sys; f = open(sys.argv[1], 'w'); f.write('x' * 10); f.flush(); print('open', flush=True); input()"
     watch = Watch(f"{path}", settle=0.0)
@@ -275,7 +311,8 @@ def test_what_is_open_for_writing_is_not_ready(path: Path) -> None:
             assert process.stdout.readline() == "open\n"
             assert writers(f"{path}", [process.pid]) == [process.pid]
             assert watch.look(5.0, pids=[process.pid]) is None
-            assert watch.look(9.0, pids=[process.pid]) is None
+            assert watch.look(9.0, pids=[process.pid], pressed=True) is None
+            assert watch.why == f"process {process.pid} has a file of it open for writing"
         finally:
             process.kill()
     assert watch.look(10.0, pids=[process.pid]) is not None

@@ -5,6 +5,9 @@ stored. Each look carries the marks of that moment, or those that a program told
 its first change. When a program has ended, what it left is stored at once: what it saved in its grace is what the next attempt begins from.
 After an end by force only what had been still before is taken for whole.
 
+A set that is due waits `PATIENCE` for the path to be still; then the files that were renamed into place are stored as they come. Where
+`LATE` times `every` pass without a set although the path has changed, the job is told why.
+
 The master names the set that is restored, and knows those alone whose reports reached it. Old sets are therefore removed once the report of
 a new one was acknowledged, and not for the sake of those that it has not heard of: while we are cut off, sets pile up.
 """
@@ -20,8 +23,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from trainmaster.agent.failure import words
+from trainmaster.core.quantities import format_seconds
 
 LOOK = 2.0  # s
+PATIENCE = 5.0  # s
+LATE = 3
 LAST_WITHIN = 60.0  # s for the set of a program that has ended
 
 log = logging.getLogger(__name__)
@@ -46,6 +52,7 @@ class Checkpointing:
         self._pruning: set[asyncio.Task[None]] = set()  # goes on behind the attempt's end
         self._halt = threading.Event()
         self._stored_at = asyncio.get_running_loop().time()
+        self._late = False  # that no set was made for long has been told
 
     def told(self, state: str, marks: Any) -> None:
         """The program says where it stands with a checkpoint of its own making."""
@@ -86,6 +93,7 @@ class Checkpointing:
             ready = await self._look(settled)
             now = asyncio.get_running_loop().time()
             if ready is None or now - self._stored_at < due:
+                self._tell_late(now)
                 return
             self._stored_at = now
             made = await asyncio.to_thread(self._save, ready.mark)
@@ -93,12 +101,21 @@ class Checkpointing:
             log.warning("a checkpoint could not be stored: %s", words(error))
             self._report("warned", what="checkpoint", detail=words(error))
             return
+        self._watch.stored()
+        self._late = False
         if made is not None:
-            self._watch.stored()
             self._report("checkpoint", **made.told())
             pruning = asyncio.create_task(self._prune(made))
             self._pruning.add(pruning)
             pruning.add_done_callback(self._pruning.discard)
+
+    def _tell_late(self, now: float) -> None:
+        """Say, once, why a path that has changed gives no set."""
+        waited = now - max(self._stored_at, self._watch.changed)
+        if self._watch.why and not self._late and waited >= max(LATE * self._every, 2 * PATIENCE):
+            self._late = True
+            detail = f"the checkpoint has changed, and gave no set for {format_seconds(waited)}: {self._watch.why}"
+            self._report("warned", what="checkpoint", detail=detail)
 
     async def _prune(self, made: Any) -> None:
         """Remove old sets, once the master has `made`."""
@@ -120,7 +137,8 @@ class Checkpointing:
             self._watch = await asyncio.to_thread(Watch, self._path, mark=marks)
             return None
         now = asyncio.get_running_loop().time()
-        return await asyncio.to_thread(self._watch.look, now, marks, self._pids(), settled)
+        pressed = now - max(self._stored_at + self._every, self._watch.changed) >= PATIENCE
+        return await asyncio.to_thread(self._watch.look, now, marks, self._pids(), settled, pressed)
 
     def _save(self, marks: Any) -> Any:
         from trainmaster.data.checkpoints import save_set

@@ -9,7 +9,7 @@ that has not changed since the last set is referred to there and not sent again.
 what had been read of the inputs before the first byte of the set changed.
 
 A set is what was at the path at one moment: a file that changes while it is sent is sent again, until a last look
-finds everything as it was sent. What settles too slowly for that gives no set this time.
+finds everything as it was sent. What changes too often for that gives no set this time (`Unsettled`).
 
 A set is *whole* when its manifest is there and every file it names has its size. Restoring checks the digests too; a
 set that fails is passed over for the one before. The path is replaced by renames, so it holds the old or the new.
@@ -44,6 +44,10 @@ VERSION = "1.0"
 _FILES = "files"
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
 _LATEST = 1000  # numbers tried from the newest on
+
+
+class Unsettled(StorageFailed):
+    """The path changes more often than it can be sent."""
 
 
 @attrs.frozen(slots=True)
@@ -101,9 +105,7 @@ def save_set(
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> Set | None:
-    """Store what is at `path` as the next set. None where nothing is there, where it is what the newest set holds, and where it does not
-    stop changing.
-    """
+    """Store what is at `path` as the next set. None where nothing is there, and where it is what the newest set holds. Raises Unsettled."""
     store = store_for(url)
     return retried("store a checkpoint", url, lambda: _save(store, path, task, attempt, marks, tell, stop))
 
@@ -192,13 +194,13 @@ def _save(
                 store.remove(made.manifest)  # a set that it refers to was removed meanwhile
                 known, sent = {}, {}
             if now is None:
-                break
+                store.remove(folder)
+                return None
             tree = now
+        raise Unsettled(f"the checkpoint changed {_LOOKS} times while it was sent", place=path)
     except BaseException:
         store.remove(folder)
         raise
-    store.remove(folder)
-    return None
 
 
 def _version(file: Stored | None) -> tuple[int, int, str] | None:

@@ -16,13 +16,18 @@ import attrs
 
 @attrs.frozen(slots=True)
 class Leaf:
-    """A file. `link`: where it leads, where it is kept as a link; its size is 0 then."""
+    """A file. `link`: where it leads, where it is kept as a link; its size is 0 then.
+
+    `inode` and `ctime_ns` tell that the name was given to another file.
+    """
 
     path: str
     size: int
     mtime_ns: int
     mode: int = 0o644
     link: str = ""
+    inode: int = 0
+    ctime_ns: int = 0
 
     @property
     def version(self) -> tuple[int, int, str]:
@@ -104,7 +109,8 @@ def leads_back(path: str) -> bool:
 
 
 def _leaf(path: str, status: os.stat_result) -> Leaf:
-    return Leaf(path, status.st_size, status.st_mtime_ns, status.st_mode & 0o777)
+    mode = status.st_mode & 0o777
+    return Leaf(path, status.st_size, status.st_mtime_ns, mode, inode=status.st_ino, ctime_ns=status.st_ctime_ns)
 
 
 def _inner_link(root: str, folder: str, path: str) -> str:

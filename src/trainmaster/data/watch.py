@@ -4,6 +4,11 @@
 has changed since the last set, has then been still for a moment, and no process of the program has a file of it open
 for writing. A program that says that it has saved spares the waiting: `settled=True`.
 
+A program that renews its checkpoint more often than that is never still. Where the caller is `pressed`, a file that was
+renamed into place is whole although it has just come: its bytes are older than its name (rename(2) changes the time of
+the status alone), or another file has the name than at the look before. What is written in place has to be still.
+`why` tells what a path that has changed waits for, and `changed` since when.
+
 `mark` is any value that tells how far the inputs had been read. What comes back is that of the last look *before* the
 first change: what was read later may have had no part in the bytes of the set. A program that says that it has saved
 gives the mark of its set itself.
@@ -17,11 +22,9 @@ from typing import Any
 
 import attrs
 
-from trainmaster.data.trees import scan
+from trainmaster.data.trees import Tree, scan
 
 SETTLE = 1.0  # s without a change
-
-_Versions = dict[str, tuple[int, int, str]]
 
 
 @attrs.frozen(slots=True)
@@ -37,36 +40,64 @@ class Watch:
 
     def __init__(self, path: str, settle: float = SETTLE, mark: Any = None) -> None:
         self.path, self.settle = os.path.abspath(path), settle
-        self._stored: _Versions = self._scan()[0]
-        self._seen = self._stored
+        self.why, self.changed = "", 0.0
+        self._stored = self._seen = self._scan()
+        self._fresh: dict[str, tuple[float, bool]] = {}  # when a file was seen changed last, and whether by a rename
         self._since = 0.0  # of the last change seen
         self._mark = self._seen_mark = mark  # of the last look at what is stored, and at what was seen last
-        self._said: tuple[_Versions, Any] | None = (
-            None  # what the program said that it had saved, with the mark it gave
-        )
+        self._said: tuple[Tree, Any] | None = None  # what the program said that it had saved, with the mark it gave
 
-    def look(self, now: float, mark: Any = None, pids: Iterable[int] = (), settled: bool = False) -> Ready | None:
+    def look(
+        self, now: float, mark: Any = None, pids: Iterable[int] = (), settled: bool = False, pressed: bool = False
+    ) -> Ready | None:
         """`now`: any clock that only rises, in seconds. `pids`: the program's processes."""
-        versions, size = self._scan()
-        if versions == self._stored:
-            self._seen, self._mark, self._seen_mark = versions, mark, mark
+        before, tree = self._seen, self._scan()
+        same = tree.versions == self._stored.versions
+        if not same and before.versions == self._stored.versions:
+            self.changed = now
+        self._seen, self._seen_mark = tree, mark
+        if same:
+            self._mark, self.why = mark, ""
             return None
-        if versions != self._seen:
-            self._seen, self._since = versions, now
-        self._seen_mark = mark
+        self._note(before, tree, now)
         if settled:
-            self._said = versions, mark
-        if not versions or not (settled or now - self._since >= self.settle) or writers(self.path, pids):
+            self._said = tree, mark
+        still = settled or now - self._since >= self.settle or (pressed and self._renamed(now))
+        self.why = self._busy(still, pids) if tree.leaves else ""
+        if self.why or not tree.leaves:
             return None
-        return Ready(self._said[1] if self._said is not None and self._said[0] == versions else self._mark, size)
+        if self._said is not None and self._said[0].versions == tree.versions:
+            return Ready(self._said[1], tree.size)
+        return Ready(self._mark, tree.size)
 
     def stored(self) -> None:
         """What the last look saw is in a set now."""
         self._stored, self._mark = self._seen, self._seen_mark
 
-    def _scan(self) -> tuple[_Versions, int]:
-        tree = scan(self.path, keep_links=True)
-        return ({}, 0) if tree is None else (tree.versions, tree.size)
+    def _note(self, before: Tree, tree: Tree, now: float) -> None:
+        """Which files have changed between two looks."""
+        if tree.versions != before.versions:
+            self._since = now
+        for path, leaf in tree.leaves.items():
+            old = before.leaves.get(path)
+            if old is None or old.version != leaf.version:
+                replaced = leaf.ctime_ns > leaf.mtime_ns or (old is not None and old.inode != leaf.inode)
+                self._fresh[path] = (now, replaced)
+
+    def _renamed(self, now: float) -> bool:
+        """Whether what is not still has been renamed into place."""
+        young = {path: found for path, found in self._fresh.items() if now - found[0] < self.settle}
+        self._fresh = young
+        return all(replaced for path, (_, replaced) in young.items() if path in self._seen.leaves)
+
+    def _busy(self, still: bool, pids: Iterable[int]) -> str:
+        if not still:
+            return f"it is never still for {self.settle:g} s, and not all of it is renamed into place"
+        found = writers(self.path, pids)
+        return f"process {found[0]} has a file of it open for writing" if found else ""
+
+    def _scan(self) -> Tree:
+        return scan(self.path, keep_links=True) or Tree(self.path, {})
 
 
 def writers(path: str, pids: Iterable[int]) -> list[int]:
