@@ -192,7 +192,7 @@ def test_the_output_of_one_task_flat(engine: Engine) -> None:
 def test_equal_names_in_a_flat_output_are_refused(engine: Engine) -> None:
     roles = workers("mkdir m; echo $TRAINMASTER_INDEX > m/same", 2, restart="never")
     job = engine.submit(roles, outputs={"m": {"url": "out", "layout": "flat"}})
-    reason = job.failed("commit-failed")
+    reason = job.failed("commit-refused")
     assert "same" in reason["words"]
     assert not (engine.folder / "out/_SUCCESS").exists()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -68,37 +67,3 @@ def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:
     from trainmaster.client.describe import describe
 
     return describe(file, given, click.get_current_context().meta[_COMMAND], engine)
-
-
-@contextmanager
-def naming_origins(asked: Any) -> Iterator[None]:
-    """What is found wrong with a key names the line, or the flag, that says it."""
-    from trainmaster.core.errors import BadInput
-
-    try:
-        yield
-    except BadInput as error:
-        key = error.place.partition(":")[0]
-        path = tuple(key.split("."))
-        origin = next((asked.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in asked.origins), "")
-        if origin and not error.place.endswith(")"):
-            error.place += f"   ({origin})"
-        raise
-
-
-def warn(job: Any) -> None:
-    """Say what is likely not meant, on stderr; on a terminal in lines of its width."""
-    import sys
-
-    from trainmaster.client.describe import doubts
-
-    for text in doubts(job):
-        if sys.stderr.isatty():
-            text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
-        click.echo(click.style("warning: ", fg="yellow") + text, err=True)
-
-
-def _width() -> int:
-    import shutil
-
-    return max(40, shutil.get_terminal_size().columns)

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.describing import DescribesJob, described, job_options, naming_origins, warn
+from trainmaster.cli.describing import DescribesJob, described, job_options
 from trainmaster.cli.given import json_option, print_json, wants_json
+from trainmaster.cli.remarks import naming_origins, warn
 
 
 @click.command("run", cls=DescribesJob)

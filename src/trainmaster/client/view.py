@@ -23,6 +23,7 @@ from trainmaster.client.text import clean, ended_lines, output_sizes, progress, 
 from trainmaster.core.quantities import format_bytes, format_seconds
 
 MOMENT = 0.3  # s until a terminal shows live rows
+LOST = 3.0  # s without a master that are worth a word; a busy machine takes its time to start one
 REDRAW = 0.1  # s between two drawings at least
 AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
 HISTORY = 8  # samples in a sparkline
@@ -85,7 +86,7 @@ class Watching:
     @property
     def waiting(self) -> str:
         """What the job waits for, with figures; "" while it waits for nothing."""
-        if self.lost > 1:
+        if self.lost > LOST:
             return f"no master answers since {format_seconds(round(self.lost))}; it is taken up again"
         return str(self.status.get("waiting") or "")
 
