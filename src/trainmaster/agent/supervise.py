@@ -137,7 +137,7 @@ class Agent:
         if self._shipping is not None:
             beside.append(asyncio.create_task(self._shipping.run()))
         for task in beside:
-            task.add_done_callback(self._beside_over)
+            task.add_done_callback(_say_fault)
         try:
             while not self._over.is_set():
                 order = await self._turns.get()
@@ -145,12 +145,6 @@ class Agent:
                     await self._obey(order)
         finally:
             await self._close(beside)
-
-    def _beside_over(self, task: asyncio.Task[None]) -> None:
-        """What goes on beside the orders ends by itself only through a fault: without it nobody would ever end us."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the agent failed in its own code", exc_info=error)
-            self.over("a fault of ours")
 
     async def _close(self, beside: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
@@ -252,6 +246,12 @@ class Agent:
         for task in telling:
             task.cancel()
         self.over("left")
+
+
+def _say_fault(task: asyncio.Task[None]) -> None:
+    """What goes on beside the orders ends by itself only by a fault; the program runs on, without a connection until the grace is over."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the agent failed in its own code", exc_info=error)
 
 
 _VERBS: dict[str, Callable[[Agent, Attempt, Mapping[str, Any]], Any]] = {
