@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import fsspec
@@ -82,12 +83,34 @@ def test_links_that_lead_back_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "in/sub").mkdir(parents=True)
     (tmp_path / "in/data").write_text("1")
     (tmp_path / "in/sub/up").symlink_to(tmp_path / "in")
-    (tmp_path / "in/gone").symlink_to("nowhere")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/more").write_text("2")
     (tmp_path / "in/linked").symlink_to(tmp_path / "elsewhere")
     listing = list_input(f"{tmp_path}/in")
     assert [listing.relative(file) for file in listing.files] == ["data", "linked/more"]
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "a socket", "a device", "a link to nothing"])
+def test_what_is_no_file_is_refused_by_name(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in/sub").mkdir(parents=True)
+    for name in ("in/a.csv", "in/sub/b.csv"):
+        (tmp_path / name).write_text("1")
+    odd = tmp_path / "in/sub/odd"
+    if kind == "a named pipe":
+        os.mkfifo(odd)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            monkeypatch.chdir(odd.parent)  # a socket's path is short
+            bound.bind("odd")
+    else:
+        odd.symlink_to("/dev/null" if kind == "a device" else "nowhere")
+    for url in (f"{tmp_path}/in", f"{tmp_path}/in/*", f"{tmp_path}/in/sub/o*", f"{tmp_path}/in/**"):
+        with pytest.raises(BadInput, match=rf"in/sub/odd is {kind}, and no file\n  inputs\.train\.url"):
+            list_input(url, "inputs.train.url")
+    assert len(list_input(f"{tmp_path}/in/**/*.csv").files) == 2
+    odd.rename(odd.with_name(".odd"))
+    assert len(list_input(f"{tmp_path}/in").files) == 2
+    assert list_input(Input("train", f"{tmp_path}/in", as_="mount")).files == ()
 
 
 def test_urls_are_unquoted_and_paths_are_not(tmp_path: Path) -> None:

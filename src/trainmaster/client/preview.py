@@ -56,12 +56,12 @@ def _input(job: Job, name: str) -> dict[str, Any]:
         if given in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    if local_path(given.url) is None:
+    if given.as_ == "mount" or local_path(given.url) is None:
         return {"url": given.url, "as": given.as_, "readers": readers}
     from trainmaster.core.splits import parts
     from trainmaster.data.sources import list_input
 
-    listing = list_input(given.url, f"inputs.{name}.url")
+    listing = list_input(given)
     told = {"url": given.url, "as": given.as_, "readers": readers, "files": len(listing.files), "bytes": listing.size}
     if given.as_ == "stream":
         told["parts"] = _streamed(given, listing, readers)

@@ -221,14 +221,12 @@ def _check_inputs(job: Job) -> None:
             from trainmaster.data.formats import known
 
             known(given.format, f"inputs.{name}.format")
-        if given.as_ == "mount":
-            from trainmaster.data.sources import mountable
-
-            mountable(given.url, f"inputs.{name}.url")
-        if local_path(given.url) is not None:  # others are listed by the master, which waits for nobody
+        if (
+            given.as_ == "mount" or local_path(given.url) is not None
+        ):  # others are listed by the master, which waits for nobody
             from trainmaster.data.sources import list_input
 
-            list_input(given.url, f"inputs.{name}.url")
+            list_input(given)
 
 
 def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> Path:

@@ -4,7 +4,8 @@ A URL names a file, a folder (all files below it), or holds patterns: `*` and `?
 set of letters, `**` any number of folders. What a pattern matches may be a file or again a folder. A path that exists
 as it is written is taken as it is, so a name that holds `[` can be used. Hidden names (`core.splits.visible`) are left
 out wherever they are met, unless the URL spells them: a name without patterns, or a pattern that begins with the same
-`_` or `.`.
+`_` or `.`. What is no file at all (a pipe, a socket, a device, a link to nothing) and would be one of the input's is
+an error: opening it may wait for ever, and leaving it out would lose data in silence.
 
 Every part of a path is looked at folder by folder, in the same way on every store; local paths are read by scandir.
 `stores` tells which library opens what.
@@ -27,8 +28,10 @@ def list_input(given: Input | str, key: str = "") -> Listing:
     """The files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
     are none.
 
-    Local files are named by absolute path, others by URL.
+    Local files are named by absolute path, others by URL. What is mounted is not looked into.
     """
+    if isinstance(given, Input) and given.as_ == "mount":
+        return Listing(f"{mountable(given.url, f'inputs.{given.name}.url').rstrip('/')}/", ())
     if isinstance(given, Input):
         return list_input(given.url, f"inputs.{given.name}.url")
     url = given
@@ -137,7 +140,7 @@ def _matching(store: Store, folder: str, pattern: list[str]) -> list[File]:
         if entry.folder:
             found += _matching(store, at, rest) if rest else _walk(store, at)
         elif not rest:
-            found.append(File(at, entry.size, stamp=entry.stamp))
+            found.append(_file(store, at, entry))
     return found
 
 
@@ -157,8 +160,16 @@ def _walk(store: Store, folder: str) -> list[File]:
             if entry.folder:
                 folders.append(_join(at, entry.name))
             else:
-                found.append(File(_join(at, entry.name), entry.size, stamp=entry.stamp))
+                found.append(_file(store, _join(at, entry.name), entry))
     return found
+
+
+def _file(store: Store, path: str, entry: Entry) -> File:
+    if entry.odd:
+        told = f"{store.url}/{path} is {entry.odd}, and no file"
+        mend = "remove it, or have the URL name the files alone, as with *.csv"
+        raise BadInput(told, place=store.url, mend=mend, anchor="no-input")
+    return File(path, entry.size, stamp=entry.stamp)
 
 
 def _join(folder: str, name: str) -> str:

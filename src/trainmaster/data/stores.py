@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -42,12 +43,13 @@ Step = Callable[[int], None]
 
 @attrs.frozen(slots=True)
 class Entry:
-    """What a folder holds under one name; of a folder, size and stamp mean nothing."""
+    """What a folder holds under one name; of a folder, size and stamp mean nothing. `odd`: what it is, if neither file nor folder."""
 
     name: str
     folder: bool
     size: int = 0
     stamp: str = ""
+    odd: str = ""
 
 
 class Store(Protocol):
@@ -135,7 +137,7 @@ class LocalStore:
                 path = f"{at}/{entry.name}" if at else entry.name
                 if entry.folder:
                     folders.append(path)
-                else:
+                elif not entry.odd:
                     found.append(File(path, entry.size, stamp=entry.stamp))
         if not found and (one := self.look(folder)):
             return [one]
@@ -398,6 +400,9 @@ def _entry(entry: os.DirEntry[str]) -> Entry | None:
         if entry.is_dir():
             return None if entry.is_symlink() and leads_back(entry.path) else Entry(entry.name, True)
         status = entry.stat()
-    except FileNotFoundError:
-        return None  # removed since it was listed, or a link to nothing
+    except FileNotFoundError:  # else it was removed since it was listed
+        return Entry(entry.name, False, odd="a link to nothing") if os.path.islink(entry.path) else None
+    if not stat.S_ISREG(status.st_mode):
+        kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+        return Entry(entry.name, False, odd=kinds.get(stat.S_IFMT(status.st_mode), "a device"))
     return Entry(entry.name, False, status.st_size, stamp_of(status))

@@ -89,7 +89,7 @@ class Work:
         """List an input; the files go to `inputs/<name>.json`, what the events need of it is returned."""
         from trainmaster.data.sources import list_input
 
-        listing = list_input(given.url, f"inputs.{name}.url")
+        listing = list_input(given)
         self._orders.listings[name] = listing
         content = json.dumps(
             [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
