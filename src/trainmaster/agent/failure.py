@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TOLD = frozenset({"input-missing", "output-missing", "commit-refused"})  # reasons that an error may carry itself
-INPUTS = frozenset(
-    {"no-input", "no-mount", "input-exists", "unknown-format"}
-)  # errors that are about the input that was given
+INPUTS = frozenset({"no-mount", "input-exists", "unknown-format"})  # anchors of errors about an input as it was given
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -31,7 +29,7 @@ def failed(reason: str, error: BaseException, **figures: Any) -> AttemptFailed:
         if isinstance(cause, OSError) and cause.errno in FULL:
             return AttemptFailed("disk-full", {"detail": words(error), **figures})
         cause = cause.__cause__ or cause.__context__
-    carried = getattr(error, "reason", "")
+    carried = str(getattr(error, "reason", ""))
     if getattr(error, "anchor", "") in INPUTS:
         carried = "input-missing"
     return AttemptFailed(carried if carried in TOLD else reason, {"detail": words(error), **figures})
