@@ -115,7 +115,9 @@ def test_a_task_that_is_over_has_no_figures_and_one_stopped_at_the_end_is_no_vic
             )
         }
     )
-    assert drawn(seen)[1:] == ["TASK      STATE", "worker:0  succeeded", "ps:0      stopped"]
+    head, *lines = drawn(seen)[1:]
+    assert head.split() == ["TASK", "STATE", "CORES", "MEMORY"], "columns stay where they were"
+    assert lines == ["worker:0  succeeded", "ps:0      stopped"]
 
 
 def test_what_a_dead_master_knew_is_still_shown() -> None:

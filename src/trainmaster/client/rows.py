@@ -63,7 +63,8 @@ def rows(seen: Watching, now: float, height: int = 2 * ROWS) -> Group:
     tasks = sorted(status["tasks"], key=lambda task: _ORDER.get(task["state"], 0))
     most = max(1, min(ROWS, height // _HALF - 3))
     lines = [task_cells(seen, task, now) for task in tasks[:most]]
-    shown = [i for i in range(len(HEAD)) if any(len(cells) > i and cells[i] for cells in lines)]
+    seen.columns.update(i for cells in lines for i, cell in enumerate(cells) if cell)
+    shown = sorted(seen.columns)
     table = Table(*(HEAD[i] for i in shown), box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for i, column in zip(shown, table.columns, strict=True):
         column.no_wrap = True

@@ -44,6 +44,7 @@ class Watching:
         self.lines = Lines()
         self.commits: list[Facts] = []
         self.cpu: dict[str, deque[float]] = {}
+        self.columns: set[int] = set()  # of the rows, that ever had something to show: they stay
         self.news: list[str] = []  # what is to be said of failures
         self._restarts = Restarts()
         self._last: dict[str, Facts] = {}  # task -> its last sample
