@@ -17,7 +17,10 @@ file it won.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +31,7 @@ from trainmaster.log.storage import Appender, Entry, checked, storage_failed
 CLAIM = ".claim-"
 _OBSTORE = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs", "abfss": "abfss"}
 _PATIENCE = 20  # seconds of tries within one request; the waiting then names the storage, and the caller tries on
+HAND_OVER = 0.02  # s
 _CONDITIONAL = ("s3fs", "gcsfs", "adlfs")  # packages whose pipe_file(mode="create") is the server's decision
 
 
@@ -231,10 +235,21 @@ def _obstore(protocol: str) -> Any:
         or os.environ.get("AWS_ENDPOINT")
         or ""
     )
+    _hand_over_at_exit()
     options = {"allow_http": True} if protocol == "s3" and endpoint.startswith("http://") else {}
     return store(
         protocol, client_options=options, retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=_PATIENCE)}
     )
+
+
+@functools.cache  # once
+def _hand_over_at_exit() -> None:
+    """A moment at the end of the process for threads of obstore.
+
+    One that hands an answer over lets go of the interpreter's lock in the middle of that. Should it come back for the lock while the
+    interpreter is taken down, its thread is ended, which Rust takes for a reason to abort the process (before CPython 3.14).
+    """
+    atexit.register(time.sleep, HAND_OVER)
 
 
 def _package(fs: Any) -> str:
