@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -95,15 +96,21 @@ def test_watching_goes_on_over_the_death_of_a_master(engine: Engine, storage: st
     assert sorted(rest.splitlines()) == ["worker:0 over 0", "worker:1 over 1"]
 
 
-def test_a_lost_agent_loses_no_piece_that_was_stored(engine: Engine, s3: str) -> None:  # noqa: F811
+@pytest.mark.parametrize("every", ["50ms", "1h"])
+def test_what_a_lost_agent_has_collected_is_still_there(engine: Engine, s3: str, every: str) -> None:  # noqa: F811
     tell = "if [ $TRAINMASTER_ATTEMPT = 1 ]; then echo first; sleep 1000; fi; echo second"
-    job = engine.submit(workers(tell), storage=s3, logs={"every": "50ms"})
-    until(lambda: kept(s3, job.id).entries("logs/worker-0/1.log.d"), what=lambda: job.status())
+    job = engine.submit(workers(tell), storage=s3, logs={"every": every})
+    job.until_line("first")
+    if every == "50ms":
+        until(lambda: kept(s3, job.id).entries("logs/worker-0/1.log.d"), what=job.status)
     (agent,) = processes.living(job.id, processes.AGENT)
     os.kill(agent.process.pid, signal.SIGKILL)
     job.succeeded()
     assert job.lines("worker:0", attempt=1) == ["first"]
     assert job.lines("worker:0") == ["second"]
+    if every == "50ms":  # nor is anything of this machine needed for it
+        shutil.rmtree(job.storage / "logs" / "worker-0")
+        assert job.lines("worker:0", attempt=1) == ["first"]
 
 
 def test_a_job_waits_for_a_storage_that_does_not_answer(

@@ -15,7 +15,7 @@ from trainmaster.agent import shipping
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.spool import MIB, Spool
 from trainmaster.core.errors import StorageFailed
-from trainmaster.log.output import Printed, attempts, beyond
+from trainmaster.log.output import Copy, attempts, beyond
 from trainmaster.log.storage import LocalStorage, Storage, storage_for
 
 KIB = 1024
@@ -44,7 +44,7 @@ class Reading:
     """A reader of a stored log: what it got, "?" for what it was told is kept no more."""
 
     def __init__(self, storage: Storage, kept: Spool) -> None:
-        self.log = Printed(storage, "worker:0", 1, kept.head)
+        self.log = Copy(storage, "worker:0", 1, kept.head)
         self.at, self.got = 0, b""
 
     def read(self) -> bytes:
@@ -81,7 +81,7 @@ def test_a_log_is_read_in_pieces_and_then_as_a_whole(tmp_path: Path, store: Stor
         assert parts(store) == []
         assert store.read("logs/worker-0/1.log") == "Zeile mit €\n".encode() * 5
         assert reading.read() == Reading(store, kept).read() == "Zeile mit €\n".encode() * 5
-        assert attempts(store, "worker:0") == [1]
+        assert attempts(store, LocalStorage(tmp_path), "worker:0") == [1]
         assert reading.log.size == reading.at
         assert not (tmp_path / "log").exists()
 

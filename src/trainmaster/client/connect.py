@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0  # s that a living master has for accepting a connection
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
-MASTER = "master"  # it prints too
 
 Facts = dict[str, Any]
 
@@ -52,10 +51,11 @@ class Past:
     """A job by its storage."""
 
     def __init__(self, job: str) -> None:
-        from trainmaster.log.storage import place_of, storage_for
+        from trainmaster.log.storage import LocalStorage, place_of, storage_for
 
         self.job = job
         self.storage = storage_for(place_of(job_storage(job)))
+        self.directory: Storage = LocalStorage(job_storage(job))
 
     def state(self) -> Any:
         """The folded state. Raises NotFound where the log has not begun."""
@@ -104,24 +104,16 @@ class Past:
         """The attempts whose output is there, in order."""
         from trainmaster.log.output import attempts
 
-        return attempts(self._kept(task), task)
+        return attempts(self.storage, self.directory, task)
 
     def tasks(self) -> list[str]:
         """The tasks that the job has at most; known before its log begins."""
         return [f"{role.name}:{index}" for role in self._job.roles.values() for index in range(role.replicas.max)]
 
     def _printed(self, task: str, attempt: int) -> Printed:
-        from trainmaster.log.output import Printed, first_size
+        from trainmaster.log.output import Printed
 
-        logs = self._job.logs
-        first = None if task == MASTER else first_size(logs.limit, logs.first)
-        return Printed(self._kept(task), task, attempt, first)
-
-    def _kept(self, task: str) -> Storage:
-        """Where a task's output is. The master writes its own on its machine, which is this one, and stores it at the end."""
-        from trainmaster.log.storage import LocalStorage
-
-        return LocalStorage(job_storage(self.job)) if task == MASTER else self.storage
+        return Printed(self.storage, self.directory, task, attempt, self._job.logs)
 
     @functools.cached_property
     def _job(self) -> Job:

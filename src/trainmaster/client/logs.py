@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmaster.client.connect import MASTER, Disconnected, Facts, Past, live, status
+from trainmaster.client.connect import Disconnected, Facts, Past, live, status
 from trainmaster.client.follow import follow as follow_job
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import NotFound
+from trainmaster.log.output import MASTER
 
 __all__ = ["MASTER", "pieces"]
 

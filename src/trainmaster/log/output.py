@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
+    from trainmaster.core.job import Logs
     from trainmaster.log.storage import Storage
 
+MASTER = "master"  # it prints too
 SMALL, LARGE = 64 * 1024, 1024 * 1024  # bytes in one piece: of a file here; of an object, where each is a request
 WORDS = "\n[trainmaster: {what}]\n"
 _MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within \d+\]\n")
@@ -117,14 +119,38 @@ def whole_characters(data: bytes) -> bytes:
     return data
 
 
-def attempts(storage: Storage, task: str) -> list[int]:
+def attempts(storage: Storage, directory: Storage, task: str) -> list[int]:
     """The attempts of a task whose output is kept, in order."""
-    names = {entry.name.partition(".")[0] for entry in storage.entries(folder(task))}
+    names = {entry.name.partition(".")[0] for place in (storage, directory) for entry in place.entries(folder(task))}
     return sorted(int(name) for name in names if name.isdigit())
 
 
 class Printed:
-    """One attempt's log in a storage. It may still grow, and be put together, while it is read."""
+    """One attempt's output, wherever it is kept.
+
+    Where the job's storage is elsewhere, its `directory` on this machine has what agents have not stored there yet, or could not.
+    """
+
+    def __init__(self, storage: Storage, directory: Storage, task: str, attempt: int, logs: Logs) -> None:
+        first = None if task == MASTER else first_size(logs.limit, logs.first)
+        places = (storage,) if storage.url == directory.url else (storage, directory)
+        self._copies = [Copy(place, task, attempt, first) for place in places]
+
+    @property
+    def size(self) -> int:
+        """The position at its end."""
+        return max(copy.size for copy in self._copies)
+
+    def pieces(self, position: int = 0, growing: bool = False) -> Iterator[dict[str, Any]]:
+        """What there is from `position` on, as pieces."""
+        for copy in self._copies:
+            for told in copy.pieces(position, growing):
+                yield told
+                position = told["next"]
+
+
+class Copy:
+    """One attempt's log in one storage. It may still grow, and be put together, while it is read."""
 
     def __init__(self, storage: Storage, task: str, attempt: int, first: int | None) -> None:
         self._storage, self._first = storage, first

@@ -14,7 +14,7 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.report import status
 from trainmaster.core.state import State
-from trainmaster.log.output import Printed, first_size
+from trainmaster.log.output import MASTER, Printed
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.agents import Agents, Connection
@@ -126,9 +126,9 @@ class Feed:
                 yield record
 
     async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        if task != "master" and task not in self._host.state.tasks:
+        if task != MASTER and task not in self._host.state.tasks:
             raise Unknown(f"the job has no task {task}")
-        if task == "master":
+        if task == MASTER:
             async for piece in self._stored(task, self._host.state.epoch, offset, growing=False):
                 yield piece
             return
@@ -244,10 +244,8 @@ class Feed:
         return await asyncio.to_thread(lambda: self._printed(task, attempt).size)
 
     def _printed(self, task: str, attempt: int) -> Printed:
-        if task == "master":
-            return Printed(LocalStorage(self._host.directory), task, attempt, None)
-        logs = self._host.state.known_job.logs
-        return Printed(self._host.storage, task, attempt, first_size(logs.limit, logs.first))
+        directory = LocalStorage(self._host.directory)
+        return Printed(self._host.storage, directory, task, attempt, self._host.state.known_job.logs)
 
     async def _relayed(
         self, connection: Connection, task: str, attempt: int, offset: int, once: bool
