@@ -140,6 +140,7 @@ def test_without_a_command_the_help_is_shown() -> None:
         (["run", "train.py"], "tm run -- python train.py"),
         (["run", "python", "train.py"], "a command comes after --: tm run -- python train.py"),
         (["submit", "python", "train.py", "7"], "a command comes after --: tm submit -- python train.py 7"),
+        (["run", "job.yaml", "python", "train.py"], "a command comes after --: tm run job.yaml -- python train.py"),
         (["run", "python", "train.py", "--lr", "3"], "a command, with its own options, comes after --"),
     ],
 )

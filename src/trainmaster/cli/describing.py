@@ -31,8 +31,9 @@ class DescribesJob(click.Command):
         ctx.allow_extra_args = True
         left = super().parse_args(ctx, args[:cut])
         if left and not ctx.resilient_parsing:
-            program = " ".join([str(ctx.params["file"]), *left])
-            raise click.UsageError(f"a command comes after --: {ctx.command_path} -- {program}", ctx)
+            words = [str(ctx.params["file"]), *left]
+            words.insert(words[0].endswith((".yaml", ".yml", ".json")), "--")  # behind the job file, where there is one
+            raise click.UsageError(f"a command comes after --: {ctx.command_path} {' '.join(words)}", ctx)
         return left
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
