@@ -175,6 +175,9 @@ def test_a_socket_whose_path_is_too_long_is_refused() -> None:
     with pytest.raises(BadInput, match="107 are allowed"):
         places.socket_path("a", "x" * 100)
     places.remove_job_dir("a")
+    places.check_sockets("a")
+    with pytest.raises(BadInput, match="107 are allowed"):
+        places.check_sockets("x" * 100)
 
 
 def test_state_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.quantities import format_bytes
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
@@ -67,10 +67,17 @@ def _state() -> Told:
 
 
 def _runtime() -> Told:
-    from trainmaster.engines.local.places import file_system, runtime_dir
+    from trainmaster.client.submit import LONGEST_ID, new_id
+    from trainmaster.engines.local.places import check_sockets, file_system, runtime_dir
 
     place = runtime_dir()
-    return GOOD, f"{place} ({file_system(place)})", ""
+    text = f"{place} ({file_system(place)})"
+    check_sockets(new_id("job"))
+    try:
+        check_sockets("x" * LONGEST_ID)
+    except BadInput as error:
+        return WARNING, f"{text}: too long for jobs with long names", error.mend
+    return GOOD, text, ""
 
 
 def _machine() -> Told:

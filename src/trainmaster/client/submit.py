@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
+LONGEST_ID = _LONGEST + len("-k3x7qa")
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 _BEGIN = 10.0  # s that whoever submits has to start the master
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -50,9 +51,11 @@ def submit(
 
         taken = activated(plain.environment, base, taken)
     from trainmaster.agent.kernel import Allowance
+    from trainmaster.engines.local.places import check_sockets
     from trainmaster.master.launch import keep, launch
 
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
+    check_sockets(name)
     try:
         storage = _write(name, plain, site(plain, base, values), token)
         if not values:

@@ -42,6 +42,7 @@ REMOTE = frozenset(
 )
 _ABANDONED = 60.0  # s after which a job's directory in which no process ever registered is left over
 _SOCKET_PATH = 107
+_LONGEST_SOCKET = "agents.sock.4194304"  # before it gets its name it has its maker's pid behind it
 
 
 def state_dir() -> Path:
@@ -143,7 +144,15 @@ def job_dir(job: str) -> Path:
 
 def socket_path(job: str, name: str) -> Path:
     """`<runtime>/<job>/<name>.sock`; BadInput where that is longer than a socket's path may be."""
-    path = job_dir(job) / f"{name}.sock"
+    return _fitting(job_dir(job) / f"{name}.sock")
+
+
+def check_sockets(job: str) -> None:
+    """BadInput where a socket of the job would have too long a path."""
+    _fitting(runtime_dir() / job / _LONGEST_SOCKET)
+
+
+def _fitting(path: Path) -> Path:
     if (length := len(os.fsencode(path))) > _SOCKET_PATH:
         raise BadInput(
             f"the path of a socket would have {length} bytes, {_SOCKET_PATH} are allowed: {path}",
