@@ -45,7 +45,7 @@ def test_a_save_holds_what_is_there_and_sends_what_changed(engine: Engine) -> No
     job.until_line("step 0")
     told = engine.tm("save", job.id)
     assert told.returncode == 0, told.stderr
-    assert "worker:0: 2 files, 6 bytes" in told.stdout
+    assert "worker:0: 2 files, 6 B" in told.stdout
     engine.write("0", "")
     job.until_line("step 1")
     second = json.loads(engine.tm("save", job.id, "--json").stdout)

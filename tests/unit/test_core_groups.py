@@ -8,6 +8,7 @@ from scripted import Script, job, role
 from trainmaster.core import stimuli
 from trainmaster.core.actions import Ask, Order, Release, Step
 from trainmaster.core.advance import PARTIAL_BACKOFF
+from trainmaster.core.report import status
 
 ELASTIC = {"min": 2, "max": 4}
 
@@ -134,6 +135,25 @@ def test_a_save_is_ordered_of_those_that_write_outputs() -> None:
     script.ask()
     script.report("worker:0", "saved", save="2030-01-01", files=2, bytes=10)
     assert script.state.saves[0]["tasks"]["worker:0"]["files"] == 2
+
+
+def test_a_save_that_failed_is_told_as_that_and_takes_no_other_s_place() -> None:
+    outputs = {"model": {"url": "memory://out", "from": "worker:0"}}
+    script = Script(job(worker=role(2, "group"), outputs=outputs, saves={"keep": 1}))
+    script.start("worker:0", "worker:1")
+    for name, figures in (("2030-01-01", {"files": 2, "bytes": 10}), ("2030-01-02", {"gave_up": "the disk is full"})):
+        script.take(stimuli.SaveRequested(name))
+        script.ask()
+        script.report("worker:0", "saved", save=name, **figures)
+    assert Step("prune-saves:2030-01-02") in script.planned
+    script.take(stimuli.Did((Step("prune-saves:2030-01-02"),)))
+    told = [(save["save"], list(save["tasks"]), list(save["failed"])) for save in status(script.state)["saves"]]
+    assert told == [("2030-01-01", ["worker:0"], []), ("2030-01-02", [], ["worker:0"])]
+    script.take(stimuli.SaveRequested("2030-01-03"))
+    script.ask()
+    script.report("worker:0", "saved", save="2030-01-03", files=1, bytes=1)
+    script.take(stimuli.Did((Step("prune-saves:2030-01-03"),)))
+    assert [save["save"] for save in status(script.state)["saves"]] == ["2030-01-03"]
 
 
 def test_a_new_master_repeats_what_may_be_lost() -> None:

@@ -561,6 +561,29 @@ def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) 
     assert f"_saves/{saves.save_name(0)}/worker-1/a" in there(url)
 
 
+def test_a_save_that_fails_leaves_nothing_of_it(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output("model", url)
+    first, second = saves.save_name(0), saves.save_name(60)
+    saves.save(output, made(tmp_path / "w", a="1", b="2"), "worker:0", first)
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def full(self: object, local: str, *rest: Any) -> None:
+        if local.endswith("/b"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        honest(self, local, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "upload", full)
+    made(tmp_path / "w", a="11", b="22")
+    for name in (first, second):
+        with pytest.raises(StorageFailed):
+            saves.save(output, f"{tmp_path}/w", "worker:0", name)
+        assert [(found.name, found.files) for found in saves.saves(output)] == [(first, 2)]
+    assert [entry.name for entry in store_for(url).entries("_saves")] == [first]
+    saves.prune(output, 1)
+    assert there(f"{url}/_saves/{first}/worker-0").keys() == {"a", "b"}
+
+
 def test_a_save_has_a_name_of_its_form(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="save"):
         saves.save(Output("model", url), str(tmp_path), "worker:0", "../x")

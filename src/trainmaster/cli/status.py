@@ -39,7 +39,10 @@ def command(job: str) -> None:
         click.echo(f"checkpoint: set {saved['set']}")
     for save in found.get("saves", ()):
         late = f", {', '.join(save['left'])} still saving" if save.get("left") else ""
-        click.echo(f"save {save['save']}: {format_count(len(save['tasks']), 'task')}{late}")
+        if save["tasks"] or late:
+            click.echo(f"save {save['save']}: {format_count(len(save['tasks']), 'task')}{late}")
+        for task, figures in save["failed"].items():
+            click.echo(f"save {save['save']} failed: {task}: {figures['gave_up']}")
     for task in found["tasks"]:
         if (trouble := task.get("trouble")) is not None:
             click.echo(f"{task['task']} goes on, but {trouble['what']}: {trouble.get('detail', '')}")

@@ -50,8 +50,9 @@ def saved(job: str, name: str) -> dict[str, Any]:
             continue
         found = next((save for save in status["saves"] if save["save"] == name), None)
         running = {task["task"] for task in status["tasks"] if task["state"] == "running"}
-        if "end" in item or (found is not None and not (running & _writing(job)) - found["tasks"].keys()):
-            return dict(found["tasks"]) if found else {}
+        told = {**found["tasks"], **found["failed"]} if found is not None else {}
+        if "end" in item or (found is not None and not (running & _writing(job)) - told.keys()):
+            return told
     return {}
 
 

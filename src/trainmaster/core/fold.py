@@ -353,7 +353,8 @@ def _save_requested(state: State, data: Data, at: float) -> None:
     writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
     if not writing and data.get("by") == "schedule":
         return  # nothing that could be saved: the next one is waited for
-    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "left": {task.key: None for task in writing}})
+    left = {task.key: None for task in writing}
+    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": left})
     for task in writing:
         state.touch(task)
 
@@ -367,8 +368,8 @@ def _arm_save(state: State, at: float) -> None:
 def _saved(state: State, task: Task, data: Data, at: float) -> None:
     for save in state.saves:
         if save["save"] == data["save"]:
-            figures = {"files": data.get("files", 0), "bytes": data.get("bytes", 0)}
-            save["tasks"][task.key] = figures | ({"gave_up": data["gave_up"]} if data.get("gave_up") else {})
+            figures = {name: data[name] for name in ("files", "bytes", "gave_up") if name in data}
+            save["failed" if "gave_up" in data else "tasks"][task.key] = figures
             save["left"].pop(task.key, None)
 
 
@@ -377,11 +378,10 @@ def _trouble(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _saves_pruned(state: State, newest: str) -> None:
-    """Only the newest saves are there."""
-    state.saves = state.saves[-state.known_job.saves.keep :]
-    for save in state.saves:
-        if save["save"] == newest:
-            save["pruned"] = True
+    """Only the newest saves are there; one that failed is none, but of the newest that is still to be told."""
+    there = [save["save"] for save in state.saves if save["tasks"]][-state.known_job.saves.keep :]
+    kept = [save for save in state.saves if save["save"] in (*there, newest)]
+    state.saves = [save | {"pruned": save["save"] == newest} for save in kept]
 
 
 # -- the end --

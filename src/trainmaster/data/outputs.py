@@ -402,7 +402,7 @@ def _switch(store: Store, how: _How, claims: Mapping[str, _Claim]) -> None:
     store.remove(SUCCESS)
     for path in sorted(old - new):
         store.remove(_safe(path))
-        _remove_empty(store, path)
+        remove_empty(store, path)
     for task, claim in claims.items():
         _put_in_place(store, how, task, claim)
 
@@ -443,10 +443,10 @@ def _paths(how: _How, task: str, claim: _Claim) -> dict[str, int]:
     return {how.target(task) + name: size for name, size in claim.files.items()}
 
 
-def _remove_empty(store: Store, path: str) -> None:
-    """Folders that an old file leaves empty; a new file may have such a folder's name by now."""
-    while (path := path.rpartition("/")[0]) and store.exists(path) and not (store.entries(path) or store.look(path)):
-        store.remove(path)
+def remove_empty(store: Store, path: str) -> None:
+    """Remove the folders that what was at `path` leaves empty; a new file may have such a folder's name by now."""
+    while (path := path.rpartition("/")[0]) and store.remove_folder(path):
+        pass
 
 
 def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:
@@ -467,7 +467,7 @@ def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:
         if store.exists(place + name):
             store.remove(f"{PARTIAL}/{target}{name}")
             store.move(place + name, f"{PARTIAL}/{target}{name}")
-            _remove_empty(store, place + name)
+            remove_empty(store, place + name)
 
 
 def _claim_path(task: str) -> str:

@@ -10,6 +10,7 @@ refers to moves into that one first: every save that is there is complete.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -20,7 +21,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.job import Output
-from trainmaster.data.outputs import SAVES, folder_of, output_store, upload_leaves
+from trainmaster.data.outputs import SAVES, folder_of, output_store, remove_empty, upload_leaves
 from trainmaster.data.stores import Store
 from trainmaster.data.transfer import Flow, Tell, retried
 from trainmaster.data.trees import Leaf, scan
@@ -53,11 +54,21 @@ def save(
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent. Nothing there is nothing sent."""
+    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent. Nothing there is nothing sent.
+
+    A save that fails leaves nothing of it.
+    """
     if not _NAME.fullmatch(name):
         raise ValueError(f"not the name of a save: {name!r}")
     store = output_store(output)
-    return retried("save an output", store.url, lambda: _save(store, source, task, name, tell, stop))
+    try:
+        return retried("save an output", store.url, lambda: _save(store, source, task, name, tell, stop))
+    except BaseException:
+        with contextlib.suppress(Exception):  # the storage may fail in this too
+            if not _read(store, name, task):  # else the same save was made before
+                store.remove(f"{SAVES}/{name}/{folder_of(task)}")
+                remove_empty(store, f"{SAVES}/{name}/{folder_of(task)}")
+        raise
 
 
 def saves(output: Output | Mapping[str, Any]) -> list[Saved]:

@@ -16,6 +16,7 @@ fsspec finds its own (s3fs, hdfs-native, ...).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -93,6 +94,9 @@ class Store(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file or a folder with all that is in it; nothing where there is none."""
+
+    def remove_folder(self, path: str) -> bool:
+        """Remove a folder if nothing is in it, whoever may be putting something there; whether it is gone."""
 
 
 def store_for(url: str) -> Store:
@@ -231,6 +235,11 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
 
+    def remove_folder(self, path: str) -> bool:
+        with contextlib.suppress(OSError):
+            os.rmdir(self._at(path))
+        return not self.exists(path)
+
     def unwritable(self) -> str | None:
         """Why nothing can be made in the directory, looked at without making anything; None where it can."""
         place = self.root
@@ -269,6 +278,7 @@ class RemoteStore:
         self._small = objects.ObjectStorage(self.url)
         self._package = type(self._fs).__module__.partition(".")[0]
         self.renames = self._package == "hdfs_native"
+        self._folders = self._package not in ("obstore", "s3fs", "gcsfs", "adlfs")
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -361,6 +371,12 @@ class RemoteStore:
         except FileNotFoundError:
             return
 
+    def remove_folder(self, path: str) -> bool:
+        if self._folders:
+            with contextlib.suppress(OSError):
+                self._fs.rmdir(self._at(path))
+        return not self.exists(path)
+
     def _info(self, path: str) -> dict[str, Any] | None:
         self._fs.invalidate_cache(self._at(path))
         try:
@@ -371,7 +387,7 @@ class RemoteStore:
 
     def _make_folder(self, path: str) -> None:
         """Objects need no folder; file systems do."""
-        if self._package not in ("obstore", "s3fs", "gcsfs", "adlfs"):
+        if self._folders:
             self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
 
     def _write(self, path: str, chunks: Iterator[bytes], step: Step) -> None:
