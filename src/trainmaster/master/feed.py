@@ -218,14 +218,14 @@ class Feed:
         """One attempt's output from `offset` on: what is stored, then from its agent, which has the rest."""
         while True:
             present = self._host.state.tasks[task]
-            settled = not follow or attempt < present.attempt or bool(present.final) or self._host.over
-            stored = present.left
+            current = attempt >= present.attempt
+            settled = not follow or not current or bool(present.final) or self._host.over
+            stored = present.left or (self._host.storage.appends and not (follow and current))
             async for piece in self._stored(task, attempt, offset, growing=not settled):
                 yield piece
                 offset = piece["next"]
             connection = self._host.agents.of(task)
-            asked = connection is not None and not stored and (follow or not self._host.storage.appends)
-            if connection is not None and asked:
+            if connection is not None and not stored:
                 async for part in self._relayed(connection, task, attempt, offset, once=not follow):
                     if part["data"]:
                         yield {name: value for name, value in part.items() if name != "end"}
