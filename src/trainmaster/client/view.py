@@ -71,8 +71,8 @@ class Watching:
         """A status repeats the last sample until the next one is there; its time tells them apart. A new master has none at first, and
         that of an earlier attempt says nothing of the present one.
         """
-        began = task.get("started") or 0.0
-        if task["state"] != "running" or task.get("at", began) < began:
+        began: float = task.get("started") or 0.0
+        if task["state"] != "running" or (task.get("at") or began) < began:
             for name in _SAMPLED:
                 task.pop(name, None)
             return
