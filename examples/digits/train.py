@@ -5,7 +5,7 @@
     tm run job.yaml                                  # by Trainmaster, here or on a cluster
 
 It is an ordinary program: it knows of no launcher beyond the variables of torch.distributed and the paths of its
-data. After each epoch it keeps a checkpoint; started again, it goes on after the newest one.
+data. Every few seconds it keeps a checkpoint; started again, it goes on after the newest one.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import math
 import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 MODEL = Path(os.environ.get("TRAINMASTER_OUTPUT_MODEL", "model"))
+KEEP_EVERY = 3.0  # s; an epoch takes a fraction of one, and whoever stores a checkpoint waits until it is still
 
 
 def read(name):
@@ -103,11 +105,15 @@ def main():
     model = DistributedDataParallel(network)
     mine, held = part(*read("train")), read("test")
     print(f"rank {RANK} of {WORLD}: {len(mine[0])} rows to train on", flush=True)
+    kept = time.monotonic()
     for epoch in range(done, options.epochs):
         optimizer.param_groups[0]["lr"] = 0.05 * (1 + math.cos(math.pi * epoch / options.epochs))
         train(model, optimizer, *mine, epoch, options.batch)
         if RANK == 0:
-            keep(options.checkpoints, epoch + 1, {"network": network.state_dict(), "optimizer": optimizer.state_dict()})
+            if time.monotonic() - kept > KEEP_EVERY or epoch + 1 == options.epochs:
+                state = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+                keep(options.checkpoints, epoch + 1, state)
+                kept = time.monotonic()
             print(f"epoch {epoch + 1}: {accuracy(network, *held):.4f} of the held-out digits read rightly", flush=True)
         print(f"reporter progress:{(epoch + 1) / options.epochs:.4f}", file=sys.stderr, flush=True)
     if RANK == 0:
