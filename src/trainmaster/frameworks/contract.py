@@ -1,8 +1,8 @@
 """What a framework says: which ports each task needs, and how a formed generation is told to the programs.
 
-A framework is a module with these two functions and a docstring for its users. It is plain mapping: it opens nothing
-and starts nothing. What every framework's programs see alike is added by `frameworks.placement` from
-`frameworks.variables`.
+A framework is a module with these two functions and a docstring for its users, to which the reference adds the rows of
+its table VARIABLES, where it has one. It is plain mapping: it opens nothing and starts nothing. What every framework's
+programs see alike is added by `frameworks.placement` from `frameworks.variables`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _OF_TASK: dict[Variable, Callable[[Formation, Peer, Rank], object]] = {
     Variable("ROLE_WORLD_SIZE", "how many programs its role has", "4"): lambda of, me, rank: rank.role_world_size,
     Variable("MASTER_ADDR", "where rank 0 is", "10.0.0.5"): lambda of, me, rank: of.first.address,
     Variable("MASTER_PORT", "where it serves the store", "23017"): lambda of, me, rank: of.first.ports["rendezvous"],
-    Variable("INIT_METHOD", "both", "tcp://10.0.0.5:23017"): lambda of, me, rank: "tcp://" + of.first.at("rendezvous"),
+    Variable("INIT_METHOD", "a URL", "tcp://10.0.0.5:23017"): lambda of, me, rank: "tcp://" + of.first.at("rendezvous"),
     Variable("TORCHELASTIC_RUN_ID", "the job's id", "digits-k3x7qa"): lambda of, me, rank: of.job,
     Variable("TORCHELASTIC_RESTART_COUNT", "restarts of the job so far", "1"): lambda of, me, rank: of.restarts,
     Variable("TORCHELASTIC_MAX_RESTARTS", "the role's `restart.limit`", "3"): lambda of, me, rank: me.limit,
