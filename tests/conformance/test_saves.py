@@ -55,7 +55,7 @@ def test_a_save_holds_what_is_there_and_sends_what_changed(engine: Engine) -> No
     status = job.succeeded()
     assert [sorted(save["tasks"]) for save in status["saves"]] == [["worker:0"], ["worker:0"]]
     shown = engine.tm("status", job.id).stdout
-    assert all(f"save {save['save']}: 1 tasks" in shown for save in status["saves"])
+    assert all(f"save {save['save']}: 1 task" in shown for save in status["saves"])
     contents = list(saved(engine).values())
     assert contents == [
         {"worker-0/vocabulary": "words", "worker-0/model": "x"},
