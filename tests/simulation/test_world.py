@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import string
+import json
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
-from trainmaster.core.events import EVENTS
+from trainmaster.client.events import event_line
+from trainmaster.core.events import EVENTS, encode
 from trainmaster.simulation import engine, network
 from trainmaster.simulation.__main__ import play
 from trainmaster.simulation.faults import ALL, FATAL
@@ -49,7 +50,7 @@ def test_the_same_seeds_pass_with_nothing_planted() -> None:
 
 @pytest.fixture(scope="module")
 def played() -> list[Play]:
-    return [play(seed) for seed in range(500)]
+    return [play(seed) for seed in (*range(500), 4002234)]  # the last: a log is lost while a commit is waited for
 
 
 def test_every_rule_and_every_fault_strikes(played: list[Play]) -> None:
@@ -63,15 +64,9 @@ def test_every_type_of_event_comes_about(played: list[Play]) -> None:
 
 
 def test_events_are_told_in_words_with_what_is_in_them(played: list[Play]) -> None:
-    wordless = set()
-    for event in (event for one in played for event in one.master.log):
-        missing = [
-            name
-            for _, name, _, _ in string.Formatter().parse(EVENTS[event.type].text)
-            if name and name not in event.data
-        ]
-        wordless |= {(event.type, *missing)} if missing else set()
-    assert wordless == set()
+    lines = {event.type: event_line(json.loads(encode(event))) for one in played for event in one.master.log}
+    wordless = {kind: line for kind, line in lines.items() if "?" in line}
+    assert not wordless
 
 
 def test_jobs_end_in_every_way(played: list[Play]) -> None:

@@ -128,20 +128,24 @@ def status(job: str) -> Facts:
         try:
             master = live(job)
             return _stored_status(job) if master is None else master.status()
-        except (Disconnected, NotFound):  # it ended meanwhile, and the log knows; or it has not begun
+        except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
+            return _stored_status(job, silent=live(job) is not None)
+        except NotFound:  # it has not begun
             if not beginning(job) and live(job) is None:
-                return _stored_status(job)
+                raise
             time.sleep(0.02)
 
 
-def _stored_status(job: str) -> Facts:
-    """What the log says; and where nobody goes on writing it before it has ended, that."""
+def _stored_status(job: str, silent: bool = False) -> Facts:
+    """What the log says; and where nobody goes on writing it before it has ended, that. `silent`: its master is there."""
     from trainmaster.client.sweep import abandoned
     from trainmaster.core.report import status
 
     state = Past(job).state()
     found = status(state)
-    if state.ended is None and not beginning(job) and abandoned(job):
+    if state.ended is None and silent:
+        found["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
+    elif state.ended is None and abandoned(job):
         found["waiting"] = f"no process of it is left, and it has not ended; submit it again: tm retry {job}"
     return found
 

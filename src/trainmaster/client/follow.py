@@ -8,6 +8,7 @@ answers at present.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.005  # s between two looks for a master, at first; later a twentieth of the time it has taken
 LOOK_MOST = 0.5
+AT_ONCE = 4  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 PATIENCE = 3.0  # s without a master before the job is taken up again
 
@@ -53,16 +55,18 @@ def follow(
         if master is not None:
             alone, resumed = None, False
             begun = clock()
-            ended = yield from _relay(master, seen, logs, tail)
+            ended = yield from _relay(master, seen, logs, tail, clock)
             if ended:
                 return
             if clock() - begun < AGAIN:
                 wait(AGAIN)
             continue
-        alone = clock() if alone is None else alone
+        now = clock()
+        alone = now if alone is None else alone
         yield from stored.news()
+        alone += clock() - now  # whoever reads slowly does not wait for a master
         left = False  # whether nobody is left to do what follows the end
-        if clock() - alone > PATIENCE and not resumed and not beginning(job):
+        if clock() - alone > PATIENCE and not resumed and (stored.begun or not beginning(job)):
             resumed = True
             left = not resume(job) and abandoned(job) and live(job) is None
             yield from stored.news()
@@ -118,8 +122,11 @@ class _Seen:
         return fresh
 
 
-def _relay(master: Live, seen: _Seen, logs: bool, tail: int | None) -> Generator[Facts, None, bool]:
+def _relay(
+    master: Live, seen: _Seen, logs: bool, tail: int | None, clock: Callable[[], float]
+) -> Generator[Facts, None, bool]:
     """What one master tells; returns whether the job ended. From the first event on: so the master sends each attempt's output."""
+    heard = clock()
     try:
         for item in master.stream(0 if logs else seen.event, logs, tail):
             if "end" in item:
@@ -127,8 +134,9 @@ def _relay(master: Live, seen: _Seen, logs: bool, tail: int | None) -> Generator
                 return True
             if (fresh := seen.news(item)) is not None:
                 yield fresh
-    except Disconnected:
-        return False
+            heard = clock()
+    except Disconnected:  # dead, or it stands still
+        yield {"lost": clock() - heard}
     return False
 
 
@@ -143,6 +151,10 @@ class _Stored:
         self._reader: Reader | None = None
         self._state: State | None = None
         self.quick = self._past.storage.appends  # a look costs next to nothing
+
+    @property
+    def begun(self) -> bool:
+        return self._state is not None and self._state.n > 0
 
     @property
     def ended(self) -> bool:
@@ -163,7 +175,7 @@ class _Stored:
         if self._logs and self._tail is None and self.quick and self._state is not None:
             for task in self._state.tasks.values():
                 if task.attempt and not task.left:
-                    yield from self._output(task.key, task.attempt, 0, growing=True)
+                    yield from itertools.islice(self._output(task.key, task.attempt, 0, growing=True), AT_ONCE)
 
     def end(self) -> Iterator[Facts]:
         """All that was not handed out, and the final status."""

@@ -14,7 +14,7 @@ from trainmaster.client.connect import CONNECT, Disconnected, Facts
 from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
 
 PREFIX = "/api/v1"
-ANSWER = 60.0  # s that a master has for a single answer
+ANSWER = 15.0  # s that a master has for an answer, and for each next line of one: a stream says something each second
 
 
 class Live:
@@ -50,7 +50,7 @@ class Live:
             return answer
 
     def _lines(self, path: str, asked: Mapping[str, Any]) -> Iterator[Facts]:
-        with _Request(self, "GET", f"{path}?{urlencode(asked)}", None, None) as response:
+        with _Request(self, "GET", f"{path}?{urlencode(asked)}", None, ANSWER) as response:
             while line := response.readline():
                 if not line.endswith(b"\n"):
                     raise Disconnected("the master went away in the middle of a line")

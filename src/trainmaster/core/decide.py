@@ -66,11 +66,11 @@ def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
 
 
 def _storage_lost(state: State, told: stimuli.StorageLost, now: float) -> list[Fact]:
-    # No commit could be recorded any more: none is waited for, whatever the job ends by.
-    if state.ending is not None:
-        return [] if state.ending.get("abandons") else [("ending", {**state.ending, "abandons": True})]
     figures = {"seconds": state.known_job.timeouts.storage, "detail": told.detail}
-    return [("ending", {"state": "failed", "reason": "storage-lost", "figures": figures, "abandons": True})]
+    ending: Fact = ("ending", {"state": "failed", "reason": "storage-lost", "figures": figures})
+    # No commit could be recorded any more: none is waited for, whatever the job ends by.
+    committing = any(group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups)
+    return [*([ending] if state.ending is None else []), *([("commits-abandoned", {})] if committing else [])]
 
 
 def _secrets_lost(state: State, told: stimuli.SecretsLost, now: float) -> list[Fact]:

@@ -109,6 +109,7 @@ EVENTS: dict[str, Kind] = {
     "kill-requested": _barrier("{by} asked to kill the job"),
     "job-timed-out": _note("the job ran out of time"),
     "ending": _barrier("the job is ending"),
+    "commits-abandoned": _note("no commit is waited for, since none could be recorded"),
     "left": _note("the agent of {task} stored its logs and left"),
     "ended": _barrier("the job ended"),
     "released": _note("containers were given back: {tasks}"),

@@ -20,6 +20,7 @@ from trainmaster.core.moves import (
     return_leases,
 )
 from trainmaster.core.reading import job_from
+from trainmaster.core.saving import arm_save, save_requested, saved, saves_pruned
 from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import (
     ASKED,
@@ -272,7 +273,7 @@ def _started(state: State, task: Task, data: Data, at: float) -> None:
     move(state, task, RUNNING, at)
     state.arm("start", task.key, None)
     if ("save", "") not in state.deadlines and task.commits:
-        _arm_save(state, at)
+        arm_save(state, at)
 
 
 def _progressed(state: State, task: Task, data: Data, at: float) -> None:
@@ -348,40 +349,8 @@ def _rewound(state: State, data: Data, at: float) -> None:
         state.touch(task)
 
 
-def _save_requested(state: State, data: Data, at: float) -> None:
-    _arm_save(state, at)
-    writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
-    if not writing and data.get("by") == "schedule":
-        return  # nothing that could be saved: the next one is waited for
-    left = {task.key: None for task in writing}
-    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": left})
-    for task in writing:
-        state.touch(task)
-
-
-def _arm_save(state: State, at: float) -> None:
-    every = state.known_job.saves.every
-    if every is not None and state.known_job.outputs:
-        state.arm("save", "", at + every)
-
-
-def _saved(state: State, task: Task, data: Data, at: float) -> None:
-    for save in state.saves:
-        if save["save"] == data["save"]:
-            figures = {name: data[name] for name in ("files", "bytes", "gave_up") if name in data}
-            save["failed" if "gave_up" in data else "tasks"][task.key] = figures
-            save["left"].pop(task.key, None)
-
-
 def _trouble(state: State, task: Task, data: Data, at: float) -> None:
     task.trouble = {name: data[name] for name in ("what", "detail", "bytes") if name in data} | {"at": at}
-
-
-def _saves_pruned(state: State, newest: str) -> None:
-    """Only the newest saves are there; one that failed is none, but of the newest that is still to be told."""
-    there = [save["save"] for save in state.saves if save["tasks"]][-state.known_job.saves.keep :]
-    kept = [save for save in state.saves if save["save"] in (*there, newest)]
-    state.saves = [save | {"pruned": save["save"] == newest} for save in kept]
 
 
 # -- the end --
@@ -403,14 +372,22 @@ def _ending(state: State, data: Data, at: float) -> None:
         if kind in ("job", "settle", "backoff", "gang", "start", "save"):
             state.arm(kind, key, None)
     for task in state.tasks.values():
-        if task.phase == COMMITTING and data.get("abandons") and task.hold != GRANTED:  # nobody is left to be stopped
-            move(state, task, ENDED, at)
-        if task.phase in LIVE and (task.phase != COMMITTING or data.get("abandons")):
+        if task.phase in LIVE and task.phase != COMMITTING:
             doom(state, task, "end")
         elif not task.final and task.phase != COMMITTING:
             task.reason = task.reason or data["reason"]
             finalize(state, task, KILLED)
         state.touch(task)
+
+
+def _commits_abandoned(state: State, data: Data, at: float) -> None:
+    """What is being committed is stopped like the rest; where nobody is left to be stopped, it is over."""
+    for task in state.tasks.values():
+        if task.phase == COMMITTING and task.hold != GRANTED:
+            move(state, task, ENDED, at)
+            finalize(state, task, KILLED)
+        elif task.phase == COMMITTING:
+            doom(state, task, "end")
 
 
 def _left(state: State, task: Task, data: Data, at: float) -> None:
@@ -434,7 +411,7 @@ def _released(state: State, data: Data, at: float) -> None:
 
 def _step_done(state: State, data: Data, at: float) -> None:
     if data["step"].startswith("prune-saves:"):
-        _saves_pruned(state, data["step"].partition(":")[2])
+        saves_pruned(state, data["step"].partition(":")[2])
         return
     state.steps[data["step"]] = data.get("gave_up", "")
     if data["step"] == "leave":
@@ -487,12 +464,13 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "shards-returned": _shards("shards-returned"),
     "checkpoint-saved": _report(_checkpoint_saved),
     "rewound": _rewound,
-    "save-requested": _save_requested,
-    "saved": _report(_saved),
+    "save-requested": save_requested,
+    "saved": _report(saved),
     "trouble": _report(_trouble),
     "kill-requested": _kill_requested,
     "job-timed-out": _job_timed_out,
     "ending": _ending,
+    "commits-abandoned": _commits_abandoned,
     "left": _report(_left),
     "ended": _ended,
     "released": _released,

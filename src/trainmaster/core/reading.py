@@ -215,7 +215,9 @@ class _Reading:
         for port in job.roles[role].ports:
             if (other := ports.setdefault(variable_name(port), port)) != port:
                 message = f"ports {other} and {port} of role {role} are both TRAINMASTER_PORT_{variable_name(port)}"
-                raise self.refused(("roles", role, "ports"), None, message, "give one of them another name", "equal-names")
+                raise self.refused(
+                    ("roles", role, "ports"), None, message, "give one of them another name", "equal-names"
+                )
         paths: dict[str, str] = {}
         for kind, things in kinds:
             variables: dict[str, str] = {}

@@ -80,9 +80,7 @@ def pack(sources: Iterable[str], directory: str, root: str = ".", without: Colle
     return Archive(path, digest, len(members), size, tuple(sorted(left_out)))
 
 
-def listed(
-    sources: Iterable[str], root: str = ".", without: Collection[str] = ()
-) -> tuple[list[Member], list[str]]:
+def listed(sources: Iterable[str], root: str = ".", without: Collection[str] = ()) -> tuple[list[Member], list[str]]:
     """What `pack` packs, by name, and the names of what it leaves out.
 
     `without`: paths below root that are not packed with root itself; a source that names one, or what it lies in, has it packed.
@@ -150,7 +148,11 @@ def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
             is_folder = entry.is_dir()
-            if entry.name == ".git" or entry.path in without or _ignored(here, entry.path, is_folder and not entry.is_symlink()):
+            if (
+                entry.name == ".git"
+                or entry.path in without
+                or _ignored(here, entry.path, is_folder and not entry.is_symlink())
+            ):
                 continue
             if entry.is_symlink() and (link := _inner(top, entry.path)):
                 yield Member(member, entry.path, link)

@@ -85,7 +85,9 @@ def prepare() -> None:
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the command, not for what it starts
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # Ctrl-C is for the command, not for what it starts
     child = os.fork()
     if child:
         theirs.close()
