@@ -440,6 +440,17 @@ def test_an_agent_that_never_stops_its_program_is_written_off() -> None:
     assert script.state.ended["state"] == "killed"
 
 
+def test_an_order_that_came_too_late_is_waited_for_by_nobody() -> None:
+    """The attempt ended while the order was on its way, and what was sent is written down after that."""
+    script = Script(job(worker=role(2), ps=role(1)))
+    script.start("worker:0", "worker:1", "ps:0")
+    script.take(stimuli.KillRequested("me"))
+    (order,) = [action for action in script.planned if isinstance(action, Order) and action.task == "worker:0"]
+    script.fail("worker:0")
+    script.take(stimuli.Did((order,)))
+    assert ("stop", "worker:0") not in script.state.deadlines
+
+
 def test_an_agent_that_never_commits_fails_the_task() -> None:
     script = Script(job(worker=role(1), outputs={"model": {"url": "memory://out"}}))
     script.start("worker:0")

@@ -212,9 +212,9 @@ def _ordered(state: State, data: Data, at: float) -> None:
         if serial != task.serial or attempt != task.attempt:
             continue
         task.sent[verb] = order
-        if verb == "stop":
+        if verb == "stop" and task.live:  # else it ended while the order was on its way
             state.arm("stop", key, at + state.role(task).stop.grace + KILL_TIME + LATE)
-        elif verb == "commit":
+        elif verb == "commit" and task.phase == COMMITTING:
             state.arm("commit", key, at + COMMIT)
         if verb == "prepare" and task.phase == NEW:
             move(state, task, STAGING, at)
