@@ -1,6 +1,6 @@
 """What a program tells of itself, and what it is told: progress, metrics, phases, checkpoints, warnings.
 
-Telling never waits, never fails for want of a master, and costs little: progress and metrics are sent a few times a
+Telling hardly ever waits, never fails for want of a master, and costs little: progress and metrics are sent a few times a
 second at most, the newest winning. Everything goes over one connection of the process, made when first used.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _EVERY = 0.05  # s between two frames of progress
+_PHASE_LIMIT = 0.2  # s that a phase may wait for an agent that is behind
 _EXIT_LIMIT = 0.5  # s that the last one may take at the program's end
 _CHECKPOINT_LIMIT = 5.0  # s that beginning a checkpoint may wait for the agent
 
@@ -72,6 +73,7 @@ class _Reports:
     def phase(self) -> None:
         self.send()
         self.link.post({"op": "phase", "name": self.phases[-1] if self.phases else None})
+        self.link.flush(_PHASE_LIMIT)  # what stays here is told by the next call, which a long phase does not make
 
     def heard(self, frame: dict[str, Any]) -> None:
         if frame.get("op") != "warning":
