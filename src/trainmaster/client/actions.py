@@ -29,6 +29,7 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
         LocalClient(requests).kill(job)
         clear()  # what the dead left in the job's runtime folder, before the new master begins there
         start(job, {"by": by, "why": why})
+        return None
     return _ask(job, "kill", by=by, why=why)[0]
 
 
