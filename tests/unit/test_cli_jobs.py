@@ -317,7 +317,6 @@ def test_watching_goes_on_over_the_death_of_a_master(tmp_path: Path, home) -> No
     assert sorted(rest.splitlines()) == ["worker:0 over", "worker:1 over"]
 
 
-@pytest.mark.full  # its successor waits for the agents' grace
 def test_a_job_whose_master_does_not_answer_is_ended_by_force(home, held: str) -> None:
     master = json.loads((home.state / "jobs" / held / "epochs" / "1").read_text())["pid"]
     os.kill(master, signal.SIGSTOP)
