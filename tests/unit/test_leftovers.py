@@ -35,7 +35,7 @@ def test_a_listening_port_is_seen() -> None:
 
 def test_files_of_the_runtime_directory_are_seen(home) -> None:
     (home.runtime / "ledger.sqlite").touch()
-    (home.runtime / "ledger.sqlite-wal").touch()
+    (home.runtime / "ledger.sqlite-journal").touch()
     assert leftovers.runtime_files(home.runtime) == []
     (home.runtime / "digits-abcdef").mkdir()
     with socket.socket(socket.AF_UNIX) as server:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from waiting import until
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.local import places, processes
-from trainmaster.engines.local.ledger import Ledger
+from trainmaster.engines.local.ledger import FILE, Ledger
 from trainmaster.engines.local.sweep import sweep
 
 ONE = of(cores=1.0)
@@ -61,9 +63,7 @@ def test_a_master_of_a_lower_epoch_is_refused(ledger: Ledger) -> None:
 
 
 def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:
-    import sqlite3
-
-    db = sqlite3.connect(places.runtime_dir() / "ledger.sqlite")
+    db = sqlite3.connect(places.runtime_dir() / FILE)
     db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(EngineFailed, match="another version"):
@@ -76,7 +76,7 @@ def test_another_boots_ledger_is_not_read_and_is_removed(monkeypatch: pytest.Mon
         patch.setattr(places, "boot_id", lambda: old)
         holding("a", request("w:0"), capacity=ONE)()
         before = places.runtime_dir()
-    assert (before / "ledger.sqlite").exists()
+    assert (before / FILE).exists()
     assert Ledger().holds() == []
     sweep()
     assert not before.exists()
@@ -104,6 +104,19 @@ def test_two_processes_race_and_one_core_is_never_held_twice(tmp_path: Path) -> 
     with forked(_rounds("a", busy, 50), wait=False) as one, forked(_rounds("b", busy, 50), wait=False) as other:
         assert [finished(one), finished(other)] == [0, 0]
     assert Ledger().holds() == []
+
+
+def test_who_opens_it_first_waits_for_whoever_came_first() -> None:
+    other = sqlite3.connect(places.runtime_dir() / FILE, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    turn_ends = threading.Timer(0.3, other.execute, ["COMMIT"])
+    turn_ends.start()
+    try:
+        Ledger().close()
+        assert turn_ends.finished.is_set()
+    finally:
+        turn_ends.join()
+        other.close()
 
 
 def test_what_was_granted_to_a_master_that_died_before_it_started_it_is_granted_again(ledger: Ledger) -> None:
