@@ -1,32 +1,38 @@
 """Modules that a library imports for a case that seldom comes: loaded when something of theirs is first used.
 
-websockets, for one, imports `importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, and
-`urllib.request` (and by it http.client) to find a proxy: together a tenth of what a master and an agent import before their first program
-starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
+attrs builds twenty classes of validators, websockets imports `importlib.metadata` (and by it email, zipfile and csv) to know its version
+while it is being developed and `urllib.request` (and by it http.client) to find a proxy, asyncio imports TLS: together a fifth of what is
+imported before the first program starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what
+it made lazy.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec, module_from_spec
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
+OF_ATTRS = ("attr.validators", "attrs.validators")
+OF_CHANNELS = ("ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request")
 
-def lazily(name: str) -> None:
-    """Have the module `name` run when something of it is first used, instead of when it is imported; it may be loaded already."""
-    spec = None if name in sys.modules else find_spec(name)
-    if spec is None or spec.loader is None:
-        return
-    module, loader = module_from_spec(spec), spec.loader
+
+def lazily(*names: str) -> None:
+    """Have these modules loaded when something of theirs is first used, instead of when they are imported; they may be loaded already."""
+    for name in names:
+        if name not in sys.modules:
+            sys.modules[name] = _standing_in(name)
+
+
+def _standing_in(name: str) -> ModuleType:
+    module = ModuleType(name)
 
     def load(attribute: str) -> Any:
-        if "__getattr__" in vars(module):
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+            vars(module).update(vars(import_module(name)))
             del module.__getattr__
-            loader.exec_module(module)
         return getattr(module, attribute)
 
     vars(module)["__getattr__"] = load  # PEP 562
-    sys.modules[name] = module
-    package, _, last = name.rpartition(".")
-    if package:
-        setattr(sys.modules[package], last, module)  # as an import does
+    return module

@@ -10,7 +10,8 @@ import sys
 def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
-    from trainmaster.master.main import agents, detach, run
+    from trainmaster.master.launch import agents
+    from trainmaster.master.main import detach, run
 
     if arguments[:1] == ["--detach"]:
         arguments = arguments[1:]

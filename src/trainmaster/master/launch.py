@@ -17,10 +17,17 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from trainmaster.lazy import OF_CHANNELS, lazily
+
+if TYPE_CHECKING:
+    from trainmaster.engines.local.template import Link
+
+AGENT = "trainmaster.agent.main:run"
 _KEPT = "environ.json"
 
 _prepared: socket.socket | None = None  # to the process that waits to become a master
@@ -74,37 +81,73 @@ def _kept(storage: Path) -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Fork the process that will be the master, ahead of the job: it imports what a master needs while the job is read and checked.
+    """Fork what a job will need, ahead of it: the template of its agents, then the process that will be its master.
 
-    Called first thing by a command that submits. Without a job, it ends with us. What both of us need is imported before, once.
+    Called first thing by a command that submits. Each imports what it needs on the other cores meanwhile; what the command and the master
+    both need is imported here between the two forks, once. Without a job, they end with us.
     """
     global _prepared
-    import trainmaster.core.reading
-    import trainmaster.core.state  # noqa: F401
-
+    template = agents()
+    _load_what_both_need()
     ours, theirs = socket.socketpair()
+    with _forking() as mask:
+        child = os.fork()
+        if not child:
+            ours.close()
+            _leave(theirs, template, mask)
+    theirs.close()
+    template.socket.close()  # so that the template sees the master's death
+    os.waitpid(child, 0)  # the one between, which ends at once
+    _prepared = ours
+
+
+def agents() -> Link:
+    """Fork the template of the job's agents, which imports what they need while we do. Called before there is any thread or loop."""
+    from trainmaster.engines.local import template
+
+    with _forking() as mask:
+
+        def agent() -> template.Run:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            lazily(*OF_CHANNELS)
+            return template.entry(AGENT)
+
+        return template.fork(agent)
+
+
+@contextmanager
+def _forking() -> Iterator[set[int]]:
+    """Ctrl-C is for the command, not for what it forks, which takes the signal mask that this yields once it cannot hear it."""
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT}
-    )  # Ctrl-C is for the command, not for what it starts
-    child = os.fork()
-    if child:
-        theirs.close()
-        os.waitpid(child, 0)  # the one between, which ends at once
-        _prepared = ours
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield before
+    finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return
+
+
+def _load_what_both_need() -> None:
+    """What the check of a job, the reading of its log and its master import alike."""
+    import trainmaster.core.fold
+    import trainmaster.core.plan
+    import trainmaster.core.reading
+    import trainmaster.core.report
+    import trainmaster.engines.local.client
+    import trainmaster.engines.local.queue
+    import trainmaster.frameworks
+    import trainmaster.log.reader
+    import trainmaster.master.orders  # noqa: F401
+
+
+def _leave(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn:
+    """Become a master, nobody's child."""
     status = 1
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        ours.close()
-        if os.fork():
-            status = 0
-        else:
-            status = _become(theirs)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        status = 0 if os.fork() else _become(link, template)
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into its parent's code
         traceback.print_exc()
     finally:
@@ -123,11 +166,10 @@ def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
     _prepared = None
 
 
-def _become(link: socket.socket) -> int:
+def _become(link: socket.socket, template: Link) -> int:
     """The forked master's whole life."""
     from trainmaster.master import main
 
-    agents = main.agents()
     main.warm()
     content = b""
     with link:
@@ -136,8 +178,8 @@ def _become(link: socket.socket) -> int:
     if not content:
         return 0
     storage, told = json.loads(content)
-    main.detach(storage, agents)
-    return main.run(storage, told, agents)
+    main.detach(storage, template)
+    return main.run(storage, told, template)
 
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:

@@ -36,20 +36,19 @@ from trainmaster.core.stimuli import (
     Submitted,
 )
 from trainmaster.engines.contract import Request
-from trainmaster.lazy import lazily
+from trainmaster.lazy import OF_CHANNELS, lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
+from trainmaster.master.launch import AGENT
 
-AGENT = "trainmaster.agent.main:run"
 READERS_AFTER = 0.25  # s
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 log = logging.getLogger(__name__)
 
-lazily("importlib.metadata")  # of websockets, which is imported below where it is needed
-lazily("urllib.request")
+lazily(*OF_CHANNELS)  # which is imported below where it is needed
 
 
 def warm() -> None:
@@ -73,13 +72,6 @@ def detach(storage: str, link: Any = None) -> None:
     kept = 2 if link is None else link.socket.fileno()
     os.closerange(3, kept)
     os.closerange(kept + 1, 4096)
-
-
-def agents() -> Any:
-    """Fork the template of the job's agents, which imports what they need while we do. Called before there is any thread or loop."""
-    from trainmaster.engines.local import template
-
-    return template.fork(lambda: template.entry(AGENT))
 
 
 def run(storage: str, told: Mapping[str, Any], link: Any) -> int:

@@ -125,9 +125,12 @@ class Containers:
             self._lost(heard)
 
     async def _over(self, pid: int) -> None:
-        """Wait for the end of a child that is on its way out."""
+        """Wait for the end of a template that is on its way out."""
         over = asyncio.Event()
-        descriptor = os.pidfd_open(pid)  # it is not waited for yet, so it is there at least as a zombie
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:  # no child of ours: whoever is its parent may have heard before us
+            return
         self._loop.add_reader(descriptor, over.set)
         try:
             await over.wait()

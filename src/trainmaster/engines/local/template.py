@@ -1,7 +1,7 @@
 """The template: a process with the agent's code imported, out of which agents are forked in a millisecond.
 
-It is single-threaded, or forking it would be unsafe. The first is forked from the master before the master has any thread or loop, and
-imports the agent while the master gets ready; a later one is a fresh interpreter. It takes orders over a socket, one JSON object a line:
+It is single-threaded, or forking it would be unsafe. The first is forked by the command that submits, first thing, and imports the agent
+while the job is read and its master gets ready; a later one is a fresh interpreter. It takes orders over a socket, one JSON object a line:
 first `{"job"}` says whose it is, then each `{"task", "serial", "spec"}` forks an agent, which runs `run(spec)`. Its answers carry task and
 serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or `{"failed": why}`.
 
