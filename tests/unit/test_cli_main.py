@@ -89,7 +89,7 @@ def test_a_master_is_forked_ahead_only_for_a_job(line: str, does: bool) -> None:
     assert submits(line.split()) is does
 
 
-@pytest.mark.parametrize("moment", ["trainmaster.master.launch._load_what_both_need", "trainmaster.master.launch.prepare"])
+@pytest.mark.parametrize("moment", ["trainmaster.master.launch.agents", "trainmaster.master.launch.prepare"])
 def test_ctrl_c_before_anything_has_begun_is_no_fault(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
