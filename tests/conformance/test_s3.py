@@ -75,7 +75,7 @@ def test_a_large_file_goes_in_parts_and_a_stopped_download_goes_on(s3: str, tmp_
 
     with pytest.raises(Stopped):
         download(list_input(f"{s3}/in"), f"{tmp_path}/train", tell=tell, stop=stop)
-    assert (Path(staging_path(f"{tmp_path}/train")) / "large.part").stat().st_size > len(content) // 2
+    assert (Path(staging_path(f"{tmp_path}/train")) / ".large.part").stat().st_size > len(content) // 2
     told: list[int] = []
     download(list_input(f"{s3}/in"), f"{tmp_path}/train", tell=lambda done, total: told.append(done))
     assert told[0] > len(content) // 2

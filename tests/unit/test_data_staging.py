@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,19 @@ def test_a_directory_of_the_user_is_not_replaced(source: str, tmp_path: Path) ->
     with pytest.raises(BadInput, match="exists"):
         download(list_input(source), f"{tmp_path}/train")
     assert contents(tmp_path / "train") == {"precious": b"1"}
+
+
+@pytest.mark.parametrize("scheme", ["", "memory:/"])
+def test_a_file_named_like_the_part_of_another_is_a_file_of_its_own(tmp_path: Path, scheme: str) -> None:
+    files = {"a.csv": b"rows", "a.csv.part": b"notes of somebody"}
+    store = store_for(f"{scheme}{tmp_path}/in")
+    for name, content in files.items():
+        store.put(name, content)
+    listing = list_input(f"{scheme}{tmp_path}/in")
+    for order in (listing.files, listing.files[::-1]):
+        download(attrs.evolve(listing, files=order), f"{tmp_path}/train", threads=1)
+        assert contents(tmp_path / "train") == files
+        shutil.rmtree(tmp_path / "train")
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/x", "a/../../x", ""])
@@ -197,7 +211,7 @@ def test_a_killed_download_goes_on_where_it_was(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    part = Path(staging_path(f"{tmp_path}/train")) / "large.part"
+    part = Path(staging_path(f"{tmp_path}/train")) / ".large.part"
     assert not (tmp_path / "train").exists()
     assert part.stat().st_size >= half > 0
     told: list[int] = []
@@ -214,7 +228,7 @@ def test_a_part_of_another_content_is_not_gone_on_with(tmp_path: Path, monkeypat
     listing = list_input(f"{tmp_path}/in")
     with pytest.raises(Stopped):
         download(listing, f"{tmp_path}/train", tell=lambda *_: stop.set(), stop=stop)
-    assert 0 < (Path(staging_path(f"{tmp_path}/train")) / "x.part").stat().st_size < 100
+    assert 0 < (Path(staging_path(f"{tmp_path}/train")) / ".x.part").stat().st_size < 100
     (tmp_path / "in/y").write_bytes(b"b" * 100)
     os.replace(tmp_path / "in/y", tmp_path / "in/x")
     download(list_input(f"{tmp_path}/in"), f"{tmp_path}/train")
@@ -259,5 +273,5 @@ def test_a_disk_that_fills_up_meanwhile(
     with pytest.raises(DiskFull) as caught:
         download(listing, f"{small_disk}/train")
     assert caught.value.free < 1 << 20
-    assert "x.part" in caught.value.path
+    assert ".x.part" in caught.value.path
     assert not (small_disk / "train").exists()

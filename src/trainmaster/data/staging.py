@@ -1,9 +1,9 @@
 """Bringing a task's part of an input onto its disk, before its program starts.
 
-The files come into a *staging directory* beside the wanted one, `.NAME.staging`, each under the name `X.part` until it
-is whole; when all are, the directory is renamed to NAME. So NAME is there with everything or not at all. An
-interrupted download goes on where it was: the journal `.stamps` in the staging directory says of which content (size
-and stamp) the bytes are; a file that changed since begins again.
+The files come into a *staging directory* beside the wanted one, `.NAME.staging`, each under the name `.X.part` until it
+is whole (a hidden name, for no input holds one beside X); when all are, the directory is renamed to NAME. So NAME is
+there with everything or not at all. An interrupted download goes on where it was: the journal `.stamps` in the staging
+directory says of which content (size and stamp) the bytes are; a file that changed since begins again.
 
 Programs may write into their inputs, so local files are copied, never linked; where the file system can share blocks, the kernel does.
 (`as: mount` gives the original itself.)
@@ -37,7 +37,6 @@ from trainmaster.data.transfer import (
 from trainmaster.log.storage import write_all
 
 _JOURNAL = ".stamps"
-_PART = ".part"
 _REPEATS = 3  # times a file that changes while it is read begins again
 
 
@@ -169,9 +168,15 @@ class _Fetch:
     def path(self) -> str:
         return safe_path(self.staging, self.name, "a file of the input")
 
+    @property
+    def part(self) -> str:
+        """Its path until it is whole."""
+        folder, name = os.path.split(self.path)
+        return os.path.join(folder, f".{name}.part")
+
     def missing(self) -> int:
         """Bytes not on the disk yet, as far as sizes tell."""
-        return max(self.file.size - _size(self.path) - _size(self.path + _PART), 0)
+        return max(self.file.size - _size(self.path) - _size(self.part), 0)
 
     def run(self) -> None:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -203,7 +208,7 @@ class _Fetch:
             if now is None:
                 raise FileNotFoundError(self.name)
             size, stamp = now.size, now.stamp
-        part = self.path + _PART
+        part = self.part
         if noted != (size, stamp):
             for old in (part, self.path):
                 if os.path.lexists(old):
