@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
 PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
+PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
@@ -59,13 +60,13 @@ unit: setup
 	$(PYTEST) tests/unit
 
 test: setup frameworks s3server
-	$(PYTEST) tests
+	$(PYTEST) $(PARALLEL) tests
 
 test-full: test
-	$(PYTEST) -m full tests
+	$(PYTEST) $(PARALLEL) -m full tests
 
 soak: setup frameworks s3server
-	$(PYTEST) -m soak tests
+	$(PYTEST) $(PARALLEL) -m soak tests
 
 check: setup
 	$(BIN)/ruff format --check .
