@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import waiting
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.data import checkpoints
 from trainmaster.data.checkpoints import Unsettled, newest, prune, restore, save_set, sets
 from trainmaster.data.stores import Store, store_for
-from trainmaster.data.transfer import Stopped
+from trainmaster.data.transfer import Flow, Stopped
 from trainmaster.data.watch import Watch, writers
 
 
@@ -200,6 +202,29 @@ def test_a_set_that_is_not_whole_is_passed_over(url: str, path: Path, damage: ob
     assert read(path) == {"step": "22"}  # what was there is not touched
     assert restore(url, f"{path}").number == 1  # type: ignore[union-attr]
     assert read(path) == {"step": "1"}
+
+
+def test_tasks_of_one_directory_restore_at_once(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, a="1", b="2")
+    save_set(url, f"{path}", "worker:0", 1)
+    kind = type(store_for(url))
+    honest = kind.read
+    waits = threading.Event()
+    monkeypatch.setattr(Flow, "pause", lambda self, _: waits.set())
+    with ThreadPoolExecutor(1) as pool:
+        others = []
+
+        def read_while_another_restores(self: Store, *rest: object) -> bytes:
+            if not others:
+                others.append(pool.submit(restore, url, f"{path}", 1))
+                waiting.until(lambda: waits.is_set() or others[0].done())
+            return honest(self, *rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(kind, "read", read_while_another_restores)
+        restore(url, f"{path}", 1)
+        others[0].result()
+    assert read(path) == {"a": "1", "b": "2"}
+    assert sorted(os.listdir(path.parent)) == ["ckpt"]
 
 
 def test_attempts_can_be_barred(url: str, path: Path) -> None:

@@ -22,12 +22,14 @@ up to one of which that is known to have heard.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -44,6 +46,8 @@ VERSION = "1.0"
 _FILES = "files"
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
 _LATEST = 1000  # numbers tried from the newest on
+_WAIT = 0.05  # s between two looks at whether another task has restored
+_NO_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # a folder of NFS, for one: flock(2)
 
 
 class Unsettled(StorageFailed):
@@ -282,20 +286,43 @@ def _put_back(store: Store, made: Set, path: str, tell: Tell | None, stop: threa
     path = os.path.abspath(path)
     parent, name = os.path.split(path)
     fresh = os.path.join(parent, f".{name}.restoring")
-    remove(fresh)
-    make_room(parent, made.bytes)
-    os.makedirs(fresh)
+    os.makedirs(parent, exist_ok=True)
     flow = Flow(made.bytes, tell, stop)
-    try:
-        for folder in made.folders:
-            os.makedirs(safe_path(fresh, folder), exist_ok=True)
-        flow.run([file for file in made.files if not file.link], lambda file: _fetch(store, made, file, fresh, flow))
-        for file in made.files:
-            if file.link:
-                _make_link(fresh, file)
-        _swap(os.path.join(fresh, made.files[0].path) if made.single else fresh, path)
-    finally:
+    with _alone(parent, flow):
         remove(fresh)
+        make_room(parent, made.bytes)
+        os.makedirs(fresh)
+        try:
+            for folder in made.folders:
+                os.makedirs(safe_path(fresh, folder), exist_ok=True)
+            sent = [file for file in made.files if not file.link]
+            flow.run(sent, lambda file: _fetch(store, made, file, fresh, flow))
+            for file in made.files:
+                if file.link:
+                    _make_link(fresh, file)
+            _swap(os.path.join(fresh, made.files[0].path) if made.single else fresh, path)
+        finally:
+            remove(fresh)
+
+
+@contextmanager
+def _alone(folder: str, flow: Flow) -> Iterator[None]:
+    """Tasks of one directory (`workdir: share`) restore into it one after the other."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                flow.pause(_WAIT)
+                continue
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+            break
+        yield
+    finally:
+        os.close(lock)
 
 
 def _fetch(store: Store, made: Set, file: Stored, directory: str, flow: Flow) -> None:

@@ -7,6 +7,7 @@ those that stay inside the root as links. Sockets, pipes, devices and links to n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -123,8 +124,10 @@ def _inner_link(root: str, folder: str, path: str) -> str:
 
 
 def remove(path: str) -> None:
-    """Remove a file, a link, or a folder with all below it, where there is one."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+    """Remove a file, a link, or a folder with all below it, where there is one; another task may be at it as well."""
+    while os.path.lexists(path):
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
