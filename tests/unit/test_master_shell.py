@@ -1,20 +1,27 @@
-"""How a master ends: when it hears nothing of its engine any more, and on a disk that is still full."""
+"""What a master does while its log cannot be written, and how it ends: when it hears nothing of its engine any more, and on a full disk."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripted import Script, job, role
+from waiting import until_async
+from websockets.asyncio.client import ClientConnection, unix_connect
 
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.state import State
 from trainmaster.engines.contract import Change
 from trainmaster.engines.local import places
+from trainmaster.master.agents import PATH
 from trainmaster.master.main import _Life
+from trainmaster.master.serve import AgentSocket
 from trainmaster.master.shell import Shell
 
 
@@ -36,6 +43,66 @@ def test_a_master_ends_when_its_engine_fails() -> None:
 
     with pytest.raises(OSError, match="the engine is gone"):
         asyncio.run(scene())
+
+
+class Stuck:
+    """A log that takes nothing until it is `well` again."""
+
+    def __init__(self) -> None:
+        self.well = asyncio.Event()
+
+    async def append(self, events: object, **how: object) -> None:
+        await self.well.wait()
+
+    async def durable(self, n: int) -> None:
+        await self.well.wait()
+
+
+def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_who_connects_again(
+    tmp_path: Path,
+) -> None:
+    """Else the agent would drop it, and a master that died then would never have heard of it."""
+    path = str(tmp_path / "agents.sock")
+
+    async def slowly(*told: object) -> None:
+        await asyncio.Event().wait()
+
+    async def greet(connection: ClientConnection) -> int:
+        await connection.send(json.dumps({"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0}))
+        return int(json.loads(await connection.recv())["acked"])
+
+    async def scene() -> None:
+        script = Script(job(worker=role()))
+        script.start("worker:0")
+        n = script.task("worker:0").reported + 1
+        log: Any = Stuck()
+        engine: Any = SimpleNamespace(release=slowly)
+        unused: Any = None
+        shell = Shell(script.drive, 1, log, engine, unused, unused, unused, lambda: 0.0, unused)
+        agents = AgentSocket(shell.agents, "secret")
+        agents.listen(path)
+        await agents.serve()
+
+        def connect() -> Any:
+            return unix_connect(path, f"ws://localhost{PATH}", additional_headers={"Authorization": "Bearer secret"})
+
+        async with connect() as first:
+            assert await greet(first) == n - 1
+            ended = {"type": "report", "n": n, "attempt": 1, "kind": "ended", "reason": "exit", "status": 0}
+            await first.send(json.dumps(ended))
+            await until_async(lambda: len(shell._inbox) == 2)  # that it connected, and what it reports
+        turning = asyncio.create_task(shell.turn())
+        await until_async(lambda: script.task("worker:0").reported == n)  # by a turn that waits for the log
+        async with connect() as second:
+            assert await greet(second) == n - 1
+            log.well.set()
+            assert json.loads(await second.recv()) == {"type": "ack", "n": n}
+        async with connect() as third:
+            assert await greet(third) == n
+        turning.cancel()
+        await agents.close()
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize("over", [True, False])

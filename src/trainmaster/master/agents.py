@@ -54,7 +54,7 @@ class Connection:
     def __init__(self, task: str, serial: int, hello: Mapping[str, Any]) -> None:
         self.task, self.serial, self.hello = task, serial, hello
         self.drop: dict[str, Any] = {}  # shards that it must not go on with, by input
-        self.received = 0  # number of the last report taken in
+        self.received = 0  # number of the last report taken in, which may not be durable yet
         self._frames: asyncio.Queue[str | None] = asyncio.Queue(QUEUE)
         self.open = True
 
@@ -94,6 +94,7 @@ class Agents:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.connections: dict[tuple[str, int], Connection] = {}
+        self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
 
     def get(self, task: str, serial: int) -> Connection | None:
         return self.connections.get((task, serial))
@@ -103,6 +104,7 @@ class Agents:
         return self.connections.get((task, self._host.state.tasks[task].serial))
 
     def acknowledge(self, task: str, serial: int, n: int) -> None:
+        self._acked[task, serial] = max(n, self._acked.get((task, serial), 0))
         if (connection := self.get(task, serial)) is not None:
             connection.send({"type": "ack", "n": n})
 
@@ -160,7 +162,9 @@ class Agents:
         self.connections[key] = connection
         task = self._host.state.tasks[connection.task]
         connection.received = task.reported if task.serial == connection.serial else 0
-        welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": connection.received}
+        # What we have taken in may not be on the log yet; what the log told us when we began is.
+        acked = self._acked.setdefault(key, connection.received)
+        welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": acked}
         if connection.drop:
             welcome["drop"] = connection.drop
         connection.send(welcome)
@@ -202,7 +206,7 @@ class Agents:
             raise FrameError("a malformed report")
         check(message)
         if n <= connection.received:
-            return  # sent again; it is acknowledged with the next one, or was
+            return  # sent again; it is acknowledged once it is durable, or was
         connection.received = n
         self._host.tell(Report(connection.task, connection.serial, n, attempt, kind, message))
 
