@@ -1,23 +1,23 @@
 """Modules that a library imports for a case that seldom comes: loaded when something of theirs is first used.
 
-attrs builds twenty classes of validators, websockets imports `importlib.metadata` (and by it email, zipfile and csv) to know its version
-while it is being developed and `urllib.request` (and by it http.client) to find a proxy, asyncio imports TLS: together a fifth of what is
-imported before the first program starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what
-it made lazy.
+attrs builds twenty classes of validators, asyncio imports TLS, websockets imports
+`importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, and `urllib.request` (and by it
+http.client) to find a proxy: together a fifth of what is imported before the first program starts. `importlib.util.LazyLoader` would not
+do: until Python 3.12 the very statement `import` loads what it made lazy.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-OF_ATTRS = ("attr.validators", "attrs.validators")
-OF_CHANNELS = ("ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request")
+SELDOM = ("attr.validators", "attrs.validators", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request")
 
 
-def lazily(*names: str) -> None:
+def lazily(names: Iterable[str] = SELDOM) -> None:
     """Have these modules loaded when something of theirs is first used, instead of when they are imported; they may be loaded already."""
     for name in names:
         if name not in sys.modules:

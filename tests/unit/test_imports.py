@@ -99,3 +99,24 @@ def test_what_is_imported_early_loads_nothing_heavy(module: str, may: set[str]) 
 
 def test_the_package_itself_loads_almost_nothing() -> None:
     assert len(loaded("import trainmaster")) <= 6
+
+
+LAZY = """
+import sys
+from trainmaster.lazy import SELDOM, lazily
+lazily()
+import attrs, click, trainmaster.agent.main, trainmaster.master.main, websockets.asyncio.server
+loaded = [name for name in SELDOM if vars(sys.modules[name]).get("__file__")]
+assert not loaded, loaded
+import asyncio, ssl, importlib.metadata
+from attrs import validators
+assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
+assert importlib.metadata.version("attrs")
+assert attrs.field(validator=validators.instance_of(int))
+assert asyncio.sslproto.SSLProtocol
+"""
+
+
+def test_what_is_seldom_needed_is_loaded_when_it_is() -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainmaster.lazy import OF_ATTRS, lazily
+from trainmaster.lazy import lazily
 
 SUBMITTING = ("run", "submit", "retry")
 INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
@@ -22,7 +22,7 @@ _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     gc.set_threshold(_NEW)
-    lazily(*OF_ATTRS)
+    lazily()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         if submits(arguments):

@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainmaster.lazy import OF_CHANNELS, lazily
-
 if TYPE_CHECKING:
     from trainmaster.engines.local.template import Link
 
@@ -109,7 +107,6 @@ def agents() -> Link:
 
         def agent() -> template.Run:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            lazily(*OF_CHANNELS)
             return template.entry(AGENT)
 
         return template.fork(agent)

@@ -36,7 +36,7 @@ from trainmaster.core.stimuli import (
     Submitted,
 )
 from trainmaster.engines.contract import Request
-from trainmaster.lazy import OF_CHANNELS, lazily
+from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import Storage, place_of, storage_for
@@ -48,7 +48,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 log = logging.getLogger(__name__)
 
-lazily(*OF_CHANNELS)  # which is imported below where it is needed
+lazily()  # before websockets, which is imported below where it is needed
 
 
 def warm() -> None:
