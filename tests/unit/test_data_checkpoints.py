@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -160,6 +160,29 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again(
     assert read(path) == {"a": "newer", "b": "b"}
 
 
+def test_a_set_that_the_next_one_overtakes_halfway_is_none(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, a="1", b="1")
+    kind = type(store_for(url))
+    honest = kind.upload
+    whole = True
+
+    def upload(self: Store, local: str, *rest: object) -> None:
+        nonlocal whole
+        honest(self, local, *rest)  # type: ignore[arg-type]
+        whole = False
+        write(path, a="of the next one, whose b is still to come")
+
+    with monkeypatch.context() as slow:
+        slow.setattr(kind, "upload", upload)
+        with pytest.raises(Unsettled, match="the next checkpoint was begun"):
+            save_set(url, f"{path}", "worker:0", 1, whole=lambda: whole)
+    assert sets(url) == []
+    write(path, b="of the next one")
+    assert save_set(url, f"{path}", "worker:0", 1, whole=lambda: True) is not None
+
+
 def test_what_never_settles_makes_no_set(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, a="")
     kind = type(store_for(url))
@@ -212,7 +235,7 @@ def test_tasks_of_one_directory_restore_at_once(url: str, path: Path, monkeypatc
     waits = threading.Event()
     monkeypatch.setattr(Flow, "pause", lambda self, _: waits.set())
     with ThreadPoolExecutor(1) as pool:
-        others = []
+        others: list[Future[object]] = []
 
         def read_while_another_restores(self: Store, *rest: object) -> bytes:
             if not others:

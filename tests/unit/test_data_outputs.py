@@ -408,6 +408,31 @@ def test_one_file_an_empty_folder_and_nothing(url: str, tmp_path: Path) -> None:
         send(output, f"{tmp_path}/nowhere", "worker:2")
 
 
+def test_a_file_that_grows_while_it_is_uploaded(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output("model", url)
+    source = made(tmp_path / "w", log="x")
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def grown(self: object, local: str, *rest: Any) -> None:
+        with open(local, "a") as file:
+            file.write("xx")
+        honest(self, local, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "upload", grown)
+    sent = send(output, source)
+    assert commit(output, sent, "j-1", "worker:0", 1)["bytes"] == sent["bytes"]
+    assert len(there(url)["worker-0/log"]) == sent["bytes"] > 1
+
+
+def test_what_was_uploaded_and_then_cut_is_told_in_bytes(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, made(tmp_path / "w", a="12345"))
+    store_for(url).put("_temporary/j-1.worker-0.1/worker-0/a", b"1")
+    with pytest.raises(StorageFailed, match="1 of 1 files and 1 of 5 bytes are where"):
+        commit(output, sent, "j-1", "worker:0", 1)
+
+
 def test_links_are_uploaded_as_what_they_lead_to(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     made(tmp_path / "w", step1="1")

@@ -17,7 +17,8 @@ With `overwrite` there may be an earlier output, which stays whole until the job
 claim alone, and what was uploaded goes to its place, or to `_partial`, at the end. First the files that are to go and to
 come are written down and `_SUCCESS` is removed, so that no reader takes a mixture for the whole; then the old files go,
 the new ones come, and `_SUCCESS` is written. Each step may be done twice: whoever finds the switch begun goes on with
-it, and a later job, where nobody did, removes what it left. Files that nobody listed are left alone.
+it, and a later job, where nobody did, removes what it left. The folder of a task that commits is replaced whole; other
+files that nobody listed are left alone.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def upload(
     present = {file.path: file.size for file in store.files(folder)}
     leaves = [leaf for leaf in tree.leaves.values() if present.get(f"{folder}/{leaf.path}") != leaf.size]
     upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop), threads)
-    told: dict[str, Any] = {"files": len(tree.leaves), "bytes": tree.size, "id": found}
+    placed = {file.path.removeprefix(f"{folder}/"): file.size for file in store.files(folder)}
+    size = sum(placed.get(path, 0) for path in tree.leaves)  # not of the first look: a file may have grown meanwhile
+    told: dict[str, Any] = {"files": len(tree.leaves), "bytes": size, "id": found}
     return told | ({"left_out": list(tree.left_out)} if tree.left_out else {})
 
 
@@ -292,11 +295,13 @@ def _new_claim(
         )
     source = f"{TEMPORARY}/{mine.id}/{folder_of(task)}/"
     files = {file.path.removeprefix(source): file.size for file in store.files(source.rstrip("/"))}
-    if (len(files), sum(files.values())) != (uploaded["files"], uploaded["bytes"]):
+    size = sum(files.values())
+    if (len(files), size) != (uploaded["files"], uploaded["bytes"]):
+        told = f"{len(files)} of {uploaded['files']} files and {size} of {uploaded['bytes']} bytes"
         raise StorageFailed(
-            f"of the output of {task}, {len(files)} of {uploaded['files']} files are where they were uploaded",
+            f"of the output of {task}, {told} are where they were uploaded",
             place=f"{store.url}/{source}",
-            mend="keep others from removing them",
+            mend="keep others from changing them",
             anchor="storage-failed",
         )
     claim = attrs.evolve(mine, files=files, instead="" if there is None else there.id)
