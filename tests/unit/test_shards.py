@@ -491,3 +491,16 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_the_audit_knows_the_set_that_an_earlier_job_left() -> None:
+    """This job's workers begin from it, and go back to it where they fail before a set of their own."""
+    events = [
+        Logged(1, "inputs-listed", {"listings": {}, "checkpoint": {"set": 7, "marks": {}}}),
+        Logged(2, "shards-done", {"input": "train", "ranges": [[0, 2]], "task": "w:0", "attempt": 1, "mark": 1}),
+        Logged(3, "shards-returned", {"input": "train", "ranges": [[0, 2]], "set": 7, "mark": 2}),
+        Logged(4, "shards-done", {"input": "train", "ranges": [[0, 4]], "task": "w:0", "attempt": 2, "mark": 3}),
+    ]
+    found = audit(events, {"train": plain(4)})
+    assert found.complete, found.lines()
+    assert found.inputs[0].restored == ("7",)

@@ -94,6 +94,8 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
             off[data["task"]] = max(data["attempt"], off.get(data["task"], 0))
         elif event.type == "checkpoint-saved":
             sets[str(data["set"])] = data.get("marks") or {}
+        elif event.type == "inputs-listed" and (found := data.get("checkpoint")):  # a set that an earlier job left
+            sets[str(found["set"])] = found.get("marks") or {}
         elif event.type in ("shards-done", "shards-returned"):
             book = books.setdefault(data["input"], _Book(data["input"], None))
             if event.type == "shards-returned":
