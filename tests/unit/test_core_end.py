@@ -129,6 +129,16 @@ def test_inputs_that_are_not_there_end_it_before_anything_is_staged() -> None:
 
 
 # -- the order of the end --
+@pytest.mark.parametrize("told", [{"missing": {"name": "train", "detail": "nothing matches"}}, {"listings": {}}])
+def test_inputs_that_are_listed_too_late_change_no_end(told: dict[str, Any]) -> None:
+    script = Script(job(worker=role(), inputs={"train": {"url": "memory://none"}}))
+    script.take(stimuli.KillRequested("a user"))
+    script.take(stimuli.Did((Step("list-inputs"),), told))
+    assert script.count("ending") == 1
+    script.close()
+    assert script.last("ended")["reason"] == "killed-by-user"
+
+
 
 
 def test_the_order_of_the_end() -> None:

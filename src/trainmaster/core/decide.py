@@ -302,12 +302,14 @@ def _did_commit(state: State, action: CommitFor, told: stimuli.Did) -> list[Fact
 
 def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
     if action.name == "list-inputs":
+        if state.ending is not None or state.listings is not None:
+            return []  # too late: the job ends already by another reason
         if told.gave_up or "missing" in told.result:
             missing = dict(told.result.get("missing") or {"detail": told.gave_up})
             return [
                 ("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})
             ]
-        return [] if state.listings is not None else [("inputs-listed", dict(told.result))]
+        return [("inputs-listed", dict(told.result))]
     return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
 
 
