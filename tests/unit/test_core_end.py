@@ -181,6 +181,16 @@ def test_servers_stop_after_those_they_serve() -> None:
 
 
 def test_an_agent_that_does_not_leave_is_not_waited_for_for_ever() -> None:
+def test_a_server_that_started_behind_those_it_serves_stops_before_them() -> None:
+    script = Script(job(worker=role(), ps=role(after={"worker": "running"}), scheduler=role(after={"ps": "running"})))
+    script.start("worker:0", "ps:0", "scheduler:0")
+    script.take(stimuli.KillRequested("a user"))
+    for key in ("scheduler:0", "ps:0", "worker:0"):
+        assert [(order.task, order.verb) for order in script.planned if isinstance(order, Order)] == [(key, "stop")]
+        script.stopped(key)
+    script.close()
+
+
     script = Script(job(worker=role()))
     script.start("worker:0")
     script.succeed("worker:0")

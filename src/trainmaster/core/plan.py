@@ -7,10 +7,10 @@ once the first was carried out. `plan` looks at the unsettled tasks alone, `plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.job import Job
+from trainmaster.core.job import Job, Role
 from trainmaster.core.state import (
     BARRED,
     COMMITTING,
@@ -184,8 +184,10 @@ def _may_stop(state: State, task: Task) -> bool:
     """At the end, roles stop in the opposite order of `after`, those that serve others last."""
     if task.doomed != "end":
         return True
-    for name, role in state.known_job.roles.items():
-        later = task.role in role.after or (task.serves and not role.serves)
+    roles = state.known_job.roles
+    last = _stops_last(roles, task.role)
+    for name, role in roles.items():
+        later = task.role in role.after or (last and not role.serves)
         if (
             later
             and name != task.role
@@ -193,6 +195,12 @@ def _may_stop(state: State, task: Task) -> bool:
         ):
             return False
     return True
+
+
+def _stops_last(roles: Mapping[str, Role], name: str) -> bool:
+    """Whether the role stops after those it serves; where it starts behind one of them they would wait for each other."""
+    role = roles[name]
+    return role.serves and all(what != "running" or _stops_last(roles, other) for other, what in role.after.items())
 
 
 def _extra_orders(state: State, task: Task) -> list[Action]:
