@@ -7,14 +7,15 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from log_lines import first_line, line, start_master
+from scripted import Script, job, role
 from waiting import until_async
 
 from trainmaster import __version__
-from trainmaster.core import snapshot
+from trainmaster.core import snapshot, stimuli
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import decode
@@ -163,3 +164,29 @@ def test_a_snapshot_of_another_form_is_passed_over(storage: LocalStorage, kept: 
     assert (state.n, reader.last) == (4, 4)
     whole = fold(State(), map(decode, [first_line(1, epoch, {}), *lines]))
     assert snapshot.dump(state) == snapshot.dump(whole)
+
+
+def test_a_snapshot_never_knows_more_than_the_log_surely_has(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the log, once it lost its last notes with the machine's power, would read as damaged."""
+    monkeypatch.setattr("trainmaster.master.shell.SNAPSHOT_EVERY", 1)
+    script, nothing = Script(job(worker=role())), cast(Any, None)
+    kept: list[int] = []
+    script.ask()
+
+    async def keep(state: State) -> None:
+        kept.append(state.n)
+
+    async def act() -> None:
+        made = Record(open_writer(storage, 1, script.state.n), lambda: True, lambda _: None)
+        turning = Shell(script.drive, 1, made, nothing, storage, nothing, nothing, lambda: script.now, keep)
+        turning.tell(stimuli.Waiting("cores", "2", "1"))
+        await turning.turn()
+        assert (made.synced, kept) == (0, [])
+        turning.tell(stimuli.SaveRequested("2030-01-01"))
+        await turning.turn()
+        assert kept == [made.synced]
+        await made.close()
+
+    asyncio.run(act())

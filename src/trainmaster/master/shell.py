@@ -178,7 +178,8 @@ class Shell:
         if events:
             await self._write(events)
             await self.feed.publish(events)
-            if self.state.n - self._kept >= SNAPSHOT_EVERY:
+            # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
+            if self.state.n - self._kept >= SNAPSHOT_EVERY and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
         asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
