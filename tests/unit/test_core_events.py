@@ -10,7 +10,7 @@ from scripted import Script, job, role
 
 from trainmaster.core.drive import needs_barrier
 from trainmaster.core.errors import BadInput
-from trainmaster.core.events import EVENTS, VERSION, Event, decode, encode
+from trainmaster.core.events import EVENTS, VERSION, Event, decode, encode, whole
 from trainmaster.core.fold import _CHANGES, fold
 from trainmaster.core.snapshot import dump
 from trainmaster.core.state import State
@@ -83,3 +83,31 @@ def test_folding_is_the_same_from_lines() -> None:
     script.fail("worker:0")
     read = fold(State(), [decode(encode(event)) for event in script.log])
     assert dump(read) == dump(script.state)
+
+
+# -- decisions that a master died in the middle of --
+
+
+def torn(*facts: tuple[str, dict[str, object]]) -> list[Event]:
+    """A job that runs, a decision torn by its writer's death, and what the next master wrote."""
+    script = Script(job(worker=role()))
+    script.start("worker:0")
+    return [*script.log, *(Event(script.state.n + 1 + i, script.now, 2, *fact) for i, fact in enumerate(facts))]
+
+
+HALF = ("incident", {"rest": 1, "unit": "worker:0", "budget": "role:worker", "spent": 1, "free": 0, "generation": 1, "again": True,
+                     "costs": True, "until": 0.0, "cause": {"task": "worker:0", "attempt": 1, "reason": "exit"}})  # fmt: skip
+STARTED = {"read": {}, "place": ""}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_half_a_decision_never_counts(ends: bool) -> None:
+    """Nor where the next master's first word is itself one of two: that it was one master too many, and that the job ends."""
+    ending = ("ending", {"state": "failed", "reason": "master-failed", "figures": {}})
+    begun = [("master-started", STARTED | {"rest": 1}), ending] if ends else [("master-started", STARTED)]
+    events = torn(HALF, *begun)
+    state = fold(State(), events)
+    assert state.restarts == 0
+    assert (state.ending is not None) == ends
+    assert [event.type for event in whole(events)][-1 - ends :] == [kind for kind, _ in begun]
+    assert "incident" not in [event.type for event in whole(events)]

@@ -121,11 +121,12 @@ def whole(events: Iterable[Told]) -> Iterator[Told]:
     """The events that count: without those of a decision that its writer died in the middle of."""
     held: list[Told] = []
     for event in events:
+        if event.type == "master-started":
+            held.clear()
         if "rest" in event.data:
             held.append(event)
             continue
-        if event.type != "master-started":
-            yield from held
+        yield from held
         held.clear()
         yield event
 

@@ -60,14 +60,14 @@ def fold(state: State, events: Iterable[Event]) -> State:
     """Take `events` into `state`, in place; returns it."""
     for event in events:
         state.n, state.at, state.epoch = event.n, event.at, event.epoch
+        if event.type == "master-started":
+            state.held = []  # their writer died before it had said all
         if "rest" in event.data:
             state.held.append(event)
             continue
-        if state.held:
-            held, state.held = state.held, []
-            for one in held if event.type != "master-started" else ():  # else its writer died before it had said all
-                _change(state, one)
-        _change(state, event)
+        held, state.held = state.held, []
+        for one in (*held, event):
+            _change(state, one)
     return state
 
 
