@@ -164,6 +164,17 @@ def test_a_restarted_master_leases_nothing_that_an_agent_may_still_hold() -> Non
     assert numbers(after.lease(A, 2, 2.0)) == [8, 9]
 
 
+def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() -> None:
+    """The first attempt ended and the second was ordered; the master died before its agent was told."""
+    table = plain(16)
+    table.write_off(A)
+    table.expect([("worker:0", 2), B])
+    assert table.hold(A, []) == []
+    assert table.hold(B, []) == []
+    assert numbers(table.lease(B, 1, 1.0)) == [0]
+    assert numbers(table.lease(("worker:0", 2), 1, 1.0)) == [1]
+
+
 def test_an_answer_lost_on_the_way_is_leased_again_once_the_agent_says_what_it_has() -> None:
     table = plain(16)
     table.lease(A, 4, 0.0)

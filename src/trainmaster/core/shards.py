@@ -256,11 +256,12 @@ class ShardTable:
     def hold(self, holder: Holder, ranges: Any) -> list[list[int]]:
         """`holder` says that it holds exactly these (on every connection anew). Returns those that it must drop: done, or another's."""
         told = RangeSet.from_json(ranges)
+        # Whichever attempt of the task was expected: who tells this has the task's one container, and no other may hold anything.
+        self._expected -= {other for other in self._expected if other[0] == holder[0]}
         if not self._admit(holder):
             return told.to_json()
         held = self._held.setdefault(holder, RangeSet())
         self._release(holder, held.difference(told))  # an answer of ours was lost on the way
-        self._expected.discard(holder)
         taken = told.intersection(self._free)
         self._free.subtract(taken)
         held.update(taken)
