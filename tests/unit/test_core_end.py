@@ -10,6 +10,7 @@ from scripted import Script, job, role
 from trainmaster.core import stimuli
 from trainmaster.core.actions import CommitFor, Order, Release, Step
 from trainmaster.core.errors import BadInput
+from trainmaster.core.fold import COMMIT
 from trainmaster.core.incidents import SETTLE
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.report import end_reason, status
@@ -248,6 +249,19 @@ def test_a_master_that_starts_on_an_ended_log_only_finishes_the_list() -> None:
     assert not any(task.phase in LIVE for task in script.state.tasks.values())
     assert script.close()[-2:] == ["unregister", "remove-staging"]
     assert script.count("ended") == 1
+
+
+def test_the_master_commits_in_the_place_of_a_lost_agent_for_as_long_as_it_takes() -> None:
+    script = Script(job(worker=role(), outputs=OUT))
+    script.start("worker:0")
+    script.succeed("worker:0")
+    script.ask()
+    script.exited("worker:0")
+    assert script.planned == [CommitFor("worker:0", 1)]
+    script.tick(2 * COMMIT)
+    assert script.count("task-failed") == 0
+    script.take(stimuli.Did((CommitFor("worker:0", 1),), {"model": {"files": 1}}))
+    assert ending(script) == ("succeeded", "succeeded")
 
 
 # -- what users read of it --
