@@ -422,6 +422,25 @@ def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() 
     assert not script.state.budgets
 
 
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_gang_does_not_wait_for_a_watcher_that_failed_for_good(sized: bool) -> None:
+    """Its container was lost each time before an attempt began."""
+    script = Script(job(worker=role(2, "group"), evaluator=role()))
+    script.grant("evaluator:0", *(PAIR if sized else ()))
+    if sized:
+        script.ready(*PAIR)
+    while script.task("evaluator:0").final == "":
+        script.exited("evaluator:0", status=70)
+        while script.task("evaluator:0").hold != "granted" and script.task("evaluator:0").final == "":
+            script.tick(max(0.0, script.drive.wake - script.now) if script.drive.wake is not None else 0.0)
+            script.ask()
+            if script.task("evaluator:0").hold == "asked":
+                script.grant("evaluator:0")
+    script.start(*PAIR)
+    script.succeed(*PAIR)
+    assert script.state.ending["reason"] == "succeeded"
+
+
 def test_more_memory_when_the_engine_ended_the_container_too() -> None:
     script = Script(job(worker=role(1, retry_memory=1.5)))
     script.start("worker:0")

@@ -160,22 +160,23 @@ def _size(state: State, role: str) -> int:
 
 
 def _size_group(state: State, group: Group) -> list[Fact]:
-    """Fix the members once every role has its least number of containers, with what is granted then."""
+    """Fix the members once every role has its least number of containers, with what is granted then; nobody waits for who has failed."""
     sizes = {}
     for name in group.roles:
         replicas = state.known_job.roles[name].replicas
-        if group.granted[name] < replicas.min:
+        there = group.granted[name] + state.over[name]
+        if there < replicas.min:
             return []
-        sizes[name] = replicas.max if group.granted[name] >= replicas.max else _prefix(state, name)
+        sizes[name] = replicas.max if there >= replicas.max else _prefix(state, name)
         if sizes[name] < replicas.min:
             return []
     return [("sized", {"group": group.number, "sizes": sizes})]
 
 
 def _prefix(state: State, role: str) -> int:
-    """How many tasks of a role, from index 0 on, hold a container: indexes have no gaps."""
+    """How many tasks of a role, from index 0 on, hold a container or are over: indexes have no gaps."""
     size = 0
-    while (task := state.tasks.get(f"{role}:{size}")) is not None and task.hold == GRANTED:
+    while (task := state.tasks.get(f"{role}:{size}")) is not None and (task.hold == GRANTED or task.final):
         size += 1
     return size
 

@@ -25,6 +25,7 @@ from trainmaster.core.state import (
     GRANTED,
     KILLED,
     LIVE,
+    NEW,
     Budget,
     Incident,
     Past,
@@ -119,6 +120,10 @@ def task_failed(state: State, data: Data, at: float) -> None:
             task.reason, task.figures = data["reason"], dict(data.get("figures") or {})
             reason = REASONS.get(data["reason"])
             finalize(state, task, reason.final if reason and reason.final != KILLED else FAILED)
+            if (
+                task.phase == NEW
+            ):  # its containers were lost before an attempt began: those that are prepared wait for it no more
+                move(state, task, ENDED, at)
         else:
             task.reason = task.reason or "peer-failed"
             finalize(state, task, KILLED)
