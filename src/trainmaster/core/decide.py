@@ -212,7 +212,7 @@ def _committed(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    if task.phase not in (RUNNING, EXITED):
+    if task.phase not in (RUNNING, EXITED) or "set" not in data:
         return []
     keep = ("set", "files", "bytes", "marks", "manifest")
     fact = {name: data[name] for name in keep if name in data}
