@@ -137,6 +137,15 @@ def test_a_save_is_ordered_of_those_that_write_outputs() -> None:
     assert script.state.saves[0]["tasks"]["worker:0"]["files"] == 2
 
 
+def test_nobody_waits_for_a_save_of_a_task_that_is_over() -> None:
+    script = Script(job(worker=role(2), outputs={"model": {"url": "memory://out"}}))
+    script.start("worker:0", "worker:1")
+    for name in ("2030-01-01", "2030-01-02"):
+        script.take(stimuli.SaveRequested(name))
+    script.fail("worker:0")
+    assert [list(save["left"]) for save in script.state.saves] == [["worker:1"]] * 2
+
+
 def test_a_save_that_failed_is_told_as_that_and_takes_no_other_s_place() -> None:
     outputs = {"model": {"url": "memory://out", "from": "worker:0"}}
     script = Script(job(worker=role(2, "group"), outputs=outputs, saves={"keep": 1}))

@@ -33,8 +33,9 @@ def move(state: State, task: Task, phase: str, at: float) -> None:
     if phase not in LIVE:
         state.arm("stop", task.key, None)
         state.arm("commit", task.key, None)
-    if before == RUNNING and state.saves:
-        state.saves[-1]["left"].pop(task.key, None)
+    if before == RUNNING:
+        for save in state.saves:
+            save["left"].pop(task.key, None)
     if (before in STARTED) != (phase in STARTED):
         state.running[task.role] += 1 if phase in STARTED else -1
         if state.running[task.role] == size_of(state, group, task.role):
