@@ -201,6 +201,13 @@ def test_a_group_goes_back_to_one_checkpoint_and_returns_what_came_after() -> No
     assert script.state.groups[0].set == 1
 
 
+def test_a_checkpoint_without_its_set_is_no_report_of_ours() -> None:
+    script = Script(job(worker=role(), checkpoint={"path": "ckpt"}))
+    script.start("worker:0")
+    for _ in range(2):
+        assert script.report("worker:0", "checkpoint", files=1) == []
+
+
 # -- clocks --
 
 
