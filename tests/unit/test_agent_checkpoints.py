@@ -13,6 +13,7 @@ from waiting import until_async
 
 from trainmaster.agent import checkpointing
 from trainmaster.agent.checkpointing import Checkpointing
+from trainmaster.data import watch
 from trainmaster.data.checkpoints import restore, sets
 
 
@@ -58,6 +59,44 @@ def test_a_set_is_kept_until_the_master_knows_a_newer_one(tmp_path: Path) -> Non
         master.there.set()
         await until_async(lambda: numbers() == [5])
         assert master.told == [("checkpoint", number) for number in range(1, 6)]
+
+    asyncio.run(act())
+
+
+def test_what_a_program_has_begun_to_write_is_no_set_until_it_says_so(tmp_path: Path) -> None:
+    looks = 0
+
+    def pids() -> list[int]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    async def act() -> None:
+        master = Master()
+        master.there.set()
+        storing = Checkpointing(
+            {"url": f"{tmp_path}/stored", "path": "ckpt", "every": 0.05, "keep": 2}, f"{tmp_path}", "worker:0", 1, lambda: None, pids,
+            master.report, master.acknowledged,
+        )  # fmt: skip
+        await storing.begin()
+        storing.told("begin", "m1")
+        (tmp_path / "ckpt").write_text("half")
+        await storing.last(True)
+        assert master.told == [], "the program raised an error within its checkpoint"
+        running = asyncio.create_task(storing.run())
+        try:
+            await until_async(lambda: looks > 1.5 * watch.SETTLE / 0.05)
+            assert master.told == [], "it was still for long enough"
+            storing.told("failed", "m1")
+            storing.told("begin", "m2")
+            (tmp_path / "ckpt").write_text("whole")
+            storing.told("saved", "m2")
+            await until_async(lambda: master.told == [("checkpoint", 1)])
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        assert sets(f"{tmp_path}/stored")[0].marks == "m2"
 
     asyncio.run(act())
 

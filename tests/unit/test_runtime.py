@@ -495,6 +495,41 @@ for shard in runtime.shards("train", batch=1).shards():
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("ends", "together"), [(("well", "well"), "saved"), (("raise", "well"), "failed"), (("kill", "well"), "failed")]
+)
+def test_a_checkpoint_that_copies_write_together_is_whole_when_all_have_said_so(
+    home: Home, bare: Path, ends: tuple[str, str], together: str
+) -> None:
+    code = """
+from trainmaster import runtime
+with runtime.checkpoint():
+    print("in", flush=True)
+    assert input() == "well"
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([], name="train")) as s:
+            agent = await s.agent(0)
+            copies = [await s.run(agent, "-c", code) for _ in ends]
+            for copy in copies:
+                assert copy.stdout is not None
+                assert await copy.stdout.readline() == b"in\n"
+            for left, end, copy in zip((1, 0), ends, copies, strict=True):
+                assert s.told[-1] == ("checkpoint", "begin", {})
+                if end == "kill":
+                    copy.kill()
+                await copy.communicate(f"{end}\n".encode())
+                await until_async(lambda left=left: len(agent.connections) == left)  # type: ignore[misc]
+            assert s.told[-1] == ("checkpoint", together, {})
+            assert "1" in await output(
+                await s.run(agent, "-c", "from trainmaster import runtime; runtime.saved(); print(1)")
+            )
+            await until_async(lambda: s.told[-1] == ("checkpoint", "saved", {}))
+
+    run(main())
+
+
 def test_a_warning_reaches_programs_that_ask_listen_or_come_later(home: Home, bare: Path) -> None:
     ask = """
 import time

@@ -3,7 +3,8 @@
 The path is looked at each `LOOK` seconds. Once `every` has passed since the last set, and it has changed and nobody writes it, it is
 stored. Each look carries the marks of that moment, or those that a program told with a checkpoint of its own; a set has the marks of before
 its first change. When a program has ended, what it left is stored at once: what it saved in its grace is what the next attempt begins from.
-After an end by force only what had been still before is taken for whole.
+After an end by force only what had been still before is taken for whole. A program that tells when it begins to write, and when it has
+written, is believed: nothing is stored between the two, however still it is, nor after an end between them.
 
 A set that is due waits `PATIENCE` for the path to be still; then the files that were renamed into place are stored as they come. Where
 `LATE` times `every` pass without a set although the path has changed, the job is told why.
@@ -20,6 +21,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from trainmaster.agent.failure import words
@@ -47,6 +49,8 @@ class Checkpointing:
         self._marks, self._pids, self._report, self._acknowledged = marks, pids, report, acknowledged
         self._watch: Any = None
         self._told: Any = None  # marks that the program told with its own checkpoint
+        self._whole = threading.Event()  # it has not begun to write one without having said that it is whole
+        self._whole.set()
         self._saved = asyncio.Event()
         self._busy = asyncio.Lock()
         self._pruning: set[asyncio.Task[None]] = set()  # goes on behind the attempt's end
@@ -56,9 +60,12 @@ class Checkpointing:
 
     def told(self, state: str, marks: Any) -> None:
         """The program says where it stands with a checkpoint of its own making."""
-        if state == "saved":
-            self._told = marks
-            self._saved.set()
+        if state != "saved":
+            self._whole.clear()
+            return
+        self._whole.set()
+        self._told = marks
+        self._saved.set()
 
     async def begin(self) -> None:
         """Before the program starts: what is there by now is no news."""
@@ -90,7 +97,10 @@ class Checkpointing:
 
     async def _store(self, settled: bool, due: float) -> None:
         try:
+            whole = self._whole.is_set()
             ready = await self._look(settled)
+            if ready is not None and not (whole and self._whole.is_set()):
+                ready, self._watch.why = None, "the program has begun to write it, and has not said that it is whole"
             now = asyncio.get_running_loop().time()
             if ready is None or now - self._stored_at < due:
                 self._tell_late(now)
@@ -143,7 +153,8 @@ class Checkpointing:
     def _save(self, marks: Any) -> Any:
         from trainmaster.data.checkpoints import save_set
 
-        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, stop=self._halt)
+        whole = partial(self._whole.wait, PATIENCE)  # of the next one, where it is begun before this one is stored
+        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, whole=whole, stop=self._halt)
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:

@@ -52,7 +52,8 @@ class Programs:
     """The socket at `path`, and the pools of the current attempt.
 
     `on_progress(value, step, metrics)`, `on_phase(name or None)` and `on_checkpoint(state, marks)` are called in the
-    loop; marks are those of the moment when the checkpoint began.
+    loop; marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the
+    first of them, and has been saved when the last one has said so and none of them failed, or went away, meanwhile.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Programs:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._warning: tuple[float, str] | None = None  # until when (loop time), why
-        self._begun: dict[str, int] | None = None
+        self._writers: list[_Connection] = []  # of the checkpoint that is being written
+        self._begun: dict[str, int] = {}  # the marks of when the first of them began
+        self._spoilt = False  # one of them did not end it well
 
     async def start(self) -> None:
         """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
@@ -105,7 +108,8 @@ class Programs:
 
     def end(self) -> None:
         """The attempt is over: its connections are closed, and what it had leased is the master's to give again."""
-        self.attempt, self._warning, self._begun = 0, None, None
+        self.attempt, self._warning = 0, None
+        self._writers.clear()
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -167,16 +171,23 @@ class Programs:
         self.connections.discard(connection)
         for pool in self._pools.values():
             pool.left(connection)
+        while connection in self._writers:
+            self.checkpoint(connection, "failed")
         if connection.phase is not None:
             self.on_phase(None)
 
-    def checkpoint(self, state: str) -> None:
+    def checkpoint(self, writer: _Connection, state: str) -> None:
+        if not self._writers:
+            self._begun, self._spoilt = self.marks(), False
         if state == "begin":
-            self._begun = self.marks()
-        marks = self._begun if self._begun is not None else self.marks()
-        if state != "begin":
-            self._begun = None
-        self.on_checkpoint(state, marks)
+            self._writers.append(writer)
+        else:
+            if writer in self._writers:
+                self._writers.remove(writer)
+            self._spoilt = self._spoilt or state == "failed"
+            state = "failed" if self._spoilt else "saved"
+        if state == "begin" or not self._writers:
+            self.on_checkpoint(state, self._begun)
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -304,7 +315,7 @@ class _Connection(asyncio.BufferedProtocol):
         state, asked = frame.get("state"), frame.get("id")
         if state not in ("begin", "saved", "failed"):
             raise Garbage("a malformed checkpoint")
-        self._programs.checkpoint(state)
+        self._programs.checkpoint(self, state)
         if asked is not None:
             self.send({"id": asked, "ok": True})
 

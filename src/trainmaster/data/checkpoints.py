@@ -106,12 +106,15 @@ def save_set(
     attempt: int,
     *,
     marks: Any = None,
+    whole: Callable[[], bool] = lambda: True,
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> Set | None:
-    """Store what is at `path` as the next set. None where nothing is there, and where it is what the newest set holds. Raises Unsettled."""
+    """Store what is at `path` as the next set. None where nothing is there, and where it is what the newest set holds. `whole`: whether it
+    may be taken for a set though it is still, asked when all was sent. Raises Unsettled.
+    """
     store = store_for(url)
-    return retried("store a checkpoint", url, lambda: _save(store, path, task, attempt, marks, tell, stop))
+    return retried("store a checkpoint", url, lambda: _save(store, path, (task, attempt, marks), whole, tell, stop))
 
 
 def prune(url: str, known: Set, keep: int) -> None:
@@ -172,8 +175,8 @@ def restore(
 
 
 def _save(
-    store: Store, path: str, task: str, attempt: int, marks: Any, tell: Tell | None, stop: threading.Event | None
-) -> Set | None:
+    store: Store, path: str, by: tuple[str, int, Any], whole: Callable[[], bool], tell: Tell | None, stop: threading.Event | None
+) -> Set | None:  # fmt: skip
     tree = scan(path, keep_links=True)
     if tree is None or not (tree.leaves or tree.folders):
         return None
@@ -182,7 +185,7 @@ def _save(
     known = {file.path: file for file in before.files} if before is not None else {}
     if before is not None and _same(tree, before):
         return None
-    folder = f"{_FILES}/{folder_of(task)}.{attempt}.{secrets.token_hex(4)}"
+    folder = f"{_FILES}/{folder_of(by[0])}.{by[1]}.{secrets.token_hex(4)}"
     flow = Flow(tree.size, tell, stop)
     sent: dict[str, Stored] = {}
     try:
@@ -190,9 +193,11 @@ def _save(
             sent = {name: file for name, file in sent.items() if name in tree.leaves}
             wanted = [leaf for leaf in tree.leaves.values() if _version(sent.get(leaf.path)) != leaf.version]
             flow.run(wanted, partial(_send, store, folder, tree, known, sent, flow))
+            if not whole():
+                raise Unsettled("the next checkpoint was begun before this one was sent, and is not whole", place=path)
             now = scan(path, keep_links=True)
             if now is not None and now.versions == {name: _version(file) for name, file in sent.items()}:
-                made = _publish(store, tree, sent, numbers, (task, attempt, marks))
+                made = _publish(store, tree, sent, numbers, by)
                 if _whole(store, made):
                     return made
                 store.remove(made.manifest)  # a set that it refers to was removed meanwhile
