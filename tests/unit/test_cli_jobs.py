@@ -279,6 +279,35 @@ def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
         assert attached.wait(30) == 0
 
 
+def test_a_save_waits_for_those_who_save(tmp_path: Path) -> None:
+    """A task whose program is over waits for its peers before it commits; nobody asks it to save what will be committed."""
+    ends = (
+        'mkdir -p "$TRAINMASTER_OUTPUT_MODEL"; [ $TRAINMASTER_INDEX = 0 ] || while [ ! -e "$GO" ]; do sleep 0.02; done'
+    )
+    line = [
+        "submit",
+        "-n",
+        "2",
+        "--restart",
+        "group",
+        "--env",
+        f"GO={tmp_path}/go",
+        "--output",
+        "model=out",
+        *shell(ends),
+    ]
+    job = tm(*line, cwd=tmp_path).stdout.strip()
+    try:
+        until(lambda: '"type":"uploaded"' in tm("events", job, "--json").stdout.replace(" ", ""))
+        done = tm("save", job)
+        assert (done.returncode, done.stdout.count("worker:1: 0 files"), "worker:0" in done.stdout) == (0, 1, False), (
+            done
+        )
+    finally:
+        (tmp_path / "go").touch()
+    assert tm("wait", job).returncode == 0
+
+
 def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     done = tm("kill", held, "--why", "enough")
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr

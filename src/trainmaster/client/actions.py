@@ -1,4 +1,4 @@
-"""What a user does to a job: end it, save its outputs, see the stacks of its programs."""
+"""What a user does to a job: end it, save its outputs."""
 
 from __future__ import annotations
 
@@ -45,26 +45,20 @@ def save(job: str) -> str:
 
 def saved(job: str, name: str) -> dict[str, Any]:
     """Wait until the save is done; returns figures by task. A task that ends before it saves is left out."""
+    told: dict[str, Any] = {}
+    begun = False
     for item in follow(job, resume=resume):
         status = item.get("status") or item.get("end")
         if status is None:
             continue
         found = next((save for save in status["saves"] if save["save"] == name), None)
-        running = {task["task"] for task in status["tasks"] if task["state"] == "running"}
-        told = {**found["tasks"], **found["failed"]} if found is not None else {}
-        if "end" in item or (found is not None and not (running & _writing(job)) - told.keys()):
-            return told
-    return {}
-
-
-def dump(job: str, task: str) -> None:
-    """Have the stacks of a task's programs written into its log."""
-    _ask(job, "dump", task=task)
-
-
-def _writing(job: str) -> set[str]:
-    """The tasks that have outputs of their own."""
-    return {task.key for task in Past(job).state().tasks.values() if task.commits}
+        if found is not None:
+            begun, told = True, {**found["tasks"], **found["failed"]}
+        if "end" in item or (
+            begun and not (found and found["left"])
+        ):  # old ones go: one that is not there any more is done
+            break
+    return told
 
 
 def _ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
