@@ -129,7 +129,6 @@ def test_inputs_that_are_not_there_end_it_before_anything_is_staged() -> None:
     assert ending(script) == ("failed", "input-missing")
 
 
-# -- the order of the end --
 @pytest.mark.parametrize("told", [{"missing": {"name": "train", "detail": "nothing matches"}}, {"listings": {}}])
 def test_inputs_that_are_listed_too_late_change_no_end(told: dict[str, Any]) -> None:
     script = Script(job(worker=role(), inputs={"train": {"url": "memory://none"}}))
@@ -140,6 +139,7 @@ def test_inputs_that_are_listed_too_late_change_no_end(told: dict[str, Any]) -> 
     assert script.last("ended")["reason"] == "killed-by-user"
 
 
+# -- the order of the end --
 
 
 def test_the_order_of_the_end() -> None:
@@ -181,7 +181,6 @@ def test_servers_stop_after_those_they_serve() -> None:
     assert Order("ps:0", 1, 1, "stop", "1") in script.planned
 
 
-def test_an_agent_that_does_not_leave_is_not_waited_for_for_ever() -> None:
 def test_a_server_that_started_behind_those_it_serves_stops_before_them() -> None:
     script = Script(job(worker=role(), ps=role(after={"worker": "running"}), scheduler=role(after={"ps": "running"})))
     script.start("worker:0", "ps:0", "scheduler:0")
@@ -192,6 +191,7 @@ def test_a_server_that_started_behind_those_it_serves_stops_before_them() -> Non
     script.close()
 
 
+def test_an_agent_that_does_not_leave_is_not_waited_for_for_ever() -> None:
     script = Script(job(worker=role()))
     script.start("worker:0")
     script.succeed("worker:0")

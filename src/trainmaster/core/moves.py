@@ -91,8 +91,8 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
     task.resized = task.used = False
     state.arm("gone", task.key, None)
     state.arm("start", task.key, None)
-    state.touch(task)
     state.arm("commit", task.key, None)  # the agent's: where one is due still, the master commits in its place
+    state.touch(task)
 
 
 def finalize(state: State, task: Task, final: str) -> None:
