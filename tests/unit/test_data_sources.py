@@ -9,10 +9,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Input
 from trainmaster.core.splits import Listing
 from trainmaster.data.sources import list_input, mount, write_list
+from trainmaster.data.stores import RemoteStore
 
 TREE = (
     "a/1.csv",
@@ -39,6 +40,20 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text(name)
     return f"{'file://' if request.param == 'file' else ''}{tmp_path}/in"
+
+
+def test_a_storage_that_cannot_be_listed_is_told_with_the_key_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> None:
+        raise RuntimeError("no route to host")
+
+    monkeypatch.setattr(RemoteStore, "entries", down)
+    with pytest.raises(StorageFailed) as caught:
+        list_input(Input("train", "memory://nobody/there/*.csv"))
+    assert str(caught.value).splitlines() == [
+        "could not list the input: no route to host",
+        "  inputs.train.url: memory://nobody/there/*.csv",
+        "  check that it can be reached",
+    ]
 
 
 @pytest.mark.parametrize(

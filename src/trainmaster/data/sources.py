@@ -41,10 +41,10 @@ def list_input(given: Input | str, key: str = "") -> Listing:
     except TrainmasterError as error:
         error.place = f"{key}: {url}" if key else error.place
         raise
-    except OSError as error:
-        raise storage_failed("list the input", place, error) from error
     except Exception as error:  # whatever a storage's library raises
-        raise storage_failed("list the input", url, error) from error
+        failure = storage_failed("list the input", place, error)
+        failure.place = f"{key}: {url}" if key else url
+        raise failure from error
     if not listing.files:
         raise BadInput(
             f"{url} matches no file",

@@ -211,7 +211,7 @@ def open_filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         raise BadInput(
             f"cannot open {url}: {error}",
-            place=f"storage: {url}",
+            place=url,
             mend="use a path, or a URL that fsspec knows",
             anchor="storage-url",
         ) from error

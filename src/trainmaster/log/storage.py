@@ -125,7 +125,7 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
     if number in _FULL:
         reason, mend, anchor = (
             _FULL[number] + _room(path),
-            "free space there, or move storage: to a larger place",
+            "free space there, or use a larger place",
             "disk-full",
         )
     elif number == errno.EFBIG:
@@ -135,9 +135,9 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
             "disk-full",
         )
     elif number in _REFUSED:
-        reason, mend, anchor = os.strerror(number), "check the permissions there, or move storage:", "storage-failed"
+        reason, mend, anchor = os.strerror(number), "check the permissions there", "storage-failed"
     else:
-        reason, mend, anchor = _words(error), "check that the storage can be reached: storage:", "storage-failed"
+        reason, mend, anchor = _words(error), "check that it can be reached", "storage-failed"
     failure = StorageFailed(f"could not {doing}: {reason}", place=path, mend=mend, anchor=anchor)
     failure.errno = number
     return failure
