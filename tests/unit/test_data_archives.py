@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import subprocess
+import sys
 import tarfile
+import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,7 +60,6 @@ def test_ignored_files_stay_behind_just_as_git_has_it(project: Path, tmp_path: P
     assert contents(tmp_path / "out") == {
         ".gitignore", "data/keep.txt", "lib/.gitignore", "lib/a.py", "lib/b.pyc", "lib/deep/build/out", "train.py",
     }  # fmt: skip
-    assert made.files == 7
     assert os.stat(made.path).st_mode & 0o077 == 0
     assert (tmp_path / "out/train.py").stat().st_mode & 0o777 == 0o755
 
@@ -68,9 +71,10 @@ def test_equal_files_give_equal_bytes(project: Path, tmp_path: Path) -> None:
     os.utime(copy / "train.py", (0, 0))
     second = pack([f"{copy}/lib", "."], f"{tmp_path}/2", f"{copy}")
     assert Path(first.path).read_bytes() == Path(second.path).read_bytes()
-    assert Path(first.path).name == f"{first.digest}.tar.gz" == Path(second.path).name
+    assert re.fullmatch(r"[0-9a-f]{64}\.tar\.gz", Path(first.path).name)
+    assert Path(first.path).name == Path(second.path).name
     (copy / "train.py").write_text("print(2)")
-    assert pack(["."], f"{tmp_path}/2", f"{copy}").digest != first.digest
+    assert Path(pack(["."], f"{tmp_path}/2", f"{copy}").path).name != Path(first.path).name
     assert len(os.listdir(tmp_path / "2")) == 2
 
 
@@ -94,13 +98,47 @@ def test_links(project: Path, tmp_path: Path) -> None:
     (project / "folder").symlink_to(tmp_path / "elsewhere")
     (project / "gone").symlink_to("nowhere")
     (project / "loop").symlink_to(".")
+    (project / "self").symlink_to("self")
     os.mkfifo(project / "pipe")
     made = pack(["."], f"{tmp_path}/cache", f"{project}")
-    assert made.left_out == ("folder", "gone", "loop", "pipe")
+    assert made.left_out == ("folder", "gone", "loop", "pipe", "self")
     unpack(made.path, f"{tmp_path}/out")
     assert os.readlink(tmp_path / "out/lib/inside") == "a.py"
     assert (tmp_path / "out/file").read_text() == "from elsewhere"
     assert not (tmp_path / "out/file").is_symlink()
+
+
+REFUSED = """
+import os, sys
+from pathspec import GitIgnoreSpec  # as long as it may
+from trainmaster.core.errors import BadInput
+from trainmaster.data.archives import listed, pack
+project, cache, by = sys.argv[1:]
+os.setuid(65534)
+try:
+    listed(["."], project) if by == "listed" else pack(["."], cache, project)
+except BadInput as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("name", "by"), [("roots", "listed"), ("lib/secret", "pack")])
+def test_what_cannot_be_read_is_refused_by_its_name(name: str, by: str) -> None:
+    with tempfile.TemporaryDirectory() as place:  # pytest's own is closed to others
+        os.chmod(place, 0o755)
+        Path(place, "project/lib").mkdir(parents=True)
+        Path(place, "project/roots").mkdir()
+        Path(place, "project/.gitignore").write_text("" if by == "listed" else "roots/\n")
+        Path(place, "project/lib/secret").write_text("of root")
+        Path(place, "cache").mkdir()
+        os.chown(Path(place, "cache"), 65534, 65534)
+        for closed in ("roots", "lib/secret"):
+            os.chmod(Path(place, "project", closed), 0o700)
+        arguments = [f"{place}/project", f"{place}/cache", by]
+        told = subprocess.run([sys.executable, "-c", REFUSED, *arguments], check=True, capture_output=True, text=True)
+        assert told.stdout.splitlines()[0] == f"{place}/project/{name} cannot be read: Permission denied"
+        assert "list it in .gitignore" in told.stdout
+        assert os.listdir(f"{place}/cache") == []
 
 
 # -- unpacking --
@@ -225,6 +263,44 @@ def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no archive"):
         unpack(f"{tmp_path}/x.tar.gz", f"{tmp_path}/out")
     assert not (tmp_path / "out").exists()
+
+
+def damaged_xz(path: Path) -> None:
+    with tarfile.open(path, "w:xz") as packed:
+        packed.addfile(tarfile.TarInfo("a"), io.BytesIO(b""))
+        info = tarfile.TarInfo("b")
+        info.size = 1 << 20
+        packed.addfile(info, io.BytesIO(os.urandom(1 << 20)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
+    path.write_bytes(content)
+
+
+def damaged_gz(path: Path) -> None:
+    with tarfile.open(path, "w:gz", compresslevel=1) as packed:
+        info = tarfile.TarInfo("a")
+        info.size = 1 << 20
+        packed.addfile(info, io.BytesIO(os.urandom(1 << 20)))
+    content = bytearray(path.read_bytes())
+    content[1000:3000] = b"\xff" * 2000
+    path.write_bytes(content)
+
+
+def encrypted_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("a", "content")
+    content = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flags: bit 0 is encryption
+        content[content.index(mark) + offset] |= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("make", [damaged_xz, damaged_gz, encrypted_zip])
+def test_a_damaged_archive_is_refused(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(BadInput, match="no archive that can be read"):
+        unpack(f"{tmp_path}/x", f"{tmp_path}/out")
+    assert os.listdir(tmp_path) == ["x"]
 
 
 def test_a_disk_without_room_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, that caches
 are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
 git reads them, in every folder; `.git` itself is left out. A link that stays inside the packed folder stays a link; a
-file that a link leads to elsewhere is packed itself; a folder elsewhere, a pipe or a socket is left out and named.
+file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
+is left out and named. What cannot be read is refused, for it may be needed.
 
 Unpacking trusts nothing. Every member is looked at before anything is written: a name or link that leads outside, a
 device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
@@ -15,32 +16,33 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import os
 import secrets
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.data.transfer import make_room, writing
-from trainmaster.data.trees import leads_back
 
 _Specs = tuple[tuple[str, Any], ...]  # (folder, its .gitignore), the outermost first
+_DAMAGED = (  # RuntimeError: a zip that is encrypted, or packed in a way that zipfile does not know
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError,
+)  # fmt: skip
 
 
 @attrs.frozen(slots=True)
 class Archive:
-    """A packed archive. `digest`: SHA-256 of the files as a tar. `left_out`: what could not be packed."""
+    """A packed archive. `left_out`: the names of what could not be packed."""
 
     path: str
-    digest: str
-    files: int
-    size: int
     left_out: tuple[str, ...] = ()
 
 
@@ -63,7 +65,7 @@ def pack(sources: Iterable[str], directory: str, root: str = ".", without: Colle
 
     A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
     top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`: as for `listed`. Raises BadInput
-    for what is not there.
+    for what is not there or cannot be read.
     """
     members, left_out = listed(sources, root, without)
     os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -71,13 +73,13 @@ def pack(sources: Iterable[str], directory: str, root: str = ".", without: Colle
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with writing(draft), open(descriptor, "wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-            digest, size = _pack(packed, members)
+            digest = _pack(packed, members)
         path = os.path.join(directory, f"{digest}.tar.gz")
         os.replace(draft, path)
     finally:
         if os.path.exists(draft):
             os.unlink(draft)
-    return Archive(path, digest, len(members), size, tuple(sorted(left_out)))
+    return Archive(path, tuple(sorted(left_out)))
 
 
 def listed(sources: Iterable[str], root: str = ".", without: Collection[str] = ()) -> tuple[list[Member], list[str]]:
@@ -90,8 +92,11 @@ def listed(sources: Iterable[str], root: str = ".", without: Collection[str] = (
     root = os.path.abspath(root)
     passed = {os.path.normpath(os.path.join(root, path)) for path in without}
     for source in sources:
-        for member in _members(source, root, passed, left_out):
-            members.setdefault(member.name, member)
+        try:
+            for member in _members(source, root, passed, left_out):
+                members.setdefault(member.name, member)
+        except OSError as error:
+            raise _unreadable(source, error) from error
     return [members[name] for name in sorted(members)], left_out
 
 
@@ -111,7 +116,9 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
         else:
             _untar(archive, fresh, absolute_links)
         os.rename(fresh, directory)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile) as error:
+    except TrainmasterError:
+        raise
+    except _DAMAGED as error:
         raise BadInput(
             f"{archive} is no archive that can be read: {error}",
             place=archive,
@@ -142,28 +149,36 @@ def _members(source: str, root: str, without: set[str], left_out: list[str]) -> 
 def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[str]) -> Iterator[Member]:
     folders: list[tuple[str, str, _Specs]] = [(top, name, specs)]
     for folder, prefix, above in folders:
-        here = (*above, *_spec(folder))
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
+        here = (*above, *_spec(folder))
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
-            is_folder = entry.is_dir()
             if (
                 entry.name == ".git"
                 or entry.path in without
-                or _ignored(here, entry.path, is_folder and not entry.is_symlink())
+                or _ignored(here, entry.path, entry.is_dir(follow_symlinks=False))
             ):
                 continue
             if entry.is_symlink() and (link := _inner(top, entry.path)):
                 yield Member(member, entry.path, link)
-            elif entry.is_symlink() and (is_folder or not entry.is_file()):
+            elif entry.is_symlink() and not os.path.isfile(entry.path):
                 left_out.append(member)
-            elif is_folder and not leads_back(entry.path):
+            elif entry.is_dir():
                 folders.append((entry.path, member, here))
             elif entry.is_file():
                 yield Member(member, entry.path)
             else:
                 left_out.append(member)
+
+
+def _unreadable(source: str, error: OSError) -> BadInput:
+    return BadInput(
+        f"{error.filename} cannot be read: {error.strerror}",
+        place=f"files: {source}",
+        mend="list it in .gitignore, or name less in files",
+        anchor="no-file",
+    )
 
 
 def _inner(top: str, path: str) -> str:
@@ -203,10 +218,9 @@ def _ignored(specs: _Specs, path: str, folder: bool) -> bool:
     return False
 
 
-def _pack(packed: Any, members: list[Member]) -> tuple[str, int]:
-    """Write the tar; its digest and the bytes of its files."""
+def _pack(packed: Any, members: list[Member]) -> str:
+    """Write the tar; its SHA-256."""
     hashed = _Hashed(packed)
-    size = 0
     with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
         for member in members:
             info = tarfile.TarInfo(member.name)
@@ -214,13 +228,19 @@ def _pack(packed: Any, members: list[Member]) -> tuple[str, int]:
                 info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
                 tar.addfile(info)
                 continue
-            with open(member.source, "rb") as file:
+            with _opened(member) as file:
                 status = os.fstat(file.fileno())
                 info.size = status.st_size
                 info.mode = 0o755 if status.st_mode & 0o100 else 0o644
                 tar.addfile(info, file)
-                size += info.size
-    return hashed.digest.hexdigest(), size
+    return hashed.digest.hexdigest()
+
+
+def _opened(member: Member) -> BinaryIO:
+    try:
+        return open(member.source, "rb")
+    except OSError as error:
+        raise _unreadable(member.name, error) from error
 
 
 class _Hashed:
