@@ -547,6 +547,19 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path / "disk"], check=True)
 
 
+def test_a_place_where_one_may_put_and_not_remove(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class PermissionDeniedError(Exception):
+        """As of obstore."""
+
+    def refused(*_: object) -> None:
+        raise PermissionDeniedError("AccessDenied: s3:DeleteObject")
+
+    url = f"memory://check-{tmp_path.name}"
+    monkeypatch.setattr(type(store_for(url)), "remove", refused)
+    with pytest.raises(BadInput, match=r"the output model cannot be written: .*AccessDenied: s3:DeleteObject"):
+        check_outputs(job(Output("model", url)))
+
+
 # -- saves --
 
 

@@ -51,10 +51,14 @@ def _unwritable(store: Store, probe: bool) -> str | None:
         return store.unwritable()
     if not probe:
         return None
-    try:
-        name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
+    name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
+
+    def trial() -> None:
         store.put(name, b"")
         store.remove(name)
+
+    try:
+        retried("write there", store.url, trial)
     except StorageFailed as error:
         return error.message
     return None
