@@ -281,6 +281,18 @@ def test_what_a_role_cannot_be(worker: dict[str, Any], message: str) -> None:
     assert told(worker) == message
 
 
+@pytest.mark.parametrize(("as_", "replicas"), [("download", 2), ("download", 1), ("list", 2), ("mount", 2)])
+def test_tasks_that_share_a_directory_cannot_each_put_an_input_there(as_: str, replicas: int) -> None:
+    data = {"d": {"url": "u", "as": as_}}
+    if as_ == "download" and replicas > 1:
+        assert told({"workdir": "share", "replicas": replicas}, inputs=data) == (
+            "several tasks would put input d at one path of the directory that they share\n"
+            "  roles.worker.workdir: share\n  set workdir: copy; or as: list or mount for the input"
+        )
+    else:
+        job({"workdir": "share", "replicas": replicas}, inputs=data)
+
+
 ELASTIC = {"replicas": {"min": 1, "max": 2}}
 
 

@@ -280,6 +280,11 @@ class _Reading:
                 message = f"role {elastic.name} may change its size, so how input {given.name} is divided must be said"
                 mend = "split: again divides it anew each time, split: whole gives all to every task"
                 raise self.refused(("inputs", given.name), None, message, mend, "elastic-split")
+            shared = [role for role in readers if role.workdir == model.SHARED]
+            if given.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
+                message = f"several tasks would put input {given.name} at one path of the directory that they share"
+                mend = "set workdir: copy; or as: list or mount for the input"
+                raise self.refused(("roles", shared[0].name, "workdir"), model.SHARED, message, mend, "equal-names")
         for made in job.outputs.values():
             if made.from_:
                 at = ("outputs", made.name, "from")
