@@ -698,6 +698,33 @@ def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[...,
     play(act)
 
 
+@pytest.mark.parametrize("how", ["terminated", "left"])
+def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_grace(
+    play: Callable[..., None], how: str
+) -> None:
+    async def act(master: Master) -> None:
+        checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 100, "keep": 3, "set": None}
+        master.begin()
+        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        command = (
+            "trap 'mkdir ckpt; echo 2 > ckpt/step; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+        )
+        await master.start(command, prepare=prepare)
+        await until_async(lambda: "ready" in master.log())
+        assert master.agent is not None
+        if how == "left":
+            await master.order("leave")
+        else:
+            master.agent.terminate()
+        assert await asyncio.to_thread(master.agent.wait, 60) == 0
+        kinds = [report["kind"] for report in master.reports]
+        assert kinds[kinds.index("started") + 1 :] == ["checkpoint", "ended", *(["left"] if how == "left" else [])]
+        ended = await master.report("ended")
+        assert (ended["stopped"], ended["status"], ended["tail"][-1]) == (True, 0, "saved")
+
+    play(act)
+
+
 def test_an_output_holds_nothing_of_the_attempt_before(play: Callable[..., None], tmp_path: Path) -> None:
     """It begins with what came with the files, what the prepare command made, and the checkpoint that lies in it."""
     (tmp_path / "ckpt").write_text("restored\n")

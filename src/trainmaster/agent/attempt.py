@@ -36,6 +36,7 @@ from trainmaster.agent.watching import Limits, Told, Watching
 TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
 GRACE = 10.0  # s, where an order names none
+SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to tell its end
 COPIED_WITHIN = 5.0  # s that threads have to give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,13 @@ class Attempt:
         await self._sweep()
         await self._finish(AttemptFailed("not-needed"))
 
+    async def end(self, left: Callable[[], float] = lambda: SETTLED_WITHIN) -> None:
+        """Stop it, and have all of it told; what it is still at after `left()` seconds is dropped."""
+        await self.stop(None, None)
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=left())
+        await self._drop_work()
+
     def save(self, name: str) -> None:
         if name not in self._saves and self.phase == "running":
             self._saves[name] = None
@@ -169,9 +177,8 @@ class Attempt:
         except AttemptFailed as failure:
             await self._give_up(failure)
         except CannotStart as trouble:
-            await self._give_up(
-                AttemptFailed(trouble.outcome.reason, {"status": trouble.outcome.status, **trouble.outcome.figures})
-            )
+            outcome = trouble.outcome
+            await self._give_up(AttemptFailed(outcome.reason, {"status": outcome.status, **outcome.figures}))
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -220,9 +227,8 @@ class Attempt:
         launch = Launch(order["prepare"], self.place.workplace.cwd, environ, self.place.allowance)
         outcome = await self._launch(launch, None, Records())
         if not outcome.well:
-            raise AttemptFailed(
-                "prepare-failed", {"status": outcome.status if outcome.signal is None else -outcome.signal}
-            )
+            status = outcome.status if outcome.signal is None else -outcome.signal
+            raise AttemptFailed("prepare-failed", {"status": status})
         await self._thread("staging-failed", self.place.workplace.begun, order)
         self.place.prepared = True
 
@@ -230,10 +236,10 @@ class Attempt:
         order, site = self._start, self.place.workplace
         if order.get("files"):
             await self._thread("staging-failed", site.write, order["files"], self.place.address)
-        fill = self._fill
+        copies = tuple(filled(self.place, copy) for copy in order.get("copies") or [{}])
         launch = Launch(
             order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd,
-            self._environ(order.get("env") or {}), self.place.allowance, tuple(map(fill, order.get("copies") or [{}])),
+            self._environ(order.get("env") or {}), self.place.allowance, copies,
         )  # fmt: skip
         if (checkpoint := self._order.get("checkpoint")) and checkpoint.get("every"):
             self._checkpointing = Checkpointing(
@@ -358,11 +364,10 @@ class Attempt:
         self.phase = "exited"
         self._close_log()
         self._tell_end(AttemptFailed("exit", {"status": 0}), outcome)
-        if outputs := self._outputs:
-            upload = self.place.materials.upload
-            told = self._count("uploading")
+        if self._outputs:
+            upload, cwd, told = self.place.materials.upload, self.place.workplace.cwd, self._count("uploading")
             self._uploaded = await self._thread(
-                "upload-failed", upload, outputs, self.place.workplace.cwd, self.number, told, self._halt
+                "upload-failed", upload, self._outputs, cwd, self.number, told, self._halt
             )
             self.phase = "uploaded"
             self._report("uploaded", outputs=self._uploaded)
@@ -484,13 +489,7 @@ class Attempt:
         except AttemptFailed:
             raise
         except Exception as error:
-            told = getattr(error, "reason", None)
-            raise failed(
-                told if isinstance(told, str) and told in ("input-missing", "output-missing") else reason, error
-            ) from error
-
-    def _fill(self, env: Mapping[str, str]) -> dict[str, str]:
-        return filled(self.place, env)
+            raise failed(reason, error) from error
 
     def _environ(self, env: Mapping[str, str]) -> dict[str, str]:
         return environ(self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs)

@@ -24,6 +24,7 @@ from trainmaster.agent.shipping import Shipping
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
+CLOSE_WITHIN = 13.0  # s for all of that once the engine, which has a SIGKILL ready after 15, has told us to end
 SHIP_WITHIN = 20.0  # s for the last piece of the logs
 REAP_EVERY = 2.0  # s
 
@@ -148,9 +149,13 @@ class Agent:
 
     async def _close(self, beside: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSE_WITHIN
         for attempt in self._attempts.values():
-            await attempt.stop(None, None)
+            await attempt.end(lambda: until - loop.time())
         await end_all(os.getpid(), self.place.spare)
+        if self.channel.connected:
+            await self.channel.flushed(until - loop.time())
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -194,7 +199,7 @@ class Agent:
         """The attempt, made where it is new; those before it are ended first."""
         if number not in self._attempts:
             for earlier in self._attempts.values():
-                await earlier.stop(None, None)
+                await earlier.end()
             self._attempts = {n: kept for n, kept in self._attempts.items() if n >= number - 3}
             attempt = self._attempts[number] = Attempt(number, self.place)
             self.leasing.on_done = attempt.read_shards
@@ -236,7 +241,7 @@ class Agent:
     async def _leave(self, number: int) -> None:
         """End what still runs, have the logs stored and everything told; then go."""
         for attempt in self._attempts.values():
-            await attempt.stop(None, None)
+            await attempt.end()
         gave_up = ""
         if self._shipping is not None:
             gave_up = await self._shipping.finish(SHIP_WITHIN)
