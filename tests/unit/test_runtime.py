@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from waiting import until_async
 
 import trainmaster.runtime
+from trainmaster.agent.leases import Pool
 from trainmaster.agent.programs import Programs
 from trainmaster.core.audit import audit
 from trainmaster.core.events import Event
@@ -527,6 +528,33 @@ with runtime.checkpoint():
             )
             await until_async(lambda: s.told[-1] == ("checkpoint", "saved", {}))
 
+    run(main())
+
+
+def test_a_drain_is_over_when_the_master_had_heard_the_last_report_before_the_connection_broke() -> None:
+    class Program:
+        def reply(self, asked: int, answer: Mapping[str, Any]) -> None:
+            """It reads what it is given at once."""
+            pool.done(self, {row[0]: 1 for row in answer["shards"]})
+
+    async def lease(name: str, want: int, done: dict[str, Any], back: list[list[int]]) -> Mapping[str, Any]:
+        if not done:
+            return {"files": [["x", "lines"]], "shards": [[0, 0, 0, 10]], "count": 1}
+        asyncio.get_running_loop().call_soon(pool.drop, [[0, 1]])  # the welcome of the next connection
+        raise ConnectionError("closed before the answer came")
+
+    async def main() -> None:
+        nonlocal pool
+        pool = Pool("train", lease)
+        exchanging = asyncio.create_task(pool.run())
+        try:
+            pool.ask(Program(), 1, 1, True)
+            await until_async(lambda: pool.held() and not pool._ready)
+            await asyncio.wait_for(pool.drain(), 20)
+        finally:
+            exchanging.cancel()
+
+    pool: Any = None
     run(main())
 
 

@@ -146,6 +146,8 @@ class Pool:
         for number in [number for number in self._done if number in lost]:
             del self._done[number]
         self._back.subtract(lost)
+        if not self._done:
+            self._told.set()  # the master had heard what was on its way when the connection broke
 
     def wake(self) -> None:
         """Shards may have become free: ask at once."""
