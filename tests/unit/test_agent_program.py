@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -213,6 +214,43 @@ def test_copies_have_their_own_environment_and_one_that_fails_ends_all(tmp_path:
 
     assert asyncio.run(act()).status == 7
     assert sorted((tmp_path / "out").read_text().split("\n"))[1:] == ["rank 0", "rank 1", "rank 2"]
+
+
+def test_a_copy_that_has_ended_is_signalled_no_more(tmp_path: Path) -> None:
+    """Its number may be a stranger's by then."""
+    command = "[ $RANK = 1 ] || exit 0; trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+
+    async def act() -> None:
+        running = await started(launch(command, tmp_path, copies=({"RANK": "0"}, {"RANK": "1"})), tmp_path / "out")
+        running._spare.add(stranger.pid)  # no descendant of an agent
+        await running.copies[0].over
+        await said(tmp_path / "out", "ready")
+        running.copies[0].pid = stranger.pid
+        await running.stop(signal.SIGTERM, PATIENCE)
+
+    try:
+        asyncio.run(act())
+        assert "saved" in (tmp_path / "out").read_text()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_fork_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def act() -> None:
+        before = len(os.listdir("/proc/self/fd")), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with monkeypatch.context() as full:
+            full.setattr(os, "fork", none_left)
+            with pytest.raises(BlockingIOError):
+                await program.start(launch(["true"], tmp_path), (1, 2))
+        assert (len(os.listdir("/proc/self/fd")), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
+
+    asyncio.run(act())
 
 
 STUBBORN = r"""

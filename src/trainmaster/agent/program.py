@@ -93,7 +93,6 @@ class Program:
     def __init__(self, copies: Sequence[Copy], spare: set[int]) -> None:
         self.copies = copies
         self._spare = spare
-        self.first: Outcome | None = None  # the first copy's end that was not well, else the last one's
         self.failed_copy: int | None = None
 
     @property
@@ -110,9 +109,11 @@ class Program:
         return any(copy.over.done() or _zombie(copy.pid) for copy in self.copies)
 
     def signal(self, number: int) -> None:
-        """Signal every copy's process group."""
+        """Signal every copy's process group. The number of one that has ended may be a stranger's, where nobody stayed in it."""
+        kept = {process.group for process in self.in_groups()} if any(copy.over.done() for copy in self.copies) else ()
         for copy in self.copies:
-            processes.send_group(copy.pid, number)
+            if not copy.over.done() or copy.pid in kept:
+                processes.send_group(copy.pid, number)
 
     async def wait(self) -> Outcome:
         """The program's end: of the first copy that did not end well, else of the last."""
@@ -197,7 +198,13 @@ def _fork(launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, in
     arguments = [SHELL, "-c", launch.command] if isinstance(launch.command, str) else list(launch.command)
     everything = set(signal.valid_signals())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # no handler of ours may run in the child
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # not `finally`: the child goes another way
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(told)
+        os.close(tell)
+        raise
     if pid == 0:
         _become(launch, environ, descriptors, parent, tell, candidates, arguments)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
