@@ -45,6 +45,37 @@ def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) ->
     )  # fmt: skip
 
 
+class Group:
+    """A control group for memory, as the kernel would make it."""
+
+    def __init__(self) -> None:
+        self.there = True
+
+    def add(self, pid: int = 0) -> None:
+        """Nobody is in it."""
+
+    def remove(self) -> None:
+        self.there = False
+
+
+def test_the_control_group_of_a_program_that_could_not_start_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, reports = Group(), []
+    monkeypatch.setattr(Place, "limit_memory", lambda self, limit: group)
+
+    async def act() -> None:
+        attempt = Attempt(1, place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports))
+        attempt.prepare({})
+        await until_async(lambda: ("ready", 1) in reports)
+        attempt.start({"command": ["./missing"], "memory": 1 << 30})
+        await until_async(lambda: ("ended", 1) in reports)
+        await attempt.end()
+
+    asyncio.run(act())
+    assert not group.there
+
+
 async def turns() -> None:
     """Some turns of the loop, in which what could happen does."""
     looks = iter(range(10))

@@ -277,6 +277,8 @@ class Attempt:
             self._program = await programs_of.start(launch, output.ends, records.stdin, spare=self.place.spare)
         except BaseException:
             records.close()
+            if group is not None:
+                await asyncio.to_thread(group.remove)
             raise
         finally:
             output.started()
