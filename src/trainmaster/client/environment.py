@@ -1,7 +1,8 @@
 """`environment:` on this machine: which interpreter and libraries the programs find first.
 
-A path is used as it is. An archive, and what a requirements file asks for, becomes a directory of the state directory, named by its
-content, made once and shared by the jobs that name the same. The programs find it by PATH, as in a shell in which it was activated.
+A path is used as it is. An archive, and what a requirements file asks for, becomes a directory of the state directory, named by its content
+and, where packages are installed, by the interpreter that they are for; it is made once and shared by the jobs that name the same. The
+programs find it by PATH, as in a shell in which it was activated.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from trainmaster.client.places import state_dir
 from trainmaster.core.errors import BadInput
@@ -21,6 +23,7 @@ from trainmaster.core.job import Environment
 
 _WHOLE = ".whole"
 _WITHIN = 1800.0  # s for an installation
+_WHICH = "import sys; print(sys.version, sys.base_prefix)"  # its path says little: it may be a shim that starts another one by its name
 
 
 def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -32,7 +35,9 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
         root = _made("archive", archive, "", lambda place: _unpacked(archive, place))
     elif wanted.requirements:
         listed = base / os.path.expanduser(wanted.requirements)
-        root = _made("requirements", listed, sys.version, lambda place: _installed(listed, place, environ))
+        python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
+        told = _done("requirements", [python, "-c", _WHICH], environ)
+        root = _made("requirements", listed, told, lambda place: _installed(listed, place, python, environ))
     else:
         return dict(environ)
     if not root.is_dir():
@@ -45,14 +50,14 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
             "it has no directory bin, so it is no environment",
             "name one made by conda, venv or their pack tools",
         )
-    told = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
-    told["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
-    told["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
-    return told
+    made = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
+    made["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
+    made["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
+    return made
 
 
 def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:
-    """The directory made of `source`: made now, or by an earlier job."""
+    """The directory made of `source`, and of `more`: made now, or by an earlier job."""
     try:
         with source.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
@@ -60,8 +65,7 @@ def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pa
         raise _wrong(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
     digest.update(more.encode())
     place = state_dir() / "environments" / digest.hexdigest()[:32]
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(place.with_suffix(".lock"), "w") as lock:
+    with _lock_file(place.with_suffix(".lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need the same, one makes it
         if not (place / _WHOLE).exists():
             print(f"making the environment of {source}, once for all jobs that name it", file=sys.stderr, flush=True)
@@ -69,6 +73,16 @@ def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pa
             make(place)
             (place / _WHOLE).touch()
     return place
+
+
+def _lock_file(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path.open("w")
+    except OSError as error:
+        from trainmaster.log.storage import storage_failed
+
+        raise storage_failed("keep the environment", str(path.parent), error) from error
 
 
 def _unpacked(archive: Path, place: Path) -> None:
@@ -80,9 +94,8 @@ def _unpacked(archive: Path, place: Path) -> None:
         _done("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
 
 
-def _installed(listed: Path, place: Path, environ: Mapping[str, str]) -> None:
+def _installed(listed: Path, place: Path, python: str, environ: Mapping[str, str]) -> None:
     """A virtual environment with what is listed; made where it stays, for it knows its own place."""
-    python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
     uv = shutil.which("uv", path=environ.get("PATH"))
     _done("requirements", [python, "-m", "venv", str(place)], environ)
     here = str(place / "bin" / "python")
@@ -90,9 +103,12 @@ def _installed(listed: Path, place: Path, environ: Mapping[str, str]) -> None:
     _done("requirements", [*install, "-r", str(listed)], environ)
 
 
-def _done(key: str, command: list[str], environ: Mapping[str, str]) -> None:
+def _done(key: str, command: list[str], environ: Mapping[str, str]) -> str:
+    """What the command says on stdout."""
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, env=dict(environ), timeout=_WITHIN)
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=dict(environ), timeout=_WITHIN
+        ).stdout
     except (subprocess.SubprocessError, OSError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise _wrong(
