@@ -162,6 +162,20 @@ def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], to
     assert not (home.state / "jobs").exists()
 
 
+def test_what_cannot_be_shipped_is_named(tmp_path: Path, home) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "data").symlink_to(tmp_path / "elsewhere")
+    (project / "gone").symlink_to(tmp_path / "nothing")
+    line = ["--set", "roles.worker.workdir=copy", *shell("ls")]
+    told = "not shipped, for they lead elsewhere or are no files: data, gone\n"
+    assert told in tm("run", "--dry-run", *line, cwd=project).stdout
+    done = tm("run", *line, cwd=project)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert told in done.stderr
+
+
 def test_a_dry_run_is_written_as_people_write(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("12345\n" * 10)
     done = tm(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import attrs
 import pytest
 
+from trainmaster.client import connect
+from trainmaster.client import submit as submission
 from trainmaster.client.describe import describe, doubts
 from trainmaster.client.handles import parse, resolve
 from trainmaster.client.secrets import ALL, is_secret, names, separated
-from trainmaster.client.submit import check, new_id, shipped_files
-from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.client.submit import check, new_id, prepared, shipped_files, site, submit
+from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.job import Job, Role, Secret
 from trainmaster.core.reading import job_from
@@ -68,6 +72,16 @@ def test_a_name_is_the_job_of_it_that_runs_else_the_newest(home) -> None:
         resolve("digits")
 
 
+@pytest.mark.parametrize("name", ["My_Job.v2", "my-job-v2", "MY JOB V2", "x" * 60])
+def test_a_job_is_found_by_the_name_that_it_was_given(home, name: str) -> None:
+    made = new_id(name)
+    for job in (made, "my-job-v222-aaaaaa", "x-bbbbbb"):
+        (home.state / "jobs" / job).mkdir(parents=True)
+    assert resolve(name) == made
+    with pytest.raises(NotFound):
+        resolve("X_B")  # a name is meant, not a part of an id
+
+
 @pytest.mark.parametrize("text", ["", "../x", "a/b", "local://h/", ".hidden"])
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
@@ -120,7 +134,7 @@ def test_more_than_anybody_ships_on_purpose_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="3 GiB, more than 2 GiB"):
         shipped_files(job({}), tmp_path)
     (tmp_path / ".gitignore").write_text("data.bin\n")
-    assert shipped_files(job({}), tmp_path) == [(".gitignore", 9), ("train.py", 0)]
+    assert shipped_files(job({}), tmp_path) == ([(".gitignore", 9), ("train.py", 0)], [])
 
 
 def test_what_runs_by_hand_have_written_is_shipped_where_it_is_named(tmp_path: Path) -> None:
@@ -133,11 +147,64 @@ def test_what_runs_by_hand_have_written_is_shipped_where_it_is_named(tmp_path: P
     keys = {"name": "j", "roles": {"worker": {"command": "x"}}, "outputs": outputs, "checkpoint": {"path": "./ckpt/"}}
 
     def shipped(*files: str) -> list[str]:
-        return [name for name, _ in shipped_files(job_from(keys | ({"files": list(files)} if files else {})), tmp_path)]
+        given = job_from(keys | ({"files": list(files)} if files else {}))
+        return [name for name, _ in shipped_files(given, tmp_path)[0]]
 
     assert shipped() == ["records/1", "train.py"]
     assert shipped(".", "ckpt") == ["ckpt/epoch-20", "records/1", "train.py"]
     assert shipped("train.py", "out") == ["out/model/old", "train.py"]
+
+
+def test_a_path_with_a_colon_is_no_url_and_a_tilde_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    (tmp_path / "me").mkdir()
+    (tmp_path / "me" / "x.tar.gz").touch()
+    keys = {"roles": {"worker": {"command": "x"}}, "archives": ["~/x.tar.gz#there", "s3://b/y.zip"]}
+    given = job_from(keys | {"inputs": {"a": {"url": "data:v2/x.csv"}, "b": {"url": "s3://data/x"}}})
+    plain, values = prepared(given, tmp_path, {})
+    assert [one.url for one in plain.inputs.values()] == [f"{tmp_path}/data:v2/x.csv", "s3://data/x"]
+    assert site(plain, tmp_path, values)["archives"] == [f"{tmp_path}/me/x.tar.gz#there", "s3://b/y.zip"]
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_place_that_cannot_keep_a_job_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(tmp_path / "file" / "state"))
+    with pytest.raises(StorageFailed, match=r"could not keep the job: [^$]*file/state"):
+        submit(job({}), base=tmp_path, key=key)
+
+
+def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two wait for it in vain; the later one does not free what the earlier one has taken by then."""
+    dead, next_one = home.state / "jobs" / "dead-aaaaaa", home.state / "jobs" / "next-bbbbbb"
+    (home.state / "jobs").mkdir(parents=True)
+    assert submission._take("k", dead.name)
+    looked = []
+
+    def beginning(name: str) -> bool:
+        looked.append(name)
+        if name == dead.name:  # the earlier one sees it too, and is quicker
+            submission._give_up("k", name)
+            assert submission._take("k", next_one.name)
+            (next_one / "logs").mkdir(parents=True)
+        return False
+
+    monkeypatch.setattr(connect, "beginning", beginning)
+    assert submission._submitted_under("k") == next_one.name
+    assert looked == [dead.name]
+
+
+def test_a_key_is_held_as_long_as_a_master_has_to_begin(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = home.state / "jobs" / "slow-aaaaaa" / "token"
+    token.parent.mkdir(parents=True)
+    token.touch()
+    assert submission._take("k", "slow-aaaaaa")
+    monkeypatch.setattr(time, "sleep", lambda seconds: (token.parent / "logs").mkdir())
+    os.utime(token, (time.time() - 20, time.time() - 20))
+    assert submission._submitted_under("k") == "slow-aaaaaa"
+    (token.parent / "logs").rmdir()
+    os.utime(token, (time.time() - 40, time.time() - 40))
+    assert submission._submitted_under("k") == ""
 
 
 @pytest.mark.parametrize(

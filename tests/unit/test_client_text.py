@@ -172,7 +172,7 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
             task("late:0", "killed", started=None, reason="too-many-failures", words="2 of 8 tasks failed"),
         ]
     }
-    rows = [line.split(maxsplit=1)[1] for line in task_rows(status, 0.0)[1:]]
+    rows = [line.split(maxsplit=1)[1] for line in task_rows(status)[1:]]
     assert rows[0].startswith("running (compiling)")
     assert rows[1].endswith("attempt 1 was killed by SIGKILL")
     assert rows[2].startswith("stopped ")

@@ -31,7 +31,7 @@ def command(job: str) -> None:
     else:
         click.echo(standing(found, time.time()))
     click.echo()
-    for line in task_rows(found, time.time()):
+    for line in task_rows(found):
         click.echo(line)
     for name, shards in found.get("shards", {}).items():
         click.echo(f"{name}: {shard_figures(shards)}")

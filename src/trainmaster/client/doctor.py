@@ -67,7 +67,8 @@ def _state() -> Told:
 
 
 def _runtime() -> Told:
-    from trainmaster.client.submit import LONGEST_ID, new_id
+    from trainmaster.client.places import LONGEST_ID
+    from trainmaster.client.submit import new_id
     from trainmaster.engines.local.places import check_sockets, file_system, runtime_dir
 
     place = runtime_dir()

@@ -1,6 +1,7 @@
 """How a user names a job: `engine://place/id`, its id, its name, or any beginning of an id that no other job shares.
 
-A name stands for the job of it that runs, else for its newest: whoever starts a job again and again means the present one.
+A name stands for the job of it that runs, else for its newest: whoever starts a job again and again means the present one. It may be
+given as the job has it or as its ids begin, which are in small letters and hold no more than 40 characters of it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 
 import attrs
 
-from trainmaster.client.places import job_ids
+from trainmaster.client.places import in_id, job_ids
 from trainmaster.core.errors import BadInput, NotFound
 
 _SHOWN = 5
@@ -41,9 +42,10 @@ def resolve(text: str) -> str:
     known = job_ids()
     if wanted in known:
         return wanted
-    named = [job for job in known if _ENDING.fullmatch(job.removeprefix(wanted)) and job.startswith(wanted)]
-    if named:
-        return named[0] if len(named) == 1 else _present(wanted, named)
+    for name in dict.fromkeys((wanted, in_id(wanted))):
+        named = [job for job in known if job.startswith(name) and _ENDING.fullmatch(job.removeprefix(name))]
+        if named:
+            return named[0] if len(named) == 1 else _present(name, named)
     begun = sorted(job for job in known if job.startswith(wanted))
     if len(begun) == 1:
         return begun[0]

@@ -7,17 +7,25 @@ another place, the storage itself. The master's socket is in the runtime directo
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from trainmaster.engines.local.places import job_storage, runtime_dir, state_dir
 
 JOB_FILE, TOKEN_FILE = "job.json", "token"
+_LONGEST = 40  # characters of the name in an id: paths of sockets are short
+LONGEST_ID = _LONGEST + len("-k3x7qa")
 
-__all__ = ["JOB_FILE", "TOKEN_FILE", "job_ids", "job_storage", "master_socket", "state_dir"]
+__all__ = ["JOB_FILE", "LONGEST_ID", "TOKEN_FILE", "in_id", "job_ids", "job_storage", "master_socket", "state_dir"]
 
 
 def master_socket(job: str) -> Path:
     return runtime_dir() / job / "master.sock"
+
+
+def in_id(name: str) -> str:
+    """A job's name as its ids begin: in the letters that paths, hosts and containers allow, and cut short."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].rstrip("-")
 
 
 def job_ids() -> list[str]:

@@ -11,7 +11,7 @@ import attrs
 
 from trainmaster.client.secrets import names
 from trainmaster.client.submit import check, prepared, requests, shipped_files
-from trainmaster.client.text import readable
+from trainmaster.client.text import not_shipped, readable
 from trainmaster.core.job import COPIED, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
 from trainmaster.core.reading import job_to
@@ -33,16 +33,17 @@ def preview(job: Job, base: Path) -> dict[str, Any]:
         "engine": "local",
         "requests": asked,
         "secrets": names(values),
-        "files": _files(plain, base),
+        **_files(plain, base),
         "inputs": {name: _input(plain, name) for name in plain.inputs},
     }
 
 
-def _files(job: Job, base: Path) -> list[dict[str, Any]] | None:
-    """The files that are shipped, where a task works in a directory of its own."""
+def _files(job: Job, base: Path) -> dict[str, Any]:
+    """The files that are shipped, where a task works in a directory of its own, and the names of what cannot be."""
     if not any(role.workdir == COPIED for role in job.roles.values()):
-        return None
-    return [{"name": name, "bytes": size} for name, size in shipped_files(job, base)]
+        return {"files": None, "left_out": []}
+    found, left_out = shipped_files(job, base)
+    return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
 
 
 def _input(job: Job, name: str) -> dict[str, Any]:
@@ -130,6 +131,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     if found["files"] is not None:
         total = sum(file["bytes"] for file in found["files"])
         yield f"shipped: {format_count(len(found['files']), 'file')}, {format_bytes(total)}"
+    if found["left_out"]:
+        yield not_shipped(found["left_out"])
     for name, told in found["inputs"].items():
         size = f", {format_count(told['files'], 'file')}, {format_bytes(told['bytes'])}" if "files" in told else ""
         yield f"input {name}: {told['as']} of {told['url']}{size}"

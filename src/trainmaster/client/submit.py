@@ -11,13 +11,14 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import JOB_FILE, TOKEN_FILE, job_storage, state_dir
+from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import COPIED, Environment, Job
 
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-_LONGEST = 40  # characters of the name in an id: paths of sockets are short
-LONGEST_ID = _LONGEST + len("-k3x7qa")
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
-_BEGIN = 10.0  # s that whoever submits has to start the master
-_URL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def submit(
@@ -41,11 +39,12 @@ def submit(
     """
     base = (base or Path.cwd()).absolute()
     taken = submitters() if environ is None else dict(environ)
-    if key and (known := _submitted_under(key)):
-        return known
+    with _keeping(state_dir()):
+        if key and (known := _submitted_under(key)):
+            return known
+        state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     plain, values = prepared(job, base, taken)
     check(plain)
-    state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     if plain.environment != Environment():
         from trainmaster.client.environment import activated
 
@@ -56,18 +55,17 @@ def submit(
 
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     check_sockets(name)
-    try:
-        storage = _write(name, plain, site(plain, base, values), token)
-        if not values:
-            keep(storage, taken, allowance)
-        ours = not key or _take(key, name)
-    except OSError as error:
-        import shutil
+    with _keeping(job_storage(name)):
+        try:
+            storage = _write(name, plain, site(plain, base, values), token)
+            if not values:
+                keep(storage, taken, allowance)
+            ours = not key or _take(key, name)
+        except OSError:
+            import shutil
 
-        from trainmaster.log.storage import storage_failed
-
-        shutil.rmtree(job_storage(name), ignore_errors=True)
-        raise storage_failed("keep the job", str(job_storage(name)), error) from error
+            shutil.rmtree(job_storage(name), ignore_errors=True)
+            raise
     if not ours:
         import shutil
 
@@ -76,6 +74,17 @@ def submit(
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name
+
+
+@contextmanager
+def _keeping(place: Path) -> Iterator[None]:
+    """What this machine does not keep of a job is told with the place."""
+    try:
+        yield
+    except OSError as error:
+        from trainmaster.log.storage import storage_failed
+
+        raise storage_failed("keep the job", str(place), error) from error
 
 
 def again(job: str, *, fork: bool = False) -> str:
@@ -160,14 +169,22 @@ def _packed(job: Job, base: Path) -> str:
     from trainmaster.data.archives import pack
 
     shipped_files(job, base)
-    return pack(job.files, str(state_dir() / "files"), str(base), _written(job)).path
+    packed = pack(job.files, str(state_dir() / "files"), str(base), _written(job))
+    if packed.left_out:
+        import sys
+
+        from trainmaster.client.text import not_shipped
+
+        print(not_shipped(packed.left_out), file=sys.stderr, flush=True)
+    return packed.path
 
 
-def shipped_files(job: Job, base: Path) -> list[tuple[str, int]]:
-    """(name, bytes) of what is shipped. Raises BadInput where it is more than anybody ships on purpose."""
+def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str]]:
+    """(name, bytes) of what is shipped, and the names of what cannot be. Raises BadInput where it is more than anybody ships on purpose."""
     from trainmaster.data.archives import listed
 
-    found = [(member.name, member.size) for member in listed(job.files, str(base), _written(job))[0]]
+    members, left_out = listed(job.files, str(base), _written(job))
+    found = [(member.name, member.size) for member in members]
     total = sum(size for _, size in found)
     if total > LARGEST:
         from trainmaster.core.quantities import format_bytes
@@ -178,7 +195,7 @@ def shipped_files(job: Job, base: Path) -> list[tuple[str, int]]:
             mend="name less in files, put data under inputs, or list it in .gitignore",
             anchor="files-too-large",
         )
-    return found
+    return found, sorted(left_out)
 
 
 def _written(job: Job) -> list[str]:
@@ -191,7 +208,7 @@ def _archive(given: str, base: Path) -> str:
     path, mark, name = given.partition("#")
     if _URL.match(path):
         return given  # fetched where it is used
-    found = base / path
+    found = base / os.path.expanduser(path)
     if not found.is_file():
         place = f"archives: {given}"
         raise BadInput(
@@ -201,9 +218,8 @@ def _archive(given: str, base: Path) -> str:
 
 
 def new_id(name: str) -> str:
-    """`<name>-<6 characters>`, the name in the letters that paths, hosts and containers allow."""
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].rstrip("-") or "job"
-    return f"{plain}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
+    """`<name>-<6 characters>`."""
+    return f"{in_id(name) or 'job'}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
 
 
 def _absolute(url: str, base: Path) -> str:
@@ -252,17 +268,37 @@ def _key_file(key: str) -> Path:
 
 def _submitted_under(key: str) -> str:
     """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing."""
+    from trainmaster.client.connect import beginning
+
+    while name := _holder(key):
+        if (job_storage(name) / "logs").exists():
+            return name
+        if beginning(name):
+            time.sleep(0.02)
+        else:
+            _give_up(key, name)
+    return ""
+
+
+def _holder(key: str) -> str:
+    """The job that has taken `key`, or ""."""
     try:
-        name = _key_file(key).read_text().strip()
+        return _key_file(key).read_text().strip()
     except FileNotFoundError:
         return ""
-    limit = time.monotonic() + _BEGIN
-    while not (job_storage(name) / "logs").exists():
-        if time.monotonic() > limit or not job_storage(name).exists():
-            _key_file(key).unlink(missing_ok=True)
-            return ""
-        time.sleep(0.02)
-    return name
+
+
+def _give_up(key: str, name: str) -> None:
+    """Free `key` where `name` still has it: of all who have waited for that job in vain, the first frees it, and then takes it."""
+    import fcntl
+
+    folder = os.open(_key_file(key).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if _holder(key) == name:
+            _key_file(key).unlink()
+    finally:
+        os.close(folder)
 
 
 def _take(key: str, name: str) -> bool:

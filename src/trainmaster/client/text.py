@@ -53,7 +53,12 @@ def names(found: Sequence[str]) -> str:
     return ", ".join(found[: _SHOWN - 1]) + f" and {len(found) - _SHOWN + 1} more"
 
 
-def task_rows(status: Mapping[str, Any], now: float) -> list[str]:
+def not_shipped(left_out: Sequence[str]) -> str:
+    """What of a job's files its tasks will not have."""
+    return f"not shipped, for they lead elsewhere or are no files: {names(left_out)}"
+
+
+def task_rows(status: Mapping[str, Any]) -> list[str]:
     """One line a task: state, phase, attempt, node, progress, cores, memory."""
     rows = []
     for task in status["tasks"]:
