@@ -193,6 +193,47 @@ def test_agents_outlive_a_killed_template_and_a_new_one_is_made(tmp_path: Path) 
     asyncio.run(scene())
 
 
+def test_an_order_to_a_template_that_has_just_died_is_a_lost_container() -> None:
+    async def scene() -> None:
+        async with master("a", TWO) as job:
+            await job.side.ask([request("w:0")])
+            await job.told_of(Granted)
+            first = job.side.template
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            while alive(first):  # while nobody else has a turn: the next order is written before its death is noticed
+                pass
+            await job.side.ask([request("w:1")])
+            assert [(one.task, one.reason) for one in await job.told_of(ContainerExited)] == [("w:1", "agent-lost")]
+            await job.side.ask([request("w:1", serial=2)])
+            await job.told_of(Granted, 2)
+
+    asyncio.run(scene())
+
+
+def test_what_a_death_of_the_template_frees_is_started_once() -> None:
+    """What it had not answered is lost, and its place is given at once to who waits for it: by an order to the next template."""
+
+    async def scene() -> None:
+        async with master("a", TWO) as job:
+            await job.side.ask([request("w:0")])
+            await job.told_of(Granted)
+            first = job.side.template
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            while alive(first):
+                pass
+            await job.side.ask([request("w:1"), request("w:2")])
+            assert (await job.told_of(ContainerExited))[0].task == "w:1"
+            started = (await job.told_of(Granted, 2))[1]
+            assert started.task == "w:2"
+            await job.side.release("w:2", 1)
+            assert (await job.told_of(ContainerExited, 2))[1] == ContainerExited("w:2", 1, -signal.SIGTERM)
+            assert len(processes.living("a", processes.TEMPLATE)) == 1
+
+    asyncio.run(scene())
+
+
 def test_a_successor_takes_the_living_over_and_the_earlier_master_is_refused() -> None:
     async def scene() -> None:
         first = Master("a", TWO)

@@ -2,8 +2,9 @@
 
 Exits of the template's own agents are told by the template, with their status, when nothing of them is left. If the template dies, its
 agents go on; they are then watched, like those of an earlier master, by pidfd: exact and at once, but without a status, and what they leave
-behind is ended by us. An order that a dead template had not answered counts as a lost container: whether it was carried out cannot be
-known, and a stray agent is refused when it calls the master. A new template is started at once, so that the next order is a fork again.
+behind is ended by us; their parent is then init, as the first template's is the command that submitted, and neither is ours to wait for.
+An order that a dead template had not answered counts as a lost container: whether it was carried out cannot be known, and a stray agent is
+refused when it calls the master. A new template is started at once, so that the next order is a fork again.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Containers:
         if self._closing:
             await self._over(link.pid)
         else:
-            processes.reap(link.pid)
+            processes.reap(link.pid)  # where it is a child of ours
             self._lost(heard)
 
     async def _over(self, pid: int) -> None:
@@ -159,7 +160,8 @@ class Containers:
                 self._watch(key, agent)
         for key in unanswered:
             self._ended(key, None, "agent-lost", {"detail": "the process that starts containers died"})
-        if heard:  # one that never answered is not worth a second try before there is an order
+        # One that never answered is not worth a second try before there is an order; what was lost may have called for one already.
+        if heard and self._link is None:
             self._attach(spawn(self._command))
 
     # -- agents whose parent we do not hear --
@@ -206,6 +208,6 @@ def _clear(job: str, key: Key, agent: Process, ended: bool) -> None:
 async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readline()
-    except ConnectionResetError:
+    except ConnectionError:  # it died with an order unread, or before one was written
         return b""
     return line if line.endswith(b"\n") else b""
