@@ -250,6 +250,49 @@ def test_tasks_of_one_directory_restore_at_once(url: str, path: Path, monkeypatc
     assert sorted(os.listdir(path.parent)) == ["ckpt"]
 
 
+@pytest.mark.parametrize("at", ["00000001.json", "files/"])
+def test_a_set_is_stored_while_the_one_that_it_refers_to_goes(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The other is about to remove the set's manifest, or its bytes, when the new set is made."""
+    write(path, large="x" * 1000, step="1")
+    save_set(url, f"{path}", "worker:0", 1)
+    write(path, step="22")
+    other = path.parent / "other"
+    other.mkdir()
+    write(other, step="other")
+    kind = type(store_for(url))
+    upload, remove = kind.upload, kind.remove
+    begun, removing, withdrawn = threading.Event(), threading.Event(), threading.Event()
+
+    def uploading(self: Store, local: str, *rest: object) -> None:
+        if local == f"{path}/step":
+            begun.set()
+            waiting.until(removing.is_set)
+        upload(self, local, *rest)  # type: ignore[arg-type]
+
+    def remove_once_it_is_made(self: Store, place: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            withdrawn.set()
+        elif place.startswith(at):
+            removing.set()
+            waiting.until(lambda: saver.done() or withdrawn.is_set())
+        remove(self, place)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "upload", uploading)
+    monkeypatch.setattr(kind, "remove", remove_once_it_is_made)
+    with ThreadPoolExecutor(1) as pool:
+        saver = pool.submit(save_set, url, f"{path}", "worker:1", 1)
+        waiting.until(begun.is_set)
+        second = save_set(url, f"{other}", "worker:0", 1)
+        assert second is not None
+        prune(url, second, keep=1)
+        made = saver.result()
+    assert made is not None
+    restore(url, f"{path}", made.number)
+    assert read(path) == {"large": "x" * 1000, "step": "22"}
+
+
 def test_attempts_can_be_barred(url: str, path: Path) -> None:
     for attempt in (1, 2):
         write(path, step=f"{attempt}" * attempt)

@@ -16,7 +16,9 @@ set that fails is passed over for the one before. The path is replaced by rename
 Times of change are put back, for programs look for their newest file by them.
 
 Who names the set that is restored is not who stores them, and may be cut off from it: old sets are removed by `prune`,
-up to one of which that is known to have heard.
+up to one of which that is known to have heard. One task may remove a set while another stores one that refers to its
+bytes: the one removes manifests, and then looks which bytes the others still need; the other creates its manifest, and
+then looks whether that of the set referred to is still there. One of the two sees the other.
 """
 
 from __future__ import annotations
@@ -198,7 +200,7 @@ def _save(
             now = scan(path, keep_links=True)
             if now is not None and now.versions == {name: _version(file) for name, file in sent.items()}:
                 made = _publish(store, tree, sent, numbers, by)
-                if _whole(store, made):
+                if _whole(store, made) and _kept(store, made, before, folder):
                     return made
                 store.remove(made.manifest)  # a set that it refers to was removed meanwhile
                 known, sent = {}, {}
@@ -210,6 +212,12 @@ def _save(
     except BaseException:
         store.remove(folder)
         raise
+
+
+def _kept(store: Store, made: Set, before: Set | None, folder: str) -> bool:
+    """Whether the set `before` is still there, where `made` refers to bytes of it."""
+    own = all(file.at.startswith(f"{folder}/") for file in made.files if file.at)
+    return own or before is None or store.get(before.manifest) is not None
 
 
 def _version(file: Stored | None) -> tuple[int, int, str] | None:
@@ -267,12 +275,11 @@ def _prune(store: Store, known: Set, keep: int) -> None:
     """The manifest goes first; bytes that no manifest refers to follow, of this writer's task alone where no set ever had them, since
     another's may be on their way.
     """
-    numbers = _numbers(store)
-    gone = set([n for n in numbers if n <= known.number][: -max(keep, 1)])
-    old = [found for n in numbers if n in gone and (found := _read(store, n))]
-    kept = [found for n in numbers if n not in gone and (found := _read(store, n))]
+    gone = [n for n in _numbers(store) if n <= known.number][: -max(keep, 1)]
+    old = [found for n in gone if (found := _read(store, n))]
     for found in old:
         store.remove(found.manifest)
+    kept = [found for n in _numbers(store) if (found := _read(store, n))]
     needed = {file.at for found in kept for file in found.files}
     for at in {file.at for found in old for file in found.files if file.at} - needed:
         store.remove(at)
