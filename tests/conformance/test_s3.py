@@ -186,7 +186,7 @@ def test_a_failed_job_and_one_that_overwrites(s3: str, tmp_path: Path) -> None: 
 
 def test_saves(s3: str, tmp_path: Path) -> None:  # noqa: F811
     output = Output("model", f"{s3}/model")
-    names = [saves.save_name(60.0 * i) for i in range(3)]
+    names = [f"1970-01-01T00-0{i}-00Z" for i in range(3)]
     for i, name in enumerate(names):
         saves.save(output, made(tmp_path / "w", vocab="words", model=f"{i}" * (i + 1)), "worker:0", name)
         (tmp_path / "w/vocab").touch()

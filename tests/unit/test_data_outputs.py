@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainmaster.agent.materials import Materials
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Job, Output, Role
 from trainmaster.data import outputs, saves
@@ -563,45 +565,101 @@ def test_a_place_where_one_may_put_and_not_remove(monkeypatch: pytest.MonkeyPatc
 # -- saves --
 
 
+AT = [f"1970-01-01T00-0{minute}-00Z" for minute in range(4)]  # names of saves
+
+
+def saved(url: str) -> dict[str, dict[str, bytes]]:
+    """Every save: its files, as a reader gets them, by task and name."""
+    found: dict[str, dict[str, bytes]] = {}
+    store = store_for(f"{url}/_saves")
+    for file in store.files():
+        if file.path.count("/") == 1 and file.path.endswith(".json"):
+            save, task = file.path.removesuffix(".json").split("/")
+            told = json.loads(store.get(file.path) or b"")["files"]
+            contents = {name: store.get(f"{one['in']}/{task}/{name}") or b"is gone" for name, one in told.items()}
+            found.setdefault(save, {}).update({f"{task}/{name}": content for name, content in contents.items()})
+    return found
+
+
 def test_a_save_sends_what_has_changed_and_every_save_is_whole(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
-    names = [saves.save_name(at) for at in (0, 60, 120, 180)]
-    assert names[0] == "1970-01-01T00-00-00Z"
     made(tmp_path / "w", vocab="words", model="0")
-    assert saves.save(output, f"{tmp_path}/w", "worker:0", names[0]) == {"save": names[0], "files": 2, "bytes": 6}
-    for i, name in enumerate(names[1:], 1):
+    assert saves.save(output, f"{tmp_path}/w", "worker:0", AT[0]) == {"save": AT[0], "files": 2, "bytes": 6}
+    for i, name in enumerate(AT[1:], 1):
         made(tmp_path / "w", model=f"{i}" * (i + 1))
         assert saves.save(output, f"{tmp_path}/w", "worker:0", name)["files"] == 1
-    assert [(found.name, found.at, found.files) for found in saves.saves(output)] == [
-        (name, 60.0 * i, 2) for i, name in enumerate(names)
-    ]
-    assert saves.prune(output, 2) == names[:2]
-    assert there(f"{url}/_saves/{names[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
-    assert there(f"{url}/_saves/{names[3]}/worker-0") == {"model": b"3333"}
-    assert [(found.name, found.tasks, found.bytes) for found in saves.saves(output)] == [
-        (names[2], ("worker:0",), 8),
-        (names[3], ("worker:0",), 9),
-    ]
-    assert saves.prune(output, 1) == [names[2]]
-    assert there(f"{url}/_saves/{names[3]}/worker-0") == {"vocab": b"words", "model": b"3333"}
+    every = {
+        name: {"worker-0/vocab": b"words", "worker-0/model": model}
+        for name, model in zip(AT, (b"0", b"11", b"222", b"3333"), strict=True)
+    }
+    assert saved(url) == every
+    assert saves.prune(output, 2) == AT[:2]
+    assert there(f"{url}/_saves/{AT[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
+    assert there(f"{url}/_saves/{AT[3]}/worker-0") == {"model": b"3333"}
+    assert saved(url) == {name: every[name] for name in AT[2:]}
+    assert saves.prune(output, 1) == [AT[2]]
+    assert there(f"{url}/_saves/{AT[3]}/worker-0") == {"vocab": b"words", "model": b"3333"}
+
+
+@pytest.mark.parametrize("meeting", ["before it is sent", "after it is sent"])
+def test_old_saves_go_while_another_is_made(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str
+) -> None:
+    output = Output("model", url)
+    made(tmp_path / "w", vocab="words")
+    for i, name in enumerate(AT[:2]):
+        saves.save(output, made(tmp_path / "w", model="x" * i), "worker:0", name)
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def upload(self: object, *given: Any) -> None:
+        monkeypatch.undo()
+        if meeting == "before it is sent":
+            saves.prune(output, 1)
+        honest(self, *given)  # type: ignore[arg-type]
+        if meeting == "after it is sent":
+            saves.prune(output, 1)
+
+    monkeypatch.setattr(kind, "upload", upload)
+    saves.save(output, made(tmp_path / "w", model="new"), "worker:0", AT[2])
+    assert saved(url)[AT[2]] == {"worker-0/vocab": b"words", "worker-0/model": b"new"}
+    assert all(b"is gone" not in found.values() for found in saved(url).values())
+
+
+def test_a_save_is_made_while_old_ones_go(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output("model", url)
+    made(tmp_path / "w", vocab="words")
+    for i, name in enumerate(AT[:2]):
+        saves.save(output, made(tmp_path / "w", model="x" * i), "worker:0", name)
+    kind = type(store_for(url))
+    honest = kind.put
+
+    def put(self: object, path: str, data: bytes) -> None:
+        monkeypatch.undo()
+        saves.save(output, made(tmp_path / "w", model="new"), "worker:0", AT[2])
+        honest(self, path, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "put", put)
+    assert saves.prune(output, 1) == AT[:1]
+    assert saved(url)[AT[2]] == {"worker-0/vocab": b"words", "worker-0/model": b"new"}
 
 
 def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     for task in ("worker:0", "worker:1"):
-        saves.save(output, made(tmp_path / task, a=task), task, saves.save_name(0))
-    assert saves.save(output, f"{tmp_path}/none", "worker:2", saves.save_name(0))["files"] == 0
-    assert saves.saves(output)[0].tasks == ("worker:0", "worker:1")
+        saves.save(output, made(tmp_path / task, a=task), task, AT[0])
+    assert saves.save(output, f"{tmp_path}/none", "worker:2", AT[0])["files"] == 0
+    assert saved(url) == {AT[0]: {"worker-0/a": b"worker:0", "worker-1/a": b"worker:1"}}
     check_outputs(job(output))
     sent = send(output, f"{tmp_path}/worker:0")
     commit(output, sent, "j-1", "worker:0", 1)
     finish(output, {"worker:0": sent}, "j-1", True)
-    assert f"_saves/{saves.save_name(0)}/worker-1/a" in there(url)
+    assert f"_saves/{AT[0]}/worker-1/a" in there(url)
 
 
 def test_a_save_that_fails_leaves_nothing_of_it(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = Output("model", url)
-    first, second = saves.save_name(0), saves.save_name(60)
+    first, second = AT[:2]
     saves.save(output, made(tmp_path / "w", a="1", b="2"), "worker:0", first)
     kind = type(store_for(url))
     honest = kind.upload
@@ -616,10 +674,21 @@ def test_a_save_that_fails_leaves_nothing_of_it(url: str, tmp_path: Path, monkey
     for name in (first, second):
         with pytest.raises(StorageFailed):
             saves.save(output, f"{tmp_path}/w", "worker:0", name)
-        assert [(found.name, found.files) for found in saves.saves(output)] == [(first, 2)]
+        assert saved(url).keys() == {first}
     assert [entry.name for entry in store_for(url).entries("_saves")] == [first]
     saves.prune(output, 1)
     assert there(f"{url}/_saves/{first}/worker-0").keys() == {"a", "b"}
+
+
+def test_a_save_of_two_outputs_is_of_both_or_of_none(url: str, tmp_path: Path) -> None:
+    places = {"good": {"url": url, "local": "w"}, "bad": {"url": f"{tmp_path}/file/below", "local": "w"}}
+    made(tmp_path / "w", a="1")
+    (tmp_path / "file").write_text("")
+    materials = Materials("j-1", "worker:0", str(tmp_path))
+    with pytest.raises(StorageFailed):
+        materials.save(places, str(tmp_path), AT[0], threading.Event())
+    assert there(url) == {}
+    assert materials.save({"good": places["good"]}, str(tmp_path), AT[0], threading.Event()) == {"files": 1, "bytes": 1}
 
 
 def test_a_save_has_a_name_of_its_form(url: str, tmp_path: Path) -> None:

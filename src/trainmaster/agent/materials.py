@@ -6,6 +6,7 @@ is made in a thread; `tell(done, total)` is called with bytes, and `stop` is loo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -99,13 +100,21 @@ class Materials:
         }
 
     def save(self, outputs: Mapping[str, Fields], folder: str, name: str, stop: threading.Event) -> dict[str, int]:
-        """Upload the outputs as they are now; {files, bytes} of what was sent."""
+        """Upload the outputs as they are now; {files, bytes} of what was sent. Where one fails, nothing of any stays."""
         from trainmaster.data import saves
 
         sent = {"files": 0, "bytes": 0}
-        for output in outputs.values():
-            told = saves.save(output, os.path.join(folder, output["local"]), self.task, name, stop=stop)
-            sent = {key: value + told[key] for key, value in sent.items()}
+        made: list[Fields] = []
+        try:
+            for output in outputs.values():
+                told = saves.save(output, os.path.join(folder, output["local"]), self.task, name, stop=stop)
+                made.append(output)
+                sent = {key: value + told[key] for key, value in sent.items()}
+        except BaseException:
+            with contextlib.suppress(Exception):  # what is told is the failure, not that of the removal
+                for output in made:
+                    saves.discard(output, self.task, name)
+            raise
         return sent
 
 

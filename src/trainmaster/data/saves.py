@@ -5,7 +5,9 @@
 
 A save's name is the time at which it was asked for, told to all tasks, so that one name holds all of them. Names sort
 by time. Only what changed is sent, told by size and time of change. When the oldest save goes, what a later one still
-refers to moves into that one first: every save that is there is complete.
+refers to moves into that one first: every save that is there is complete. A save may be made meanwhile: who removes
+looks once more for one that refers to the oldest, and who saves, once its manifest is there, looks whether what it
+refers to is where it was, else saves anew.
 """
 
 from __future__ import annotations
@@ -15,34 +17,15 @@ import json
 import re
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
-
-import attrs
 
 from trainmaster.core.job import Output
 from trainmaster.data.outputs import SAVES, folder_of, output_store, remove_empty, upload_leaves
 from trainmaster.data.stores import Store
 from trainmaster.data.transfer import Flow, Tell, retried
-from trainmaster.data.trees import Leaf, scan
+from trainmaster.data.trees import Leaf, Tree, scan
 
 _NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?")
-
-
-@attrs.frozen(slots=True)
-class Saved:
-    """One save. `tasks`: those that have finished theirs; files and bytes are what a reader would get."""
-
-    name: str
-    at: float
-    tasks: tuple[str, ...]
-    files: int
-    bytes: int
-
-
-def save_name(at: float) -> str:
-    """The name of a save asked for at this time (seconds since 1970)."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
 
 
 def save(
@@ -66,15 +49,21 @@ def save(
     except BaseException:
         with contextlib.suppress(Exception):  # the storage may fail in this too
             if not _read(store, name, task):  # else the same save was made before
-                store.remove(f"{SAVES}/{name}/{folder_of(task)}")
-                remove_empty(store, f"{SAVES}/{name}/{folder_of(task)}")
+                _discard(store, task, name)
         raise
 
 
-def saves(output: Output | Mapping[str, Any]) -> list[Saved]:
-    """The saves of an output, oldest first."""
+def discard(output: Output | Mapping[str, Any], task: str, name: str) -> None:
+    """Remove what a task has saved under this name."""
     store = output_store(output)
-    return retried("list saves", store.url, lambda: [_saved(store, name) for name in _names(store)])
+    retried("remove a save", store.url, lambda: _discard(store, task, name))
+
+
+def _discard(store: Store, task: str, name: str) -> None:
+    place = f"{SAVES}/{name}/{folder_of(task)}"
+    store.remove(f"{place}.json")
+    store.remove(place)
+    remove_empty(store, place)
 
 
 def prune(output: Output | Mapping[str, Any], keep: int) -> list[str]:
@@ -89,20 +78,38 @@ def _save(
     tree = scan(source)
     if tree is None:
         return {"save": name, "files": 0, "bytes": 0}
-    before = next((found for old in reversed(_names(store)) if old < name and (found := _read(store, old, task))), {})
+    while True:  # again where the save before was removed meanwhile, of which there are only so many
+        before, known = _before(store, name, task)
+        told, files = _sent(store, tree, task, name, known, (tell, stop))
+        now = _read(store, before, task) if before else {}
+        if all(file["in"] == name or now.get(path) == file for path, file in files.items()):
+            return told
+        store.remove(f"{SAVES}/{name}/{folder_of(task)}.json")
+
+
+def _before(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:
+    """The task's newest save before this one, and its files."""
+    names = (old for old in reversed(_names(store)) if old < name)
+    return next(((old, found) for old in names if (found := _read(store, old, task))), ("", {}))
+
+
+def _sent(
+    store: Store, tree: Tree, task: str, name: str, known: Mapping[str, Any], by: tuple[Tell | None, threading.Event | None]
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """What was sent, and the files of the save, those of `known` that have not changed where that has them."""
     files: dict[str, Any] = {}
     changed: list[Leaf] = []
     for path, leaf in tree.leaves.items():
-        old = before.get(path)
+        old = known.get(path)
         if old is not None and (old["size"], old["mtime_ns"]) == (leaf.size, leaf.mtime_ns):
             files[path] = old
         else:
             changed.append(leaf)
             files[path] = {"size": leaf.size, "mtime_ns": leaf.mtime_ns, "in": name}
     sent = sum(leaf.size for leaf in changed)
-    upload_leaves(store, f"{SAVES}/{name}/{folder_of(task)}", tree, changed, Flow(sent, tell, stop))
+    upload_leaves(store, f"{SAVES}/{name}/{folder_of(task)}", tree, changed, Flow(sent, *by))
     _write(store, name, task, files)
-    return {"save": name, "files": len(changed), "bytes": sent}
+    return {"save": name, "files": len(changed), "bytes": sent}, files
 
 
 def _prune(store: Store, keep: int) -> list[str]:
@@ -110,20 +117,28 @@ def _prune(store: Store, keep: int) -> list[str]:
     removed = []
     while len(names) > max(keep, 1):
         oldest = names.pop(0)
-        for later in names:
-            for task in _tasks(store, later):
+        while referring := _referring(store, oldest):
+            for task, later in referring.items():
                 _take_over(store, oldest, later, task)
         store.remove(f"{SAVES}/{oldest}")
         removed.append(oldest)
     return removed
 
 
+def _referring(store: Store, oldest: str) -> dict[str, str]:
+    """task -> its first save, of those behind the oldest, that refers to it."""
+    found: dict[str, str] = {}
+    for later in _names(store):
+        for task in _tasks(store, later) if later > oldest else ():
+            if task not in found and any(file["in"] == oldest for file in _read(store, later, task).values()):
+                found[task] = later
+    return found
+
+
 def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
     """Move what `later` refers to in `oldest` into it; the saves behind refer to it there."""
     files = _read(store, later, task)
     wanted = [path for path, file in files.items() if file["in"] == oldest]
-    if not wanted:
-        return
     for path in wanted:
         source, target = (f"{SAVES}/{name}/{folder_of(task)}/{path}" for name in (oldest, later))
         if not store.exists(target):
@@ -136,13 +151,6 @@ def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
             found[path] = {**found[path], "in": later}
         if mine:
             _write(store, name, task, found)
-
-
-def _saved(store: Store, name: str) -> Saved:
-    found = {task: _read(store, name, task) for task in _tasks(store, name)}
-    at = datetime.strptime(name.partition("Z")[0], "%Y-%m-%dT%H-%M-%S").replace(tzinfo=UTC).timestamp()
-    sizes = [file["size"] for files in found.values() for file in files.values()]
-    return Saved(name, at, tuple(found), len(sizes), sum(sizes))
 
 
 def _names(store: Store) -> list[str]:

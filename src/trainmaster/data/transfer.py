@@ -33,6 +33,7 @@ CHUNK = 8 * 1024 * 1024
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0  # s between two tries
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LASTING = {*_FULL, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+_LASTING |= {errno.ENOTDIR, errno.EISDIR}
 _LASTING_NAMES = ("PermissionDenied", "Unauthenticated", "NotSupported", "InvalidPath", "UnknownConfigurationKey")
 _NO_RANGE_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
