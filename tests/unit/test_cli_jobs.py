@@ -252,6 +252,46 @@ def test_a_running_job_is_seen_from_anywhere(tmp_path: Path, held: str) -> None:
     assert tm("attach", held).returncode == 0
 
 
+def test_the_last_lines_and_what_follows(tmp_path: Path) -> None:
+    """As `tail -n 2 -f` does; of the present attempt, and a line that was begun is ended."""
+    (tmp_path / "say.sh").write_text(
+        "echo attempt $TRAINMASTER_ATTEMPT; [ $TRAINMASTER_ATTEMPT = 2 ] || exit 1\n"
+        "printf 'one\\ntwo\\nthree\\nbeg'; : > begun; while [ ! -e go ]; do sleep 0.02; done; printf 'un\\nlast'\n"
+    )
+    job = tm("submit", *shell("sh say.sh"), cwd=tmp_path).stdout.strip()
+    try:
+        until(lambda: "beg" in tm("logs", job, "worker:0").stdout)
+        assert tm("logs", job, "-n", "2").stdout == "worker:0 three\nworker:0 beg\n"
+        with begun("logs", "-f", "-n", "2", job, "worker:0", cwd=tmp_path) as lines:
+            with begun("logs", "-f", "-n", "2", "--json", job, cwd=tmp_path) as pieces:
+                assert [lines.stdout.readline() for _ in range(2)] == ["two\n", "three\n"]
+                assert [json.loads(pieces.stdout.readline())["data"] for _ in range(2)] == ["three\n", "beg"]
+                (tmp_path / "go").touch()
+                assert (
+                    "".join(json.loads(line)["data"] for line in pieces.communicate(timeout=60)[0].splitlines())
+                    == "un\nlast"
+                )
+            assert lines.communicate(timeout=60)[0] == "begun\nlast\n"
+    finally:
+        (tmp_path / "go").touch()
+    assert tm("wait", job).returncode == 0
+    told = [json.loads(line) for line in tm("logs", job, "-n", "1", "--json").stdout.splitlines()]
+    assert [(piece["task"], piece["attempt"], piece["offset"], piece["next"], piece["data"]) for piece in told] == [
+        ("worker:0", 2, 30, 34, "last")
+    ]
+
+
+def test_the_log_of_the_masters_is_followed_until_the_end(tmp_path: Path, home, held: str) -> None:
+    log = home.state / "jobs" / held / "logs" / "master" / "start.log"
+    with begun("logs", "-f", held, "master", cwd=tmp_path) as following:
+        for said in ("here\n", "there\n"):
+            with log.open("a") as file:
+                file.write(said)
+            assert following.stdout.readline() == said
+        (tmp_path / "go").touch()
+        assert following.wait(60) == 0
+
+
 def test_what_there_is_not_in_the_logs_is_said(tmp_path: Path, home) -> None:
     """The log of the masters holds what was written before they had one; an attempt that was not is not an empty one."""
     done = tm("run", "--name", "told", *shell("echo one; echo reporter progress:0.5 >&2; echo two"), cwd=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.client.events import event_line
-from trainmaster.client.lines import LONGEST, REPORTER, Lines, without_progress
+from trainmaster.client.lines import LONGEST, REPORTER, Lines, last, without_progress
 from trainmaster.client.text import (
     clean,
     columns,
@@ -72,6 +73,22 @@ def test_lines_of_progress_are_left_out_however_they_were_cut(parts: list[str]) 
 def test_a_program_cannot_move_on_the_terminal(line: str, shown: str) -> None:
     assert clean(line) == shown
     assert "\x1b" not in clean(line, colours=False)
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_the_last_lines_are_cut_out_of_the_pieces(cut: int) -> None:
+    text = "\n\u00e9a\n\nbcd\nef\n"
+    parts = [{"task": "worker:0", "attempt": 1, "data": data} for data in (text[:cut], text[cut:])]
+    parts[0] |= {"offset": 0, "next": len(text[:cut].encode())}
+    parts[1] |= {"offset": len(text[:cut].encode()), "next": len(text.encode())}
+    other = {"task": "worker:1", "attempt": 1, "offset": 0, "next": 1, "data": "x"}
+    for count, wanted in enumerate(
+        ("", "x", "ef\nx", "bcd\nef\nx", "\nbcd\nef\nx", "\u00e9a\n\nbcd\nef\nx", text + "x", text + "x")
+    ):
+        found = last([*parts, other], count)
+        assert "".join(part["data"] for part in found) == wanted
+        assert all(part["next"] - part["offset"] == len(part["data"].encode()) for part in found)
+        assert all(one["next"] == two["offset"] for one, two in itertools.pairwise(found) if two["task"] == "worker:0")
 
 
 def test_columns_are_aligned() -> None:

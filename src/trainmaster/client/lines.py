@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -49,6 +50,24 @@ class Lines:
         """What is left, at the end."""
         parts, self._parts = self._parts, {}
         return [(task, line) for (task, _), line in parts.items()]
+
+
+def last(pieces: Iterable[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The last `count` lines of pieces, as pieces of at most a line. What an attempt has printed last may be without its end."""
+    lines: deque[list[dict[str, Any]]] = deque(maxlen=count)
+    before: dict[str, Any] = {}
+    for piece in pieces:
+        offset = piece["offset"]
+        texts = [piece["data"]] if "left_out" in piece else _LINE.findall(piece["data"])
+        for left, text in zip(range(len(texts), 0, -1), texts, strict=True):
+            end = piece["next"] if left == 1 else offset + len(text.encode("utf-8", "replace"))
+            part = {**piece, "offset": offset, "next": end, "data": text}
+            if any(before.get(name) != part[name] for name in ("task", "attempt")) or before["data"].endswith("\n"):
+                line: list[dict[str, Any]] = []
+                lines.append(line)
+            line.append(part)
+            before, offset = part, end
+    return [part for line in lines for part in line]
 
 
 def without_progress(pieces: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -5,33 +5,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainmaster.client.connect import Disconnected, Facts, Past, live, status
 from trainmaster.client.follow import follow as follow_job
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import NotFound
-from trainmaster.log.output import MASTER
+from trainmaster.log.output import MASTER, beyond
 
 __all__ = ["MASTER", "pieces"]
 
+Positions = Mapping[str, tuple[int, int]]  # of tasks: their latest attempt, and the bytes that it has printed
+_NOWHERE: Positions = {}
 
-def pieces(job: str, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[Facts]:
-    """The output of one task, or of all; with `follow` it goes on until the job ends.
+
+def pieces(
+    job: str, task: str | None = None, attempt: int | None = None, follow: bool = False, after: Positions = _NOWHERE
+) -> Iterator[Facts]:
+    """The output of one task, or of all; with `follow` it goes on until the job ends, and `after` says what is known.
 
     Raises NotFound where there is no such task or attempt. That of `master` is what all the job's masters wrote, `attempt` being an epoch.
     """
-    if task == MASTER:
-        return _masters(job, attempt)
-    if task is not None:
+    if task not in (None, MASTER):
         _known(job, task)
     if follow:
-        return _following(job, task, attempt)
+        found = _masters_following(job, attempt) if task == MASTER else _following(job, task, attempt)
+        return (new for piece in found if (new := _beyond(piece, after)) is not None)
+    if task == MASTER:
+        return _masters(job, attempt, {})
     if task is not None:
         _begun(job, task, attempt or 1)
         return _one(job, task, attempt)
     return _all(job, attempt)
+
+
+def _beyond(piece: Facts, known: Positions) -> Facts | None:
+    attempt, position = known.get(piece["task"], (0, 0))
+    if piece["attempt"] < attempt:
+        return None
+    return beyond(piece, position if piece["attempt"] == attempt else 0)
 
 
 def _following(job: str, task: str | None, attempt: int | None) -> Iterator[Facts]:
@@ -62,17 +75,28 @@ def _one(job: str, task: str, attempt: int | None) -> Iterator[Facts]:
     yield from Past(job).log(task, attempt, offset)
 
 
-def _masters(job: str, epoch: int | None) -> Iterator[Facts]:
+def _masters(job: str, epoch: int | None, after: Mapping[int, int]) -> Iterator[Facts]:
     """What was written before a master had a log of its own, and then each one's log."""
     if epoch is None:
         begun = job_storage(job) / "logs" / "master" / "start.log"
         text = begun.read_text(errors="replace") if begun.exists() else ""
-        if text:
-            yield {"task": MASTER, "attempt": 0, "offset": 0, "next": len(text.encode()), "data": text}
+        told = {"task": MASTER, "attempt": 0, "offset": 0, "next": len(text.encode()), "data": text}
+        if (piece := beyond(told, after.get(0, 0))) is not None:
+            yield piece
     past = Past(job)
     for one in past.attempts(MASTER):
         if epoch in (None, one):
-            yield from past.log(MASTER, one)
+            yield from past.log(MASTER, one, after.get(one, 0))
+
+
+def _masters_following(job: str, epoch: int | None) -> Iterator[Facts]:
+    """Looked for each time that the job says how it is, and once more when its master has nothing left to do."""
+    seen: dict[int, int] = {}
+    for item in follow_job(job, resume=resume):
+        if "event" not in item:
+            for piece in _masters(job, epoch, seen):
+                seen[piece["attempt"]] = piece["next"]
+                yield piece
 
 
 def _known(job: str, task: str) -> None:
