@@ -146,6 +146,63 @@ def test_output_that_cannot_be_read_now_is_read_later(host: Host) -> None:
     asyncio.run(act())
 
 
+class Agent:
+    """Has all that its program printed, and sends it to whoever follows, at once."""
+
+    open = True
+
+    def __init__(self, host: Host, printed: str) -> None:
+        self._host, self._printed = host, printed
+        self.asked = 0
+
+    def of(self, task: str) -> Agent:
+        return self
+
+    def send(self, message: dict[str, Any]) -> bool:
+        if message["type"] == "follow":
+            self.asked += 1
+            data = self._printed[message["offset"] :]
+            place = {"offset": message["offset"], "next": len(self._printed)}
+            self._host.feed.piece({"id": message["id"], "data": data, "end": True, **place})
+        return True
+
+
+def test_a_follower_of_a_task_gets_each_line_once_and_hears_the_next_attempt(host: Host) -> None:
+    async def act() -> None:
+        task = host.state.tasks["worker:0"]
+        task.attempt = 1
+        host.agents = agent = Agent(host, "one\n")  # type: ignore[assignment]
+        got: list[str] = []
+
+        async def follow() -> None:
+            async for piece in host.feed.log("worker:0", None, 0, True):
+                got.append(piece["data"])
+
+        following = asyncio.create_task(follow())
+        for n in range(1, 4):  # events that have nothing to do with it
+            await until_async(lambda n=n: agent.asked == n)
+            await host.tell(line(n))
+        await until_async(lambda: agent.asked == 4)
+        assert got == ["one\n"]
+        task.attempt, task.final, host.agents = 2, "succeeded", Agent(host, "two\n")  # type: ignore[assignment]
+        await host.feed.wake()
+        await following  # a task that has ended has no more to tell, whatever the others do
+        assert got == ["one\n", "two\n"]
+
+    asyncio.run(act())
+
+
+def test_who_follows_a_task_that_has_ended_waits_for_nothing(host: Host) -> None:
+    async def act() -> None:
+        task = host.state.tasks["worker:0"]
+        task.attempt, task.final = 1, "succeeded"
+        host.storage.replace("logs/worker-0/1.log", b"hello\n")
+        pieces = host.feed.log("worker:0", None, 0, True)
+        assert [piece["data"] async for piece in pieces] == ["hello\n"]
+
+    asyncio.run(asyncio.wait_for(act(), 60))
+
+
 def test_a_stream_that_could_not_tell_all_does_not_look_like_the_end(host: Host) -> None:
     async def act() -> None:
         await host.tell(ready(1))

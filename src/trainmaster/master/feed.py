@@ -137,10 +137,11 @@ class Feed:
         while True:
             async for piece in self._attempt(task, number, offset, follow):
                 yield piece
+                offset = piece["next"]
             if not follow or attempt is not None or self._host.over:
                 return
             async with self._news:
-                if present.attempt == number:
+                if present.attempt == number and not (present.final or self._host.over):
                     await self._news.wait()
             if present.attempt > number:
                 number, offset = number + 1, 0
