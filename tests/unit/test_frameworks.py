@@ -14,7 +14,7 @@ import trainmaster
 from trainmaster import frameworks
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.formation import Formation, Peer, bracketed, formation
-from trainmaster.core.job import Job, Replicas, Role
+from trainmaster.core.job import Job, Replicas, Role, variable_name
 from trainmaster.core.ranks import Member, assign
 from trainmaster.core.state import State, populate
 from trainmaster.frameworks import variables
@@ -104,8 +104,7 @@ def test_a_missing_index_keeps_its_place_among_the_peers() -> None:
 
 
 def test_names_become_variables() -> None:
-    assert variables.input_variable("train-images.v2") == "TRAINMASTER_INPUT_TRAIN_IMAGES_V2"
-    assert variables.output_variable("model") == "TRAINMASTER_OUTPUT_MODEL"
+    assert variable_name("train-images.v2") == "TRAIN_IMAGES_V2"
 
 
 def test_a_list_of_files_that_is_too_long_for_a_variable_is_a_file() -> None:

@@ -20,9 +20,9 @@ listings = st.lists(st.integers(0, 2000), max_size=40).map(
 counts = st.integers(1, 9)
 
 
-@given(listings, counts, st.sampled_from(["bytes", "files"]))
-def test_files_are_partitioned(files: list[File], n: int, by: str) -> None:
-    dealt = split_files(files, n, by)
+@given(listings, counts)
+def test_files_are_partitioned(files: list[File], n: int) -> None:
+    dealt = split_files(files, n)
     assert len(dealt) == n
     assert sorted((file for part in dealt for file in part), key=lambda file: file.path) == files
 
@@ -45,15 +45,9 @@ def test_empty_files_are_spread() -> None:
     assert [len(part) for part in split_files([File(f"/{i}", 0) for i in range(8)], 4)] == [2, 2, 2, 2]
 
 
-def test_equal_files_by_number() -> None:
-    dealt = split_files([File("/a", 100), File("/b", 1), File("/c", 1), File("/d", 1)], 2, by="files")
-    assert [len(part) for part in dealt] == [2, 2]
-
-
-@pytest.mark.parametrize(("n", "by"), [(0, "bytes"), (2, "weight")])
-def test_nonsense_is_refused(n: int, by: str) -> None:
+def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="split"):
-        split_files([], n, by)
+        split_files([], 0)
 
 
 def cuttable(file: File) -> bool:

@@ -102,11 +102,6 @@ class Resources(Section):
         "size", "5 % of memory, at least 64MiB and at most 1GiB", default=64 * MIB,
     )  # fmt: skip
 
-    @property
-    def container(self) -> int:
-        """The memory of the whole container, bytes."""
-        return self.memory + self.overhead
-
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Restart(Section):
@@ -427,6 +422,11 @@ class Key:
 def file_name(attribute: str) -> str:
     """The key of an attribute."""
     return attribute.rstrip("_")
+
+
+def variable_name(name: str) -> str:
+    """A name as part of a variable, TRAINMASTER_INPUT_<this>: capitals, whatever is no letter or digit as `_`."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name).upper()
 
 
 def keys(of: type[Any] = Job, under: str = "") -> Iterator[Key]:

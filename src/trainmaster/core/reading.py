@@ -15,7 +15,7 @@ import attrs
 from trainmaster.core import job as model
 from trainmaster.core.dependencies import cycle
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import GIB, MIB, VERSION, Job, file_name
+from trainmaster.core.job import GIB, MIB, VERSION, Job, file_name, variable_name
 from trainmaster.core.redaction import is_secret
 from trainmaster.core.shapes import SHAPES, choice, name
 from trainmaster.core.shorthands import BY_NAME, by_name, keys_of, spelled
@@ -335,11 +335,6 @@ class _Reading:
         return below or next(
             (self._origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self._origins), ""
         )
-
-
-def variable_name(text: str) -> str:
-    """A name as it stands in a variable: TRAINMASTER_INPUT_<this>."""
-    return "".join(letter if letter.isalnum() else "_" for letter in text).upper()
 
 
 def _plain_name(text: str) -> str:

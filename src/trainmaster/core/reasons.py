@@ -35,10 +35,6 @@ class Reason:
     final: str = "failed"  # the state of an attempt that ended so
 
     @property
-    def anchor(self) -> str:
-        return "reasons"
-
-    @property
     def whole(self) -> tuple[str, str]:
         """Text and advice with all their clauses, as the documents show them."""
 

@@ -55,10 +55,6 @@ class Piece:
     start: int = 0
     end: int | None = None
 
-    @property
-    def whole(self) -> bool:
-        return self.start == 0 and self.end is None
-
 
 def parts(files: Sequence[File], tasks: int, mode: str = SPLIT) -> list[list[File]]:
     """The files of each task: a part of them (`split`), or all of them (`whole`)."""
@@ -68,18 +64,16 @@ def parts(files: Sequence[File], tasks: int, mode: str = SPLIT) -> list[list[Fil
     return split_files(files, tasks)
 
 
-def split_files(files: Sequence[File], n: int, by: str = "bytes") -> list[list[File]]:
-    """The files dealt into `n` parts of about equally many bytes (or, `by="files"`, files); within a part, by path."""
+def split_files(files: Sequence[File], n: int) -> list[list[File]]:
+    """The files dealt into `n` parts of about equally many bytes; within a part, by path."""
     if n < 1:
         raise ValueError(f"files are split into at least one part, not {n}")
-    if by not in ("bytes", "files"):
-        raise ValueError(f"files are split by bytes or by files, not by {by}")
     dealt: list[list[File]] = [[] for _ in range(n)]
     loads = [(0, 0, part) for part in range(n)]  # bytes, then files: empty ones are spread too
     for file in sorted(files, key=lambda file: (-file.size, file.path)):
         size, count, part = heappop(loads)
         dealt[part].append(file)
-        heappush(loads, (size + (file.size if by == "bytes" else 1), count + 1, part))
+        heappush(loads, (size + file.size, count + 1, part))
     return [sorted(part, key=_path) for part in dealt]
 
 

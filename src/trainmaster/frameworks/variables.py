@@ -1,7 +1,7 @@
 """The variables that every program has, whatever its framework: one table, from which the reference is made.
 
 Most are known when the generation is formed and are set here. The others are known only where the program runs: the
-agent sets them with `input_variable`, `output_variable` and `file_list`.
+agent sets them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 import attrs
 
 from trainmaster.core.formation import Formation
+from trainmaster.core.job import variable_name
 from trainmaster.frameworks.contract import Placement
 
 LONGEST = 100 * 1024  # bytes of INPUT_FILE_LIST; Linux takes 128 KiB in one variable (execve(2), MAX_ARG_STRLEN)
@@ -96,7 +97,7 @@ def environment(formation: Formation, task: str) -> Placement:
         "TRAINMASTER_RESTARTS": str(formation.restarts),
         "TRAINMASTER_COPIES": str(me.copies),
     }
-    env |= {f"TRAINMASTER_PORT_{spelled(name)}": str(port) for name, port in me.ports.items()}
+    env |= {f"TRAINMASTER_PORT_{variable_name(name)}": str(port) for name, port in me.ports.items()}
     return Placement(
         env,
         [{"TRAINMASTER_COPY": str(copy)} for copy in range(me.copies)],
@@ -115,19 +116,6 @@ def peers(formation: Formation) -> bytes:
         for peer in members:
             table[role][peer.index] = {"address": peer.address, "ports": dict(peer.ports)}
     return json.dumps(table).encode()
-
-
-def spelled(name: str) -> str:
-    """A name as part of a variable: capitals, whatever is no letter or digit as `_`."""
-    return "".join(letter if letter.isalnum() else "_" for letter in name).upper()
-
-
-def input_variable(name: str) -> str:
-    return f"TRAINMASTER_INPUT_{spelled(name)}"
-
-
-def output_variable(name: str) -> str:
-    return f"TRAINMASTER_OUTPUT_{spelled(name)}"
 
 
 def file_list(lists: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, bytes]]:
