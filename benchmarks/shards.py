@@ -101,7 +101,6 @@ async def ours(pairs: int, batch: str) -> float:
     from trainmaster.core.shards import Options, ShardTable
 
     table = ShardTable.make([("part", pairs)], Options(size=1), name="train")
-    table.readers = CLIENTS
     agents = []
     with tempfile.TemporaryDirectory() as place:
         for index in range(CLIENTS):
@@ -111,7 +110,7 @@ async def ours(pairs: int, batch: str) -> float:
                 if done and (payload := table.done(holder, done["ranges"], done["records"])):
                     table.apply("shards-done", payload)
                 table.give_back(holder, back)
-                return table.answer(table.lease(holder, want, 0.0))
+                return table.answer(table.lease(holder, want))
 
             agents.append(Programs(f"{place}/{index}.sock", lease))
             await agents[-1].start()
@@ -181,7 +180,7 @@ def memory(shuffle: bool) -> int:
         assert table.total == MILLION
         for step in range(40):
             holder = (f"worker:{step % 100}", 1)
-            leased = table.lease(holder, 1000, 0.0)
+            leased = table.lease(holder, 1000)
             for first in range(0, len(leased), 2):  # every other one is done
                 number = leased[first].number
                 payload = table.done(holder, [[number, number + 1]], [7])

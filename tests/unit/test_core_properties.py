@@ -86,7 +86,7 @@ def plain(state: State) -> dict[str, Any]:
 
 def whole(state: State) -> Any:
     """All of a state, its unsettled tasks and leases too."""
-    leases = {name: (table.figures, table.waiting()) for name, table in state.shards.items()}
+    leases = {name: (table.figures, sorted(table._expected)) for name, table in state.shards.items()}
     return plain(state), list(state.unsettled), sorted(state.clock), leases
 
 
@@ -272,9 +272,7 @@ class AnyStimuli(RuleBasedStateMachine):
         task = self.task(choice)
         for name, table in self.state.shards.items():
             if task.live and not task.doomed:
-                ranges = [
-                    [shard.number, shard.number + 1] for shard in table.lease((task.key, task.attempt), want, self.now)
-                ]
+                ranges = [[shard.number, shard.number + 1] for shard in table.lease((task.key, task.attempt), want)]
                 self.report(task, "shards-done", input=name, ranges=ranges)
 
     @rule(what=st.sampled_from(("kill", "save", "save", "save", "save", "storage", "secrets")), sure=st.integers(0, 3))

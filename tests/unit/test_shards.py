@@ -97,7 +97,7 @@ def test_a_shuffled_order_is_the_same_on_every_python() -> None:
 
 def test_done_is_counted_once_and_only_for_the_holder() -> None:
     table = plain(8)
-    assert numbers(table.lease(A, 4, 0.0)) == [0, 1, 2, 3]
+    assert numbers(table.lease(A, 4)) == [0, 1, 2, 3]
     assert count(table, B, [[0, 4]]) is None
     payload = count(table, A, [[0, 2]], [5, 6])
     assert payload == {
@@ -118,50 +118,51 @@ def test_done_is_counted_once_and_only_for_the_holder() -> None:
 
 def test_what_a_written_off_attempt_held_goes_to_others_and_its_late_report_counts_nothing() -> None:
     table = plain(8)
-    table.lease(A, 4, 0.0)
-    assert table.write_off(A) == 4
-    assert numbers(table.lease(B, 4, 1.0)) == [0, 1, 2, 3]
+    table.lease(A, 4)
+    table.write_off(A)
+    assert table.figures["free"] == 8
+    assert numbers(table.lease(B, 4)) == [0, 1, 2, 3]
     assert count(table, A, [[0, 4]]) is None
-    assert table.lease(A, 1, 2.0) == []
+    assert table.lease(A, 1) == []
     assert table.hold(A, [[0, 1]]) == [[0, 1]]
-    assert numbers(table.lease(("worker:0", 2), 1, 2.0)) == [4]
+    assert numbers(table.lease(("worker:0", 2), 1)) == [4]
 
 
 def test_a_newer_attempt_of_a_task_ends_the_leases_of_the_older() -> None:
     table = plain(8)
-    table.lease(A, 4, 0.0)
-    assert numbers(table.lease(("worker:0", 2), 2, 1.0)) == [0, 1]
+    table.lease(A, 4)
+    assert numbers(table.lease(("worker:0", 2), 2)) == [0, 1]
     assert count(table, A, [[0, 1]]) is None
-    assert table.lease(A, 1, 2.0) == []
+    assert table.lease(A, 1) == []
 
 
 def test_near_the_end_leases_shrink_so_that_nobody_takes_all_that_is_left() -> None:
     table = plain(64)
-    table.readers = 2
+    table.lease(B, 1)
+    table.give_back(B, [[0, 1]])
     taken = []
-    while shards := table.lease(A, 10, 0.0):
+    while shards := table.lease(A, 10):
         taken.append(len(shards))
     assert taken == [10, 10, 10, 8, 6, 5, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_a_restarted_master_leases_nothing_that_an_agent_may_still_hold() -> None:
     table = plain(16)
-    table.lease(A, 4, 0.0)
-    table.lease(B, 4, 0.0)
+    table.lease(A, 4)
+    table.lease(B, 4)
     event = count(table, A, [[0, 1]], [3])
     assert event is not None
     after = plain(16)
     after.apply("shards-done", event)
     after.expect([A, B])
-    assert after.lease(A, 1, 1.0) == []
-    assert after.waiting()["expected"] == [A, B]
+    assert after.lease(A, 1) == []
     assert after.hold(A, [[0, 4]]) == [[0, 1]]  # its report had been counted
-    assert after.lease(A, 1, 1.0) == []
+    assert after.lease(A, 1) == []
     early = count(after, B, [[4, 5]], [9])  # a report before it said what it holds
     assert early is not None
     assert early["ranges"] == [[4, 5]]
     assert after.hold(B, [[4, 8]]) == [[4, 5]]
-    assert numbers(after.lease(A, 2, 2.0)) == [8, 9]
+    assert numbers(after.lease(A, 2)) == [8, 9]
 
 
 def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() -> None:
@@ -171,25 +172,24 @@ def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() 
     table.expect([("worker:0", 2), B])
     assert table.hold(A, []) == []
     assert table.hold(B, []) == []
-    assert numbers(table.lease(B, 1, 1.0)) == [0]
-    assert numbers(table.lease(("worker:0", 2), 1, 1.0)) == [1]
+    assert numbers(table.lease(B, 1)) == [0]
+    assert numbers(table.lease(("worker:0", 2), 1)) == [1]
 
 
 def test_an_answer_lost_on_the_way_is_leased_again_once_the_agent_says_what_it_has() -> None:
     table = plain(16)
-    table.lease(A, 4, 0.0)
-    table.lease(A, 4, 0.0)
+    table.lease(A, 4)
+    table.lease(A, 4)
     assert table.hold(A, [[0, 4]]) == []
-    assert numbers(table.lease(B, 3, 1.0)) == [4, 5, 6]
+    assert numbers(table.lease(B, 3)) == [4, 5, 6]
 
 
 def test_records_are_fixed_by_the_first_report_and_a_difference_is_named() -> None:
     table = plain(4, epochs=2)
-    table.readers = 1
-    table.lease(A, 2, 0.0)
+    table.lease(A, 2)
     count(table, A, [[0, 2]], [10, None])
     for _ in range(8):
-        table.lease(A, 4, 0.0)
+        table.lease(A, 4)
     payload = count(table, A, [[4, 6]], [11, 12])
     assert payload is not None
     assert payload["differing"] == [[4, 10, 11]]
@@ -197,7 +197,7 @@ def test_records_are_fixed_by_the_first_report_and_a_difference_is_named() -> No
 
 def test_a_restore_takes_back_what_was_done_since_the_set() -> None:
     table = plain(16)
-    table.lease(A, 8, 0.0)
+    table.lease(A, 8)
     count(table, A, [[0, 2]])
     at = table.mark
     count(table, A, [[2, 3]])
@@ -208,16 +208,16 @@ def test_a_restore_takes_back_what_was_done_since_the_set() -> None:
     assert payload == {"input": "train", "ranges": [[2, 3], [4, 5]], "set": "7", "mark": 5}
     assert table.marks() == [[0, 2]]
     assert table.marks(3) == [[0, 3], [4, 5]]
-    assert numbers(table.lease(B, 2, 1.0)) == [2, 4]
+    assert numbers(table.lease(B, 2)) == [2, 4]
 
 
 def test_what_the_table_said_of_a_moment_it_has_forgotten_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainmaster.core.shards._JOURNAL", 8)
     table, moments = plain(40), {}
     for _ in range(20):
-        table.lease(A, 2, 0.0)
-    while held := table.held(A):
-        count(table, A, [[held[0][0], held[0][0] + 1]])
+        table.lease(A, 2)
+    while held := list(table._held[A]):
+        count(table, A, [[held[0], held[0] + 1]])
         moments[table.mark] = table.marks()
     for at, then in moments.items():
         assert table.marks(at) in (then, [])
@@ -226,7 +226,7 @@ def test_what_the_table_said_of_a_moment_it_has_forgotten_is_safe(monkeypatch: p
 
 def test_events_are_applied_once_and_a_missing_one_is_noticed() -> None:
     table = plain(8)
-    table.lease(A, 4, 0.0)
+    table.lease(A, 4)
     one, two = count(table, A, [[0, 1]]), count(table, A, [[1, 2]])
     assert one is not None
     assert two is not None
@@ -246,7 +246,7 @@ def test_events_are_applied_once_and_a_missing_one_is_noticed() -> None:
 )
 def test_a_garbled_report_is_refused_and_changes_nothing(ranges: Any, records: Any) -> None:
     table = plain(8)
-    table.lease(A, 4, 0.0)
+    table.lease(A, 4)
     with pytest.raises(ValueError, match=r"range|count"):
         count(table, A, ranges, records)
     assert table.figures["done"] == 0
@@ -255,8 +255,7 @@ def test_a_garbled_report_is_refused_and_changes_nothing(ranges: Any, records: A
 def test_an_input_of_nothing_is_finished() -> None:
     table = ShardTable.make([("empty", 0)], name="train")
     assert table.finished
-    assert table.progress == 1.0
-    assert table.lease(A, 3, 0.0) == []
+    assert table.lease(A, 3) == []
     assert table.answer([])["end"] is True
 
 
@@ -275,7 +274,7 @@ def test_a_million_shards_take_less_than_50_mib() -> None:
             [(f"hdfs:///data/part-{i:05}", 1000 * 2**20) for i in range(1000)], Options(size=2**20, shuffle=True)
         )
         for held in (A, B):
-            table.lease(held, 20_000, 0.0)
+            table.lease(held, 20_000)
         for number in range(0, 40_000, 2):  # as scattered as can be
             count(table, A if number < 20_000 else B, [[number, number + 1]], [7])
         assert table.total == 1_000_000
@@ -372,7 +371,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2), want=st.integers(1, 9), lost=st.booleans())
     def lease(self, which: int, want: int, lost: bool) -> None:
         agent = self.agents[which]
-        leased = {shard.number for shard in self.table.lease(agent.holder, want, 0.0)}
+        leased = {shard.number for shard in self.table.lease(agent.holder, want)}
         others = set().union(*(other.has | other.unacked for other in self.agents if other is not agent))
         assert not leased & others, "leased to two living agents"
         assert not leased & set(self.counted), "leased again what is done"
@@ -492,7 +491,7 @@ class AnyOrder(RuleBasedStateMachine):
         for _ in range(1000):  # once faults cease, one reader finishes
             if self.table.finished:
                 break
-            last.has |= {shard.number for shard in self.table.lease(last.holder, 9, 0.0)}
+            last.has |= {shard.number for shard in self.table.lease(last.holder, 9)}
             self.report(last, RangeSet.of(sorted(last.has | last.unacked)).to_json())
             last.has, last.unacked = set(), set()
         verdict = audit(self.log, {"train": self.fresh()})

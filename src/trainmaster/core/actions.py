@@ -44,7 +44,7 @@ class CommitFor:
 
 @attrs.frozen(slots=True)
 class Step:
-    """Do one step of the job's beginning or end: a key of `plan.STEPS`."""
+    """Do one step of the job's beginning or end: `list-inputs`, `prune-saves:SAVE`, or one of `plan.CLOSING`."""
 
     name: str
 

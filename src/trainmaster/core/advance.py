@@ -26,7 +26,7 @@ from trainmaster.core.state import (
     Group,
     State,
     Task,
-    size_of,
+    role_size,
 )
 
 PARTIAL_BACKOFF = 30.0  # s before a gang that was granted in part asks again
@@ -149,14 +149,9 @@ def _open(state: State, group: Group) -> list[Fact]:
     jobs = state.known_job.roles
     for name in group.roles:
         for other, what in jobs[name].after.items():
-            if what == "succeeded" and state.done[other] < _size(state, other):
+            if what == "succeeded" and state.done[other] < role_size(state, other):
                 return []
     return [("step-done", {"step": f"open:{group.number}", "gave_up": ""})]
-
-
-def _size(state: State, role: str) -> int:
-    task = state.tasks[f"{role}:0"]
-    return size_of(state, state.groups[task.group], role)
 
 
 def _size_group(state: State, group: Group) -> list[Fact]:
@@ -282,7 +277,7 @@ def _end(state: State) -> list[Fact]:
 def _counting(state: State) -> Iterator[tuple[str, int]]:
     for name, role in state.known_job.roles.items():
         if role.counts:
-            yield name, _size(state, name)
+            yield name, role_size(state, name)
 
 
 def _all_done(state: State) -> bool:

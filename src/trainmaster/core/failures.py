@@ -12,10 +12,10 @@ from hashlib import blake2b
 from typing import Any
 
 from trainmaster.core.events import Fact
+from trainmaster.core.incidents import UNTIMED
 from trainmaster.core.reasons import REASONS, is_reason
 from trainmaster.core.state import COMMITTING, GRANTED, LIVE, NEW, Budget, Incident, State, Task, budget_of, unit_of
 
-UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
 FREE_LIMIT = 20  # free restarts in a row without any progress
 FREE_RUN = 300.0  # s of running that break such a row, for programs that report no progress
 FREE_LONGEST = 300.0  # s of the longest back-off

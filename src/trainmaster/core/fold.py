@@ -232,8 +232,7 @@ def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[Sta
 
     def folded(state: State, data: Data, at: float) -> None:
         task = state.tasks[data["task"]]
-        if data.get("n") is not None or data.get("report") is not None:
-            task.reported = max(task.reported, data.get("report") or 0)
+        task.reported = max(task.reported, data.get("report") or 0)
         change(state, task, data, at)
 
     return folded
@@ -269,7 +268,7 @@ def _member_joined(state: State, data: Data, at: float) -> None:
 
 
 def _started(state: State, task: Task, data: Data, at: float) -> None:
-    task.started, task.pid = at, data.get("pid") or 0
+    task.started = at
     move(state, task, RUNNING, at)
     state.arm("start", task.key, None)
     if ("save", "") not in state.deadlines and task.commits:

@@ -35,6 +35,7 @@ from trainmaster.core.state import (
 )
 
 SETTLE = 10.0  # s within which the root cause of a failure is settled
+UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
 SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
 
 Data = Mapping[str, Any]
@@ -46,13 +47,29 @@ def died(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
-    _end_attempt(state, task, data, at)
+    """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
+    reason = data["reason"]
+    figures = dict(data.get("figures") or {})
+    task.past.append(Past(task.attempt, reason, figures, at))
+    task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
+    _evidence(state, task, data)
+    return_leases(state, task)
+    doomed = task.doomed
+    move(state, task, ENDED, at)
+    state.arm("start", task.key, None)
+    if doomed == "restart":
+        renew(state, task, at)
+    elif doomed == "end":
+        finalize(state, task, KILLED)
+    elif doomed == "fail":
+        undoom(state, task)
+    _hasten(state, unit_of(task), at)
 
 
 def written_off(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
     drop(state, task, gone=data.get("gone", True))
-    _end_attempt(state, task, data, at)
+    attempt_ended(state, task, data, at)
 
 
 def container_ended(state: State, data: Data, at: float) -> None:
@@ -68,7 +85,7 @@ def incident(state: State, data: Data, at: float) -> None:
     cause = data["cause"]
     state.budgets[data["budget"]] = Budget(data["spent"], state.budgets.get(data["budget"], Budget()).free)
     state.budgets.setdefault(unit, Budget()).free = data["free"]
-    state.incidents[unit] = Incident(unit, data["generation"], at, again, data["costs"], [dict(cause)])
+    state.incidents[unit] = Incident(unit, at, again, data["costs"], [dict(cause)])
     state.arm("settle", unit, at + SETTLE)
     if unit.startswith("group:"):
         group = state.groups[int(unit[6:])]
@@ -129,26 +146,6 @@ def task_failed(state: State, data: Data, at: float) -> None:
             finalize(state, task, KILLED)
 
 
-def _end_attempt(state: State, task: Task, data: Data, at: float) -> None:
-    """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
-    reason = data["reason"]
-    figures = dict(data.get("figures") or {})
-    task.past.append(Past(task.attempt, reason, figures, task.node, task.started, at))
-    task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
-    _evidence(state, task, data)
-    return_leases(state, task)
-    doomed = task.doomed
-    move(state, task, ENDED, at)
-    state.arm("start", task.key, None)
-    if doomed == "restart":
-        renew(state, task, at)
-    elif doomed == "end":
-        finalize(state, task, KILLED)
-    elif doomed == "fail":
-        undoom(state, task)
-    _hasten(state, unit_of(task), at)
-
-
 def _evidence(state: State, task: Task, data: Data) -> None:
     """Keep what is told of a failure while its incident is open; ends that we asked for tell nothing."""
     incident = state.incidents.get(unit_of(task))
@@ -156,7 +153,7 @@ def _evidence(state: State, task: Task, data: Data) -> None:
         figures = data.get("figures") or {}
         incident.evidence.append(
             {"task": task.key, "attempt": data.get("attempt", task.attempt), "reason": data["reason"], "figures": figures,
-             "elapsed": data.get("elapsed", 1e12)}
+             "elapsed": data.get("elapsed", UNTIMED)}
         )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def renew(state: State, task: Task, at: float) -> None:
     """The task's next attempt."""
     undoom(state, task)
     task.attempt += 1
-    task.started, task.pid, task.outputs, task.reason, task.figures, task.tail = None, 0, {}, "", {}, []
+    task.started, task.outputs, task.reason, task.figures, task.tail = None, {}, "", {}, []
     task.warned = None
     move(state, task, NEW, at)
     state.arm("start", task.key, None)

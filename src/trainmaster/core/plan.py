@@ -22,18 +22,16 @@ from trainmaster.core.state import (
     STARTING,
     State,
     Task,
-    size_of,
+    role_size,
 )
 
-# The steps of a job's beginning and end, in order, with what each gives up on after its bound.
-STEPS = {
-    "list-inputs": "the listing of the inputs, and the checkpoint set to begin from, before anything is staged",
-    "store-logs": "the master's own log",
-    "outputs": "`_SUCCESS`, or what finished tasks committed under `_partial`",
-    "unregister": "the engine's record of the final state",
-    "remove-staging": "what was uploaded for the start",
-}
-CLOSING = ("store-logs", "outputs", "unregister", "remove-staging")
+# The steps of a job's end, in order.
+CLOSING = (
+    "store-logs",  # the master's own
+    "outputs",  # `_SUCCESS`, or what finished tasks committed under `_partial`
+    "unregister",  # the engine's record of the final state
+    "remove-staging",  # what was uploaded for the start
+)
 
 
 def plan(state: State, now: float) -> list[Action]:
@@ -96,6 +94,11 @@ def makes_room(state: State) -> list[Step]:
     return [Step("remove-staging")] if state.leaving else []  # what fills the disk may be our own tasks' directories
 
 
+def ends_something(action: Action) -> bool:
+    """Whether an action may be carried out although nothing of it can be written: it starts nothing and commits nothing."""
+    return isinstance(action, Release | Step) or (isinstance(action, Order) and action.verb in ("stop", "leave"))
+
+
 def closed(state: State) -> bool:
     """Whether the job is over and nothing is left to do."""
     return state.ended is not None and all(name in state.steps for name in CLOSING)
@@ -116,13 +119,9 @@ def task_actions(state: State, task: Task) -> list[Action]:
         return []
     verb = _order(state, task)
     orders = _extra_orders(state, task)
-    if verb and task.sent.get(verb) != _order_id(task, verb):
-        orders.insert(0, Order(task.key, task.serial, task.attempt, verb, _order_id(task, verb)))
+    if verb and task.sent.get(verb) != str(task.attempt):
+        orders.insert(0, Order(task.key, task.serial, task.attempt, verb, str(task.attempt)))
     return [*orders]
-
-
-def _order_id(task: Task, verb: str) -> str:
-    return str(task.attempt)
 
 
 def _container_wanted(state: State, task: Task) -> bool:
@@ -172,12 +171,8 @@ def _may_prepare(state: State, task: Task) -> bool:
 
 def _may_start(state: State, task: Task) -> bool:
     """Roles that `after` names as running come first."""
-    for other, what in state.role(task).after.items():
-        if what == "running" and state.running[other] < size_of(
-            state, state.groups[state.tasks[f"{other}:0"].group], other
-        ):
-            return False
-    return True
+    first = [other for other, what in state.role(task).after.items() if what == "running"]
+    return all(state.running[other] >= role_size(state, other) for other in first)
 
 
 def _may_stop(state: State, task: Task) -> bool:
@@ -188,11 +183,7 @@ def _may_stop(state: State, task: Task) -> bool:
     last = _stops_last(roles, task.role)
     for name, role in roles.items():
         later = task.role in role.after or (last and not role.serves)
-        if (
-            later
-            and name != task.role
-            and state.over[name] < size_of(state, state.groups[state.tasks[f"{name}:0"].group], name)
-        ):
+        if later and name != task.role and state.over[name] < role_size(state, name):
             return False
     return True
 

@@ -80,7 +80,6 @@ class ShardTable:
 
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
-        self.readers = 1  # tasks that read this input; near its end each gets a fair part only
         self._size = options.size or _fitting_size(files)
         self._firsts = array("q", [0])  # index of each file's first shard, and behind it the number of all
         for file in self.files:
@@ -90,7 +89,6 @@ class ShardTable:
         self._orders: dict[int, array[int]] = {}
         self._free = RangeSet([(0, self.total)])
         self._held: dict[Holder, RangeSet] = {}
-        self._since: dict[Holder, float] = {}
         self._expected: set[Holder] = set()
         self._off: dict[str, int] = {}  # task -> its last attempt that was written off
         self._done = RangeSet()
@@ -124,11 +122,6 @@ class ShardTable:
         return self._done.count == self.total
 
     @property
-    def progress(self) -> float:
-        """The part that is done, 0 to 1."""
-        return self._done.count / self.total if self.total else 1.0
-
-    @property
     def figures(self) -> dict[str, int]:
         held = sum(ranges.count for ranges in self._held.values())
         return {"done": self._done.count, "held": held, "free": self._free.count, "total": self.total}
@@ -153,16 +146,6 @@ class ShardTable:
                 done.discard(first, end)
         return done.to_json()
 
-    def held(self, holder: Holder) -> list[list[int]]:
-        return self._held[holder].to_json() if holder in self._held else []
-
-    def waiting(self) -> dict[str, Any]:
-        """Whom a task that gets no shard waits for: holders with (number of shards, since when), and those not heard of yet."""
-        holding = {
-            holder: (ranges.count, self._since.get(holder, 0.0)) for holder, ranges in self._held.items() if ranges
-        }
-        return {"held": holding, "expected": sorted(self._expected)}
-
     def index(self, number: int) -> int:
         """Which shard of the data `number` is."""
         epoch, position = divmod(number, self.count)
@@ -179,15 +162,12 @@ class ShardTable:
 
     # -- what happens to it --
 
-    def lease(self, holder: Holder, want: int, now: float) -> list[Shard]:
+    def lease(self, holder: Holder, want: int) -> list[Shard]:
         """Up to `want` shards for `holder`, the lowest free numbers; none while somebody may still hold them unknown to us."""
         if self._expected or want < 1 or not self._admit(holder):
             return []
         held = self._held.setdefault(holder, RangeSet())
-        self._since[holder] = now
-        fair = self._free.count // (
-            2 * max(self.readers, len(self._held))
-        )  # guided self-scheduling: batches shrink near the end
+        fair = self._free.count // (2 * len(self._held))  # guided self-scheduling: batches shrink near the end
         leased = []
         for first, end in self._free.take(max(1, min(want, fair))):
             held.add(first, end)
@@ -236,18 +216,14 @@ class ShardTable:
         if holder in self._held:
             self._release(holder, RangeSet.from_json(ranges).intersection(self._held[holder]))
 
-    def write_off(self, holder: Holder) -> int:
-        """`holder`, and every earlier attempt of its task, counts nothing from now on; what they held is free. Returns how much."""
+    def write_off(self, holder: Holder) -> None:
+        """`holder`, and every earlier attempt of its task, counts nothing from now on; what they held is free."""
         task, attempt = holder
         self._off[task] = max(attempt, self._off.get(task, 0))
-        returned = 0
         for other in [other for other in self._held if other[0] == task and other[1] <= attempt]:
-            returned += self._held[other].count
             self._release(other, self._held[other].copy())
             del self._held[other]
-            self._since.pop(other, None)
         self._expected -= {other for other in self._expected if other[0] == task and other[1] <= attempt}
-        return returned
 
     def expect(self, holders: Collection[Holder]) -> None:
         """A restarted master: these may hold leases of the master before. Nothing is leased until each said so or was written off."""
@@ -280,9 +256,6 @@ class ShardTable:
 
         Raises ValueError where an event before it is missing.
         """
-        if kind == "attempt-written-off":
-            self.write_off((payload["task"], payload["attempt"]))
-            return
         if (
             kind not in ("shards-done", "shards-returned")
             or payload.get("input") != self.name

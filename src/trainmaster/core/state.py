@@ -53,8 +53,6 @@ class Past:
     attempt: int
     reason: str
     figures: dict[str, Any]
-    node: str
-    started: float | None
     ended: float
 
 
@@ -79,7 +77,6 @@ class Task:
     blocked: bool = False  # waits out a back-off
     since: float = 0.0  # when the phase was entered
     started: float | None = None
-    pid: int = 0
     address: str = ""
     ports: dict[str, int] = attrs.field(factory=dict)
     devices: int = 0
@@ -152,7 +149,6 @@ class Incident:
     """One failure of a unit, until its root cause is settled."""
 
     unit: str
-    generation: int
     opened: float
     again: bool  # a restart was decided
     costs: bool
@@ -191,7 +187,6 @@ class State:
     saves: list[dict[str, Any]] = attrs.field(factory=list)
     kill: dict[str, Any] | None = None
     timed_out: bool = False
-    storage_lost: dict[str, Any] | None = None
     ending: dict[str, Any] | None = None  # state, reason, cause, once the end is decided
     leaving: bool = False  # all programs are over: agents store logs and leave
     ended: dict[str, Any] | None = None
@@ -258,6 +253,11 @@ class State:
 def size_of(state: State, group: Group, role: str) -> int:
     """How many members of `role` the group has, or asks for while it is not sized."""
     return group.sizes[role] if group.sizes is not None else state.known_job.roles[role].replicas.max
+
+
+def role_size(state: State, role: str) -> int:
+    """The same of a role alone."""
+    return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
 
 
 def unit_of(task: Task) -> str:

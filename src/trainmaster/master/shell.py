@@ -19,7 +19,7 @@ from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Ste
 from trainmaster.core.drive import Drive, needs_barrier
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event
-from trainmaster.core.plan import makes_room
+from trainmaster.core.plan import ends_something, makes_room
 from trainmaster.core.state import ASKED, State
 from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
 from trainmaster.engines.contract import MasterSide, Request
@@ -119,7 +119,7 @@ class Shell:
             holder = (task.key, task.attempt)
             if message.get("back"):
                 table.give_back(holder, message["back"])
-            answer |= table.answer(table.lease(holder, min(int(message.get("want") or 0), 4096), self._clock()))
+            answer |= table.answer(table.lease(holder, min(int(message.get("want") or 0), 4096)))
         connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
 
     # -- what users do (the `Acts` of the REST interface) --
@@ -183,7 +183,7 @@ class Shell:
                 self._kept = self.state.n
                 await self._keep(self.state)
         asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
-        await self._perform([one for one in actions if _ends_something(one)] if self._unwritable else actions)
+        await self._perform([one for one in actions if ends_something(one)] if self._unwritable else actions)
 
     async def _batch(self) -> list[Stimulus]:
         if not self._inbox:
@@ -283,8 +283,3 @@ class Shell:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await self.feed.idle.wait()
-
-
-def _ends_something(action: Action) -> bool:
-    """Whether an action may be carried out although nothing of it can be written: it starts nothing and commits nothing."""
-    return isinstance(action, Release | Step) or (isinstance(action, Order) and action.verb in ("stop", "leave"))

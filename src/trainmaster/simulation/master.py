@@ -15,6 +15,7 @@ from trainmaster.core.drive import Drive, needs_barrier
 from trainmaster.core.events import Event
 from trainmaster.core.fold import fold
 from trainmaster.core.job import Job, uses
+from trainmaster.core.plan import ends_something
 from trainmaster.core.state import ASKED, State, Task
 from trainmaster.core.stimuli import (
     Connected,
@@ -126,7 +127,7 @@ class SimulatedMaster:
             return None
         if table.finished:
             return -1
-        shards = table.lease((task.key, task.attempt), 1, self.world.now)
+        shards = table.lease((task.key, task.attempt), 1)
         return shards[0].number if shards else None
 
     # -- turns --
@@ -156,7 +157,7 @@ class SimulatedMaster:
             if self._superseded():
                 return
             self._unwritten += events
-            self._act([action for action in actions if _ends_something(action)])
+            self._act([action for action in actions if ends_something(action)])
             return
         if self.dies_writing is not None and len(events) > 1:
             self.world.disk.append(self.epoch, events[: self.world.rng.randrange(1, len(events))])
@@ -292,8 +293,3 @@ class SimulatedMaster:
         self.world.disk.crash(self.epoch, self.world.rng)
         for link in list(self.links.values()):
             link.cut()
-
-
-def _ends_something(action: Action) -> bool:
-    """Whether it may be done although what led to it is on no storage: it stops or gives back, and begins nothing."""
-    return isinstance(action, Step | Release) or (isinstance(action, Order) and action.verb in ("stop", "leave"))
