@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from waiting import until_async
 
 import trainmaster.runtime
+from trainmaster.agent import leases
 from trainmaster.agent.leases import Pool
 from trainmaster.agent.programs import Programs
 from trainmaster.core.audit import audit
@@ -588,6 +589,27 @@ came.wait()
     run(main())
 
 
+def test_a_warning_that_comes_in_the_same_moment_is_told_once(bare: Path) -> None:
+    code = """
+import threading
+from trainmaster import runtime
+from trainmaster.runtime import reports
+
+class Racing(list):
+    def append(self, callback):
+        super().append(callback)
+        hearing.start()
+        hearing.join(0.2)
+
+told = reports._told()
+hearing = threading.Thread(target=told.heard, args=[{"op": "warning", "seconds": 20.0, "why": "preempted"}])
+told.callbacks = Racing()
+runtime.warning(lambda warned: print(warned.why))
+hearing.join()
+"""
+    assert alone(bare, code, TRAINMASTER_SOCKET="/nowhere/agent.sock") == "preempted\n"
+
+
 def test_an_agent_that_comes_late_or_goes_away_is_waited_for(
     home: Home, bare: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -606,6 +628,42 @@ def test_an_agent_that_comes_late_or_goes_away_is_waited_for(
                 connection.abort()
             await output(program)
             assert set(records(tmp_path / "0")) == set(LINES)
+            counted(s)
+
+    run(main())
+
+
+def test_what_is_read_is_not_read_again_where_its_report_needs_a_new_connection(
+    home: Home, bare: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "IDLE", 60.0)
+    code = """
+import sys
+from trainmaster import runtime
+from trainmaster.runtime import inputs
+inputs._REPORT_EVERY = 0.0
+with open(sys.argv[1], "w") as out:
+    for number, shard in enumerate(runtime.shards("train", batch=8).shards()):
+        if number == 2:
+            print("cut", flush=True)
+            input()
+        for line in shard.records():
+            print(line, file=out)
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=5000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            program = await s.run(agent, "-c", code, str(tmp_path / "0"))
+            assert program.stdout is not None
+            assert await program.stdout.readline() == b"cut\n"
+            for connection in list(agent.connections):
+                connection.abort()
+            await until_async(lambda: not agent.connections)
+            out, _ = await program.communicate(b"\n")
+            assert (out, program.returncode) == (b"", 0)
+            assert sorted(records(tmp_path / "0")) == sorted(LINES)
             counted(s)
 
     run(main())

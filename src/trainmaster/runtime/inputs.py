@@ -252,8 +252,7 @@ class _Leased(_Source):
         frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": self._shards._wait}
         answer = self._link.ask({**frame, "done": telling})
         assert answer is not None
-        with self._lock:
-            del self._done[: len(telling)]
+        self._told(telling)
         self._reported = monotonic()
         self._leased = self._reported if answer.get("shards") else 0.0
         return answer
@@ -264,11 +263,16 @@ class _Leased(_Source):
 
     def _report(self) -> None:
         with self._lock:
-            telling, self._done = self._done, []
+            telling = self._done[:]  # they are held until they are told: `post` may have to greet the agent first
         self._reported = monotonic()
-        if telling and not self._link.post({"op": "done", "input": self._shards.name, "done": telling}):
-            with self._lock:
-                self._done = telling + self._done
+        if telling and self._link.post({"op": "done", "input": self._shards.name, "done": telling}):
+            self._told(telling)
+
+    def _told(self, telling: list[list[int | None]]) -> None:
+        """The agent has these."""
+        numbers = {number for number, _ in telling}
+        with self._lock:
+            self._done = [done for done in self._done if done[0] not in numbers]
 
     def _greeting(self) -> dict[str, Any]:
         with self._lock:

@@ -51,6 +51,7 @@ class _Reports:
         self.callbacks: list[Callable[[Warned], None]] = []
         self.link = Link(path, self._greeting, self.heard)
         self._lock = threading.RLock()
+        self._hearing = threading.Lock()  # of `warned` and `callbacks`; nothing is called under it
         self._latest: dict[str, Any] = {}
         self._sent = 0.0
         self._listening = 0  # the process whose thread listens
@@ -78,11 +79,21 @@ class _Reports:
     def heard(self, frame: dict[str, Any]) -> None:
         if frame.get("op") != "warning":
             return
-        new = self.warned is None
-        self.warned = self.warned or Warned(float(frame["seconds"]), str(frame.get("why", "")))
-        if new:
-            for callback in list(self.callbacks):
-                callback(self.warned)
+        with self._hearing:
+            if self.warned is not None:
+                return
+            self.warned = Warned(float(frame["seconds"]), str(frame.get("why", "")))
+            callbacks = list(self.callbacks)
+        for callback in callbacks:
+            callback(self.warned)
+
+    def call(self, callback: Callable[[Warned], None]) -> None:
+        """Call it once: with the warning that is there, or by whoever hears of one."""
+        with self._hearing:
+            self.callbacks.append(callback)
+            told = self.warned
+        if told is not None:
+            callback(told)
 
     def listen(self) -> None:
         with self._lock:
@@ -97,6 +108,7 @@ class _Reports:
 
     def in_child(self) -> None:
         self._lock = threading.RLock()
+        self._hearing = threading.Lock()
         self._latest = {}  # the parent's to tell
 
 
@@ -198,9 +210,7 @@ def warning(callback: Callable[[Warned], None] | None = None) -> Warned | None:
     if reports is None:
         return None
     if callback is not None:
-        reports.callbacks.append(callback)
-        if reports.warned is not None:
-            callback(reports.warned)
+        reports.call(callback)
         reports.listen()
     elif reports.warned is None:
         reports.link.poll()
