@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from s3 import s3, s3_server, serving  # noqa: F401  fixtures
+from stored_sets import sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Job, Output, Role
@@ -207,14 +208,14 @@ def test_checkpoints(s3: str, tmp_path: Path) -> None:  # noqa: F811
         assert made_set is not None
         checkpoints.prune(url, made_set, keep=2)
         assert made_set.number == step
-    assert [found.number for found in checkpoints.sets(url)] == [3, 4]
+    assert [found.number for found in sets(url)] == [3, 4]
     newest = checkpoints.newest(url)
     assert newest is not None
     assert newest.marks == [[0, 4]]
     store_for(url).put(next(file.at for file in newest.files if file.path == "step"), b"torn")
-    restored = checkpoints.restore(url, f"{path}")
-    assert restored is not None
-    assert restored.number == 3
+    with pytest.raises(StorageFailed, match="checkpoint set 4 cannot be restored"):
+        checkpoints.restore(url, f"{path}", 4)
+    checkpoints.restore(url, f"{path}", 3)
     assert (path / "step").read_text() == "333"
 
 
@@ -226,7 +227,7 @@ def test_tasks_that_store_sets_at_once_get_numbers_of_their_own(s3: str, tmp_pat
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(store, range(6))) == [1, 2, 3, 4, 5, 6]
-    assert len(checkpoints.sets(f"{s3}/ckpt")) == 6
+    assert len(sets(f"{s3}/ckpt")) == 6
 
 
 def test_of_many_who_create_one_name_one_is_told_true(s3: str) -> None:  # noqa: F811

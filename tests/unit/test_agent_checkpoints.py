@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_sets import sets
 from waiting import until_async
 
 from trainmaster.agent import checkpointing
 from trainmaster.agent.checkpointing import Checkpointing
 from trainmaster.data import watch
-from trainmaster.data.checkpoints import restore, sets
+from trainmaster.data.checkpoints import restore
 
 
 class Master:

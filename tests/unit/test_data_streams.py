@@ -27,7 +27,7 @@ from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Input
 from trainmaster.core.splits import File, Piece, split_records
 from trainmaster.data import formats, rows
-from trainmaster.data.formats import cuttable, records, row_groups, shard_files, source_of
+from trainmaster.data.formats import cuttable, records, shard_files, source_of
 from trainmaster.data.sources import list_input
 from trainmaster.data.streams import Fed, Parts, feed, shuffled
 from trainmaster.data.transfer import Stopped
@@ -63,12 +63,6 @@ def test_formats_packed_or_not(
     assert cuttable(name, path) == (name in ("lines", "jsonl") and not ending)
     fsspec.filesystem("memory").pipe_file(f"/formats-{tmp_path.name}/x{ending}", pack(data))  # type: ignore[operator]
     assert all_of(f"memory://formats-{tmp_path.name}/x{ending}", name) == expected
-
-
-def test_pieces_of_csv_know_no_quotes(tmp_path: Path) -> None:
-    path = put(tmp_path / "x.csv", b'x,y\n1,"a\nb"\n')
-    assert all_of(path, "csv", 0, 5) == [b'1,"a']
-    assert all_of(path, "csv", 5, 12) == [b'b"']
 
 
 def test_auto_goes_by_the_ending_and_drops_no_header(tmp_path: Path) -> None:
@@ -107,7 +101,6 @@ def test_rows_are_json_objects(table: str) -> None:
     assert found[3] == {"n": 3, "raw": "AP8=", "at": "2026-01-02 00:00:00"}
     assert [row["n"] for row in found] == list(range(10))
     assert [json.loads(row)["n"] for row in all_of(table, "auto", 1, 3)] == list(range(4, 10))
-    assert row_groups(source_of(table, os.path.getsize(table))) == 3
     assert not cuttable("auto", table)
 
 
@@ -117,8 +110,6 @@ def test_rows_by_the_programs_own_python(table: str, monkeypatch: pytest.MonkeyP
     with pytest.raises(BadInput, match="without pyarrow"):
         list(records(Piece(table), size))
     assert [json.loads(row)["n"] for row in records(Piece(table, 1, 2), size, python=sys.executable)] == [4, 5, 6, 7]
-    assert row_groups(source_of(table, size, sys.executable)) == 3
-    assert row_groups(source_of(table, size)) is None
     begun = records(Piece(table), size, python=sys.executable)
     assert json.loads(next(begun))["n"] == 0
     begun.close()  # type: ignore[attr-defined]
@@ -133,15 +124,18 @@ def test_rows_by_the_programs_own_python(table: str, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_is_a_script_of_its_own(table: str) -> None:
-    told = subprocess.run([sys.executable, rows.__file__, table], capture_output=True, text=True, check=True).stdout
-    assert told == "3\n"
+    command = [sys.executable, rows.__file__, table, "1", "2"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [json.loads(row)["n"] for row in told.splitlines()] == [4, 5, 6, 7]
 
 
-def test_shards_know_the_row_groups(table: str) -> None:
+def test_shards_know_the_row_groups(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(Path(table).parent / "x.csv", b"1\n")
     listing = list_input(str(Path(table).parent))
     found = shard_files(Input("train", listing.prefix, as_="shards"), listing)
     assert [(file.path.rpartition("/")[2], file.groups) for file in found] == [("x.csv", None), ("x.parquet", 3)]
+    monkeypatch.setattr(formats, "_has_pyarrow", lambda: False)
+    assert [file.groups for file in shard_files(Input("train", listing.prefix, as_="shards"), listing)] == [None, None]
 
 
 # -- into a program --
@@ -231,12 +225,10 @@ def test_parts_are_cut_at_records(lengths: list[int], size: int, cuts: list[int]
     data = b"".join(b"x" * length + b"\n" for length in lengths)
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     with tempfile.TemporaryDirectory(prefix="parts-") as folder:
-        done: list[str] = []
-        parts = Parts(folder, size, done.append)
+        parts = Parts(folder, size)
         for start, end in pairwise(bounds):
             parts.write(data[start:end])
         names = parts.close()
-        assert done == [f"{folder}/{name}" for name in names]
         contents = [Path(folder, name).read_bytes() for name in names]
     assert b"".join(contents) == data
     assert all(content.endswith(b"\n") for content in contents if content)

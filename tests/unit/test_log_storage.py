@@ -14,7 +14,7 @@ import pytest
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.log.objects import CLAIM, ObjectStorage
-from trainmaster.log.storage import LocalStorage, Storage, is_full, storage_failed, storage_for
+from trainmaster.log.storage import LocalStorage, Storage, storage_failed, storage_for
 
 MakeStorage = Callable[[], Storage]
 
@@ -152,7 +152,7 @@ def test_an_unknown_scheme_is_bad_input() -> None:
 
 def test_a_full_disk_is_called_one_with_its_path(tmp_path: Path) -> None:
     failure = storage_failed("append", str(tmp_path / "log"), OSError(errno.ENOSPC, "whatever"))
-    assert is_full(failure)
+    assert failure.anchor == "disk-full"
     assert "no space left" in str(failure)
     assert "KiB free of" in str(failure)
     assert str(tmp_path / "log") in str(failure)

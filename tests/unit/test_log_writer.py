@@ -25,7 +25,7 @@ from log_lines import everything, first_line, line, lines, start_master
 from trainmaster.core.errors import StorageFailed
 from trainmaster.log.objects import ObjectStorage
 from trainmaster.log.segments import number
-from trainmaster.log.storage import Appender, LocalStorage, is_full, storage_failed, storage_for
+from trainmaster.log.storage import Appender, LocalStorage, storage_failed, storage_for
 from trainmaster.log.writer import OBJECTS_LIMIT, open_writer
 
 TESTS = Path(__file__).parents[1]
@@ -207,7 +207,7 @@ def _fill_and_go_on(path: Path, relieve: Callable[[], None]) -> None:
             writer.append(batch, sync=writer.last % 2 == 0)
         except StorageFailed as caught:
             failure = caught
-    assert is_full(failure)
+    assert failure.anchor == "disk-full"
     assert str(path) in str(failure)
     kept = writer.last
     assert [number(one) for one in everything(storage)] == list(range(1, kept + 1))  # nothing of the batch that failed

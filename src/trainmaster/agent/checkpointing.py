@@ -171,4 +171,4 @@ def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int
             remove(path)
         return None
     made = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
-    return None if made is None else {"set": made.number, "task": made.task, "attempt": made.attempt}
+    return {"set": made.number, "task": made.task, "attempt": made.attempt}

@@ -11,9 +11,9 @@ what had been read of the inputs before the first byte of the set changed.
 A set is what was at the path at one moment: a file that changes while it is sent is sent again, until a last look
 finds everything as it was sent. What changes too often for that gives no set this time (`Unsettled`).
 
-A set is *whole* when its manifest is there and every file it names has its size. Restoring checks the digests too; a
-set that fails is passed over for the one before. The path is replaced by renames, so it holds the old or the new.
-Times of change are put back, for programs look for their newest file by them.
+A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over.
+Restoring checks the digests too. The path is replaced by renames, so it holds the old or the new. Times of change are
+put back, for programs look for their newest file by them.
 
 Who names the set that is restored is not who stores them, and may be cut off from it: old sets are removed by `prune`,
 up to one of which that is known to have heard. One task may remove a set while another stores one that refers to its
@@ -127,50 +127,27 @@ def prune(url: str, known: Set, keep: int) -> None:
     retried("remove old checkpoints", url, lambda: _prune(store, known, keep))
 
 
-def sets(url: str) -> list[Set]:
-    """The sets whose manifests are there, oldest first."""
-    store = store_for(url)
-    return retried("list checkpoints", url, lambda: [made for n in _numbers(store) if (made := _read(store, n))])
-
-
-def newest(url: str, allowed: Callable[[Set], bool] = lambda _: True) -> Set | None:
-    """The newest whole set that is `allowed` (attempts that were written off may be barred); None where there is none."""
+def newest(url: str) -> Set | None:
+    """The newest whole set; None where there is none."""
     store = store_for(url)
 
     def find() -> Set | None:
         found = (_read(store, number) for number in reversed(_numbers(store)))
-        return next((made for made in found if made and allowed(made) and _whole(store, made)), None)
+        return next((made for made in found if made and _whole(store, made)), None)
 
     return retried("look for a checkpoint", url, find)
 
 
-def restore(
-    url: str, path: str, number: int | None = None, *, tell: Tell | None = None, stop: threading.Event | None = None
-) -> Set | None:
-    """Put a set back at `path`; returns the set, None where there is none and none was asked for.
-
-    With a `number` it is that set or StorageFailed, for all members of a group begin from the same one; without, the newest whole one
-    whose bytes are right. `path` is not there afterwards but with all of the set.
+def restore(url: str, path: str, number: int, *, tell: Tell | None = None, stop: threading.Event | None = None) -> Set:
+    """Put a set back at `path`, that one or StorageFailed, for all members of a group begin from the same one. `path` is not there
+    afterwards but with all of the set.
     """
     store = store_for(url)
-    if number is not None:
-        wanted = retried("read a checkpoint", url, lambda: _read(store, number))
-        if wanted is None:
-            raise _lost(store, number, "its manifest is gone")
-        _put_back(store, wanted, path, tell, stop)
-        return wanted
-    failure: StorageFailed | None = None
-    for found in reversed(sets(url)):
-        try:
-            _put_back(store, found, path, tell, stop)
-            return found
-        except StorageFailed as error:
-            if error.anchor != "checkpoint-lost":
-                raise
-            failure = error
-    if failure is not None:
-        raise failure
-    return None
+    wanted = retried("read a checkpoint", url, lambda: _read(store, number))
+    if wanted is None:
+        raise _lost(store, number, "its manifest is gone")
+    _put_back(store, wanted, path, tell, stop)
+    return wanted
 
 
 # -- saving --

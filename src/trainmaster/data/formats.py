@@ -5,7 +5,7 @@ is bytes, without the line end that stands behind it. Adding a format is a row i
 
     lines     text; cut by Hadoop's rule (core.records)
     jsonl     the same, blank lines left out
-    csv       the first record of each file is its header and left out; whole files may have line ends inside quotes, pieces may not
+    csv       the first record of each file is its header and left out; never cut, for quotes may hold line ends
     bytes     chunks of the file as they are; nothing is put behind them
     parquet   a row as a JSON object; a piece counts row groups; needs pyarrow, here or in the program's environment
 
@@ -128,11 +128,8 @@ def _json_lines(source: Source, start: int, end: int | None) -> Iterator[bytes]:
     return (line for _, line in _numbered(source, start, end) if line.strip())
 
 
-def _csv(source: Source, start: int, end: int | None) -> Iterator[bytes]:
-    found = _numbered(source, start, end)
-    if end is None and not start:
-        found = quoted(found)
-    return (line for offset, line in found if offset)
+def _csv(source: Source, *_: int | None) -> Iterator[bytes]:
+    return (line for offset, line in quoted(_numbered(source, 0, None)) if offset)
 
 
 def _numbered(source: Source, start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
@@ -213,14 +210,12 @@ def _bytes(source: Source, start: int, end: int | None) -> Iterator[bytes]:
 
 def row_groups(source: Source) -> int | None:
     """How many row groups a Parquet file has; None where nothing here can tell."""
-    if not _has_pyarrow():
-        return int(next(_printed(source))) if source.python else None
-    return _asked(source, lambda: rows.count(_seekable(source)))
+    return _asked(source, lambda: rows.count(_seekable(source))) if _has_pyarrow() else None
 
 
 def _parquet(source: Source, start: int, end: int | None) -> Iterator[bytes]:
     if not _has_pyarrow():
-        yield from _printed(source, str(start), "" if end is None else str(end))
+        yield from _printed(source, start, end)
         return
     found = rows.rows(_seekable(source), start, end)
     while (row := _asked(source, lambda: next(found, None))) is not None:
@@ -245,8 +240,8 @@ def _seekable(source: Source) -> BinaryIO:
     return io.BufferedReader(_Ranged(source), 1024 * 1024)
 
 
-def _printed(source: Source, *groups: str) -> Iterator[bytes]:
-    """The lines that the program's own Python prints about a file, which is brought here for it."""
+def _printed(source: Source, start: int, end: int | None) -> Iterator[bytes]:
+    """The rows as the program's own Python prints them, of a file that is brought here for it."""
     if not source.python:
         raise _no_pyarrow(source)
     with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
@@ -254,7 +249,7 @@ def _printed(source: Source, *groups: str) -> Iterator[bytes]:
         with path.open("wb") as file, writing(folder, source.size):
             for data in _bytes(source, 0, None):
                 file.write(data)
-        command = [source.python, rows.__file__, str(path), *groups]
+        command = [source.python, rows.__file__, str(path), str(start), "" if end is None else str(end)]
         with told.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
             assert process.stdout is not None
             try:

@@ -3,8 +3,7 @@
 This file is imported where pyarrow is, and run as a script by the program's own interpreter where it is only there, so
 it imports nothing of ours. Bytes become base64; what else JSON has no form for (times, decimals) becomes text.
 
-    python rows.py FILE FIRST END     one row a line, of the row groups [FIRST, END)
-    python rows.py FILE               how many row groups there are
+    python rows.py FILE FIRST END     one row a line, of the row groups [FIRST, END), or all that follow where END is empty
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ def _plain(value: object) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes | bytearray) else str(value)
 
 
-def _main(path: str, *groups: str) -> None:
-    if not groups:
-        print(count(path))
-        return
-    for row in rows(path, int(groups[0]), int(groups[1]) if groups[1] else None):
+def _main(path: str, first: str, end: str) -> None:
+    for row in rows(path, int(first), int(end) if end else None):
         sys.stdout.buffer.write(row + b"\n")
 
 

@@ -274,7 +274,7 @@ class RemoteStore:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/") + ("//" if url.endswith("://") else "")
-        self._fs, self._root = objects.open_filesystem(self.url, {})
+        self._fs, self._root = objects.open_filesystem(self.url)
         self._small = objects.ObjectStorage(self.url)
         self._package = type(self._fs).__module__.partition(".")[0]
         self.renames = self._package == "hdfs_native"

@@ -143,11 +143,10 @@ def _put(pipe: int, data: bytes, stop: threading.Event | None) -> None:
 
 
 class Parts:
-    """The records of a stream output as files `part-00000`, ... of a directory. `written` is called with each file
-    that is complete."""
+    """The records of a stream output as files `part-00000`, ... of a directory."""
 
-    def __init__(self, directory: str, size: int = PART_SIZE, written: Callable[[str], None] | None = None) -> None:
-        self.directory, self.size, self._written = directory, size, written
+    def __init__(self, directory: str, size: int = PART_SIZE) -> None:
+        self.directory, self.size = directory, size
         self.names: list[str] = []
         self._file = -1
         self._length = 0
@@ -197,8 +196,6 @@ class Parts:
         file, self._file = self._file, -1
         os.close(file)
         self._length = 0
-        if self._written is not None:
-            self._written(self._path())
 
     def _path(self) -> str:
         return os.path.join(self.directory, self.names[-1])

@@ -32,7 +32,6 @@ class Ready:
     """The path can be stored. `mark`: of the last look before it changed."""
 
     mark: Any
-    size: int
 
 
 class Watch:
@@ -67,8 +66,8 @@ class Watch:
         if self.why or not tree.leaves:
             return None
         if self._said is not None and self._said[0].versions == tree.versions:
-            return Ready(self._said[1], tree.size)
-        return Ready(self._mark, tree.size)
+            return Ready(self._said[1])
+        return Ready(self._mark)
 
     def stored(self) -> None:
         """What the last look saw is in a set now."""

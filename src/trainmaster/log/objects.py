@@ -36,13 +36,13 @@ _CONDITIONAL = ("s3fs", "gcsfs", "adlfs")  # packages whose pipe_file(mode="crea
 
 
 class ObjectStorage:
-    """The files under a URL. `options` go to the fsspec filesystem."""
+    """The files under a URL."""
 
     appends = False
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._fs, self._root = open_filesystem(self.url, options)
+        self._fs, self._root = open_filesystem(self.url)
         self._create: Callable[[str, bytes], bool] | None = None
 
     def _at(self, path: str) -> str:
@@ -200,14 +200,14 @@ class ObjectStorage:
         return True
 
 
-def open_filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+def open_filesystem(url: str) -> tuple[Any, str]:
     scheme, _, rest = url.partition("://")
     try:
-        if scheme.lower() in _OBSTORE and not options and (store := _obstore(_OBSTORE[scheme.lower()])):
+        if scheme.lower() in _OBSTORE and (store := _obstore(_OBSTORE[scheme.lower()])):
             return store, rest
         from fsspec.core import url_to_fs
 
-        fs, root = url_to_fs(url, use_listings_cache=False, **options)
+        fs, root = url_to_fs(url, use_listings_cache=False)
     except (ImportError, ValueError) as error:
         raise BadInput(
             f"cannot open {url}: {error}",

@@ -143,11 +143,6 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
     return failure
 
 
-def is_full(failure: StorageFailed) -> bool:
-    """Whether the storage failed for want of room."""
-    return failure.anchor == "disk-full"
-
-
 def _words(error: BaseException) -> str:
     text = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip().splitlines()[0]
     return text[:200]
