@@ -372,6 +372,23 @@ def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, f"error: {held} has ended: killed  [job-ended]")
 
 
+def test_of_several_jobs_to_end_none_waits_for_another(tmp_path: Path) -> None:
+    stays = 'trap "" TERM; echo here; while [ ! -e go ]; do sleep 0.02; done'
+    deaf = tm("submit", "--set", "roles.worker.stop.grace=10m", *shell(stays), cwd=tmp_path).stdout.strip()
+    other = tm("submit", *shell(HOLD), cwd=tmp_path).stdout.strip()
+    try:
+        until(lambda: tm("logs", deaf).stdout and tm("logs", other).stdout)
+        with begun("kill", deaf, other, cwd=tmp_path) as killing:
+            until(lambda: "killed" in tm("status", other).stdout.splitlines()[0])
+            assert killing.poll() is None
+            (tmp_path / "go").touch()
+            assert killing.communicate(timeout=60)[0] == f"{deaf} killed\n{other} killed\n"
+    finally:
+        (tmp_path / "go").touch()
+        tm("wait", deaf)
+        tm("wait", other)
+
+
 def test_a_killed_command_leaves_the_job(tmp_path: Path, home) -> None:
     with begun("run", "--name", "alone", *shell(HOLD), cwd=tmp_path) as watching:
         assert watching.stdout.readline() == "worker:0 here 0\n"

@@ -19,8 +19,7 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
     from trainmaster.client.follow import wait_for_end
     from trainmaster.client.sweep import resume
 
-    for job in jobs:
-        ended = ask(job, why, force)
+    for job, ended in [(job, ask(job, why, force)) for job in jobs]:  # none waits for another one's end
         status = ended or (None if no_wait else wait_for_end(job, resume=resume))
         if wants_json():
             print_json(status or {"job": job, "state": "ending"})
