@@ -25,4 +25,4 @@ def test_doctor_counts_the_gpus(
 def test_a_live_row_shows_how_busy_gpus_are_in_percent() -> None:
     task = {"task": "worker:0", "state": "running", "phase": "running", "attempt": 1, "started": 10.0}
     gpus = [{"index": 0, "util": 0.97}, {"index": 1, "util": 0.0}]
-    assert task_cells(Watching(), {**task, "gpus": gpus}, 20.0)[-1] == "97 % 0 %"
+    assert task_cells(Watching("digits-abcdef"), {**task, "gpus": gpus}, 20.0)[-1] == "97 % 0 %"

@@ -261,22 +261,24 @@ def test_watching_is_plain_where_nobody_looks() -> None:
     out, err = io.StringIO(), io.StringIO()
     status = {**ended("running"), "phase": "granted 0/1", "waiting": "waiting for cores: asked 4, free 2"}
     items = [
+        {"lost": 4.0},
         {"status": status},
         {"status": {**status, "waiting": "waiting for cores: asked 4, free 3"}},
         {"log": piece("one\ntw")},
         {"log": piece("o\nreporter progress:0.5\nlast")},
         {"end": ended("succeeded")},
     ]
-    assert watch(items, out, err)["state"] == "succeeded"
+    assert watch("digits-abcdef", items, out, err)["state"] == "succeeded"
     assert out.getvalue() == "worker:0 one\nworker:0 two\nworker:0 last\n"
     assert err.getvalue().splitlines() == [
+        "digits-abcdef: no master answers since 4 s; it is taken up again",
         "digits-abcdef: waiting for cores: asked 4, free 2",
         "digits-abcdef succeeded after 12.5 s",
     ]
 
 
 def test_a_sample_counts_once() -> None:
-    seen = Watching()
+    seen = Watching("digits-abcdef")
     for at, cpu in [(101, 0.5), (101, 0.5), (102, 1.0)]:
         seen.take({"status": {**ended("running"), "tasks": [task(cpu=cpu, at=at)]}})
     assert list(seen.cpu["worker:0"]) == [0.5, 1.0]

@@ -40,7 +40,7 @@ def said(*items: dict[str, Any]) -> list[str]:
     """What is told of failures on a pipe, without the job's name."""
     err = io.StringIO()
     both = status(task(), task("worker:1"))
-    watch([{"status": both}, *items, {"end": status(state="succeeded")}], io.StringIO(), err)
+    watch("digits-abcdef", [{"status": both}, *items, {"end": status(state="succeeded")}], io.StringIO(), err)
     return [line.removeprefix("digits-abcdef: ") for line in err.getvalue().splitlines()[:-1]]
 
 
@@ -87,7 +87,7 @@ def drawn(seen: Watching, now: float = 110.0, width: int = 80, height: int = 40)
 
 
 def test_rows_have_a_head_and_figures_stand_under_each_other() -> None:
-    seen = Watching()
+    seen = Watching("digits-abcdef")
     for at, cpu in enumerate((0.5, 1.0, 12.0)):
         seen.take(
             {
@@ -104,7 +104,7 @@ def test_rows_have_a_head_and_figures_stand_under_each_other() -> None:
 
 
 def test_a_task_that_is_over_has_no_figures_and_one_stopped_at_the_end_is_no_victim() -> None:
-    seen = Watching()
+    seen = Watching("digits-abcdef")
     seen.take({"status": status(task(cpu=0.5, at=101, memory=2**20, doing="compiling"), task("ps:0", cpu=0.5, at=101))})
     assert drawn(seen)[2].startswith("worker:0  compiling 10 s")
     seen.take(
@@ -121,7 +121,7 @@ def test_a_task_that_is_over_has_no_figures_and_one_stopped_at_the_end_is_no_vic
 
 
 def test_what_a_dead_master_knew_is_still_shown() -> None:
-    seen = Watching()
+    seen = Watching("digits-abcdef")
     seen.take({"status": status(task(cpu=0.5, at=101, memory=2**20, step=7))})
     seen.take({"status": status(task())})
     assert "step 7" in drawn(seen)[2]
@@ -132,7 +132,7 @@ def test_what_a_dead_master_knew_is_still_shown() -> None:
 
 
 def test_half_of_the_terminal_is_left_to_the_output() -> None:
-    seen = Watching()
+    seen = Watching("digits-abcdef")
     seen.take({"status": status(*[task(f"worker:{i}") for i in range(40)])})
     lines = drawn(seen, height=24)
     assert len(lines) == 12
@@ -146,7 +146,7 @@ def test_no_task_is_red() -> None:
 
 def test_the_first_line_is_taken_away_again() -> None:
     out = io.StringIO()
-    shown, seen = First(out, out), Watching()
+    shown, seen = First(out, out), Watching("digits-abcdef")
     seen.take({"status": status(phase="staged 0/1")})
     shown.draw(seen)
     shown.lines([("worker:0", "hello")])

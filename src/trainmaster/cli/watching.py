@@ -25,7 +25,7 @@ def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
         else:
             from trainmaster.client.view import watch
 
-            status = watch(items)
+            status = watch(job, items)
     except KeyboardInterrupt:
         from trainmaster.client.view import detached
 

@@ -37,8 +37,8 @@ _SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told 
 class Watching:
     """What was seen of a job so far, for whoever draws it."""
 
-    def __init__(self) -> None:
-        self.job = "the job"
+    def __init__(self, job: str) -> None:
+        self.job = job
         self.status: Facts = {}
         self.lost = 0.0  # s since a master answered
         self.lines = Lines()
@@ -56,13 +56,11 @@ class Watching:
             return _shown(self.lines.add(piece))
         if (event := item.get("event")) is not None:
             self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
-            if event["type"] == "submitted":
-                self.job = event["id"]
             if event["type"] == "output-committed":
                 self.commits.append(event)
         status = item.get("status") or item.get("end")
         if status is not None:
-            self.status, self.job = status, status["job"]
+            self.status = status
             for task in status["tasks"]:
                 self._sampled(task)
         return _shown(self.lines.close()) if "end" in item else []
@@ -101,11 +99,11 @@ class Watching:
         return ended_lines(self.status, output_sizes(self.commits))
 
 
-def watch(items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None = None) -> Facts:
-    """Show `items` until the end; returns the final status."""
+def watch(job: str, items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None = None) -> Facts:
+    """Show the `items` of `job` until the end; returns the final status."""
     out, err = out or sys.stdout, err or sys.stderr
     lively = _lively(out, err)
-    seen = Watching()
+    seen = Watching(job)
     shown: Plain | Any = First(out, err) if lively else Plain(out, err)
     rich_from = time.monotonic() + MOMENT if lively else None
     try:
