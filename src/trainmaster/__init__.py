@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from trainmaster.client import aio as aio
     from trainmaster.client.api import Job as Job
+    from trainmaster.client.api import JobWarning as JobWarning
     from trainmaster.client.api import Run as Run
     from trainmaster.client.api import attach as attach
     from trainmaster.client.api import jobs as jobs
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _FROM = {
-    **dict.fromkeys(("Job", "Run", "submit", "attach", "wait", "logs", "status", "jobs"), "trainmaster.client.api"),
+    **dict.fromkeys(
+        ("Job", "JobWarning", "Run", "submit", "attach", "wait", "logs", "status", "jobs"), "trainmaster.client.api"
+    ),
     **dict.fromkeys(
         ("TrainmasterError", "BadInput", "NotFound", "JobFailed", "EngineFailed"), "trainmaster.core.errors"
     ),
 }
-__all__ = ["BadInput", "EngineFailed", "Job", "JobFailed", "NotFound", "Run", "TrainmasterError", "aio", "attach", "jobs", "logs", "status",
-           "submit", "wait"]  # fmt: skip
+__all__ = ["BadInput", "EngineFailed", "Job", "JobFailed", "JobWarning", "NotFound", "Run", "TrainmasterError", "aio", "attach", "jobs",
+           "logs", "status", "submit", "wait"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

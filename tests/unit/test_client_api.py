@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,24 @@ def test_errors_are_also_the_builtin_that_they_mean() -> None:
         .from_
         == "w:0"
     )
+
+
+def test_what_is_likely_not_meant_is_a_warning(tmp_path: Path, home, recwarn: pytest.WarningsRecorder) -> None:
+    doubtful = job("true", tensorboard={"logs": "events"})
+    trainmaster.submit(doubtful, directory=tmp_path).wait()
+    asyncio.run(awaited(doubtful, tmp_path))
+    assert [(found.category, found.filename) for found in recwarn] == [(trainmaster.JobWarning, __file__)] * 2
+    assert "tensorboard: changes nothing here" in str(recwarn[0].message)
+    before = len(trainmaster.jobs())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", trainmaster.JobWarning)
+        with pytest.raises(trainmaster.JobWarning):
+            trainmaster.submit(doubtful, directory=tmp_path)
+    assert len(trainmaster.jobs()) == before == 2, "nothing was started"
+
+
+async def awaited(given: object, directory: Path) -> None:
+    await (await aio.submit(given, directory=directory)).wait()
 
 
 def test_submitting_beside_threads_is_safe(tmp_path: Path) -> None:

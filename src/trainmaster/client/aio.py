@@ -88,7 +88,8 @@ async def submit(
     job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = ""
 ) -> Run:
     """Start a job."""
-    return Run(await asyncio.to_thread(lambda: api.submit(job, directory=directory, idempotency_key=idempotency_key)))
+    made = api.looked_over(job)
+    return Run(await asyncio.to_thread(api.started, made, directory, idempotency_key))
 
 
 async def attach(job: str) -> Run:

@@ -115,15 +115,36 @@ def failed(status: Mapping[str, Any]) -> JobFailed:
     return JobFailed("\n".join([first, *rest]), mend=f"see all of it: tm logs {status['job']}", anchor="job-failed")
 
 
+class JobWarning(UserWarning):
+    """Something in a job is likely not meant, or changes nothing here: `submit` warns of it before anything is started."""
+
+
 def submit(job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = "") -> Run:
     """Start a job; returns at once. Relative paths and the programs' directory are those of `directory` (default: the present one).
 
-    A job that was submitted before under the same `idempotency_key` is returned instead of being started again.
+    A job that was submitted before under the same `idempotency_key` is returned instead of being started again. What `tm submit` warns of
+    is a JobWarning here; where warnings are errors, nothing is started.
     """
-    from trainmaster.client.submit import submit
+    return started(looked_over(job), directory, idempotency_key)
+
+
+def looked_over(job: _Job | Mapping[str, Any]) -> _Job:
+    """The job. Whoever called our caller is warned of its doubtful points."""
+    import warnings
+
+    from trainmaster.client.describe import doubts
 
     made = Job(**job) if isinstance(job, Mapping) else job
-    return Run(submit(made, base=Path(directory) if directory is not None else None, key=idempotency_key))
+    for text in doubts(made):
+        warnings.warn(text, JobWarning, stacklevel=3)
+    return made
+
+
+def started(job: _Job, directory: str | Path | None, key: str) -> Run:
+    """The run of a job that was looked over."""
+    from trainmaster.client.submit import submit
+
+    return Run(submit(job, base=Path(directory) if directory is not None else None, key=key))
 
 
 def attach(job: str) -> Run:
