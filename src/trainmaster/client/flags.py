@@ -61,13 +61,26 @@ def layer(
             continue
         for one in value if flag.many else (value,):
             path, what = _said(flag, str(one), roles, engine)
-            _put(data, path, what)
+            put(data, path, what)
             origins[path] = f"flag {flag.names[-1]}"
     if command:
         role = _role(roles, "--")
-        _put(data, ("roles", role, "command"), list(command))
+        put(data, ("roles", role, "command"), list(command))
         origins["roles", role, "command"] = "the command after --"
     return data, origins
+
+
+def put(data: dict[str, Any], path: Place, value: Any) -> None:
+    """Set one value, making the sections on the way; what a section says is added to what is there."""
+    for part in path[:-1]:
+        below = data.get(part)
+        if not isinstance(below, dict):
+            below = data[part] = {}
+        data = below
+    if isinstance(value, dict) and isinstance(data.get(path[-1]), dict):
+        data[path[-1]].update(value)
+    else:
+        data[path[-1]] = value
 
 
 def _said(flag: Flag, text: str, roles: Sequence[str], engine: str) -> tuple[Place, Any]:
@@ -114,18 +127,6 @@ def _role(roles: Sequence[str], flag: str) -> str:
         mend=f"say it with --set roles.{roles[0]}....=VALUE",
         anchor="which-role",
     )
-
-
-def _put(data: dict[str, Any], path: Place, value: Any) -> None:
-    for part in path[:-1]:
-        below = data.get(part)
-        if not isinstance(below, dict):
-            below = data[part] = {}
-        data = below
-    if isinstance(value, dict) and isinstance(data.get(path[-1]), dict):
-        data[path[-1]].update(value)
-    else:
-        data[path[-1]] = value
 
 
 def _wrong(flag: Flag, text: str) -> Exception:

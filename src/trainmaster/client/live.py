@@ -26,22 +26,17 @@ class Live:
     def status(self) -> Facts:
         return self._once("GET", "/status")
 
-    def events(self, after: int = 0, follow: bool = False) -> Iterator[Facts]:
-        return self._lines("/events", {"after": after, **_flag("follow", follow)})
-
-    def log(self, task: str, attempt: int | None = None, offset: int = 0, follow: bool = False) -> Iterator[Facts]:
-        """Pieces {task, attempt, offset, next, data} of one task's output, of its latest attempt where None."""
-        asked = {"offset": offset, **_flag("follow", follow)} | ({"attempt": attempt} if attempt else {})
-        return self._lines(f"/logs/{quote(task)}", asked)
+    def log(self, task: str, attempt: int | None = None, offset: int = 0) -> Iterator[Facts]:
+        """Pieces {task, attempt, offset, next, data} of what is there of one task's output, of its latest attempt where None."""
+        return self._lines(f"/logs/{quote(task)}", {"offset": offset} | ({"attempt": attempt} if attempt else {}))
 
     def stream(self, after: int = 0, logs: bool = False, tail: int | None = None) -> Iterator[Facts]:
         """Events, output, status and samples as they come; {"end": status} last. `tail`: bytes of what was printed before."""
-        return self._lines(
-            "/stream", {"after": after, **_flag("logs", logs)} | ({} if tail is None else {"tail": tail})
-        )
+        asked = {"after": after} | ({"logs": 1} if logs else {}) | ({} if tail is None else {"tail": tail})
+        return self._lines("/stream", asked)
 
     def act(self, verb: str, **fields: Any) -> Facts:
-        """kill, save or dump."""
+        """kill or save."""
         return self._once("POST", f"/actions/{verb}", fields)
 
     def _once(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Facts:
@@ -123,7 +118,3 @@ def _refused(job: str, response: http.client.HTTPResponse) -> TrainmasterError:
     if response.status == 404:
         return NotFound(detail, mend=f"see its tasks: tm status {job}", anchor="no-such-task")
     return EngineFailed(f"the master of {job} refused: {detail}", anchor="master-refused")
-
-
-def _flag(name: str, value: bool) -> dict[str, int]:
-    return {name: 1} if value else {}

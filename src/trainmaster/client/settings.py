@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 
+from trainmaster.client.flags import put
 from trainmaster.client.text import readable
 from trainmaster.core.job import Job
 from trainmaster.core.reading import job_from, job_to
@@ -94,16 +94,6 @@ def _variables(variables: Mapping[str, str]) -> Layer:
     return data, origins
 
 
-def put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set one value, making the sections on the way."""
-    for part in path[:-1]:
-        below = data.get(part)
-        if not isinstance(below, dict):
-            below = data[part] = {}
-        data = below
-    data[path[-1]] = value
-
-
 def _path(parts: Sequence[str]) -> Place:
     path: list[str] = []
     for part in parts:
@@ -167,9 +157,3 @@ def _origin(path: Place, origins: Mapping[Place, str]) -> str:
         if origin := origins.get(path[:end]):
             return origin
     return "built-in"
-
-
-def config_paths() -> list[Path]:
-    """The files that are looked at, for `tm doctor`."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME", "/"), ".config")
-    return [Path(os.environ.get("TRAINMASTER_SITE") or SITE), Path(home) / "trainmaster" / "config.yaml"]
