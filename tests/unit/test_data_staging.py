@@ -162,6 +162,19 @@ def test_what_cannot_pass_fails_at_once() -> None:
     assert len(tries) == 1
 
 
+def test_a_small_file_is_there_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as a program can see to it: the file, its name, and the names of new folders were told to the disk."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    store = LocalStore(f"{tmp_path}/new")
+    assert store.create("1.json", b"{}")
+    assert [path for path in synced if ".tmp" not in path] == [f"{tmp_path}", f"{tmp_path}/new"]
+    store.put("2.json", b"{}")
+    assert synced[-1] == f"{tmp_path}/new"
+    assert len([path for path in synced if ".tmp" in path]) == 2
+    assert sorted(os.listdir(tmp_path / "new")) == ["1.json", "2.json"]
+
+
 def test_waiting_for_the_next_try_ends_when_asked() -> None:
     stop = threading.Event()
     stop.set()

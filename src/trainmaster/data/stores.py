@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from trainmaster.core.splits import File
 from trainmaster.data.transfer import CHUNK, copy_file, writing
 from trainmaster.data.trees import leads_back
 from trainmaster.log import objects
-from trainmaster.log.storage import NO_LINKS, link, write_all
+from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SMALL = 64 * 1024 * 1024  # files up to this size are put by one call
@@ -173,26 +172,35 @@ class LocalStore:
             return None
 
     def put(self, path: str, data: bytes) -> None:
-        draft = self._draft(path, data)
-        os.replace(draft, self._at(path))
+        at = self._at(path)
+        with writing(at, len(data)):
+            beside = draft(at, data, self._open)
+        os.replace(beside, at)
+        _sync_name(at)
 
     def create(self, path: str, data: bytes) -> bool:
-        if os.path.lexists(self._at(path)):
+        at = self._at(path)
+        if os.path.lexists(at):
             return False
-        draft = self._draft(path, data)
+        with writing(at, len(data)):
+            beside = draft(at, data, self._open)
         try:
-            return link(draft, self._at(path), data, 0o666)
+            made = link(beside, at, data, 0o666)
         finally:
-            os.unlink(draft)
+            os.unlink(beside)
+        _sync_name(at)
+        return made
 
     def upload(self, local: str, path: str, step: Step) -> None:
-        draft = self._draft_path(path)
+        at = self._at(path)
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        beside = draft_of(at)
         try:
-            copy_file(local, draft, step, durable=True)
-            os.replace(draft, self._at(path))
+            copy_file(local, beside, step, durable=True)
+            os.replace(beside, at)
         except BaseException:
-            if os.path.lexists(draft):
-                os.unlink(draft)
+            if os.path.lexists(beside):
+                os.unlink(beside)
             raise
 
     def copy(self, source: str, target: str) -> None:
@@ -249,24 +257,9 @@ class LocalStore:
             return f"{place} is not a directory"
         return None if os.access(place, os.W_OK | os.X_OK) else f"no permission to write in {place}"
 
-    def _draft_path(self, path: str) -> str:
-        folder, name = os.path.split(self._at(path))
-        os.makedirs(folder, exist_ok=True)
-        return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}.tmp")
-
-    def _draft(self, path: str, data: bytes) -> str:
-        draft = self._draft_path(path)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with writing(draft, len(data)):
-                write_all(descriptor, data)
-                os.fsync(descriptor)
-        except OSError:
-            os.unlink(draft)
-            raise
-        finally:
-            os.close(descriptor)
-        return draft
+    def _open(self, full: str, flags: int) -> int:
+        make_folders(os.path.dirname(full), 0o777)
+        return os.open(full, flags | os.O_CLOEXEC, 0o666)
 
 
 class RemoteStore:
@@ -400,6 +393,12 @@ class RemoteStore:
             file.closed = True  # its close() would put what was written so far, as if it were the whole
             raise
         file.close()
+
+
+def _sync_name(at: str) -> None:
+    """Have the name of a file on stable storage; its folder may be gone by now, with all that was in it."""
+    with contextlib.suppress(FileNotFoundError):
+        sync_folder(os.path.dirname(at))
 
 
 def stamp_of(status: os.stat_result) -> str:

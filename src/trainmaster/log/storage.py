@@ -217,13 +217,13 @@ class LocalStorage:
         try:
             if os.path.lexists(full):
                 return False
-            draft = self._draft(full, data, durable=True)
+            beside = draft(full, data, self._open)
             try:
-                made = link(draft, full, data)
+                made = link(beside, full, data)
             finally:
-                os.unlink(draft)
+                os.unlink(beside)
             if made:
-                _sync_folder(os.path.dirname(full))
+                sync_folder(os.path.dirname(full))
             return made
         except OSError as error:
             raise storage_failed("create", full, error) from error
@@ -231,14 +231,14 @@ class LocalStorage:
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
         full = self._at(path)
         try:
-            draft = self._draft(full, data, durable)
+            beside = draft(full, data, self._open, durable)
             try:
-                os.rename(draft, full)
+                os.rename(beside, full)
             except OSError:
-                os.unlink(draft)
+                os.unlink(beside)
                 raise
             if durable:
-                _sync_folder(os.path.dirname(full))
+                sync_folder(os.path.dirname(full))
         except OSError as error:
             raise storage_failed("write", full, error) from error
 
@@ -247,7 +247,7 @@ class LocalStorage:
         try:
             descriptor = self._open(full, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
             try:
-                _sync_folder(os.path.dirname(full))
+                sync_folder(os.path.dirname(full))
             except OSError:
                 os.close(descriptor)
                 os.unlink(full)
@@ -286,24 +286,8 @@ class LocalStorage:
         try:
             return os.open(full, flags | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            _make_folders(os.path.dirname(full))
+            make_folders(os.path.dirname(full), 0o700)
             return os.open(full, flags | os.O_CLOEXEC, 0o600)
-
-    def _draft(self, full: str, data: bytes, durable: bool) -> str:
-        """A file beside `full` that holds `data`; removed again where that fails."""
-        folder, name = os.path.split(full)
-        draft = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
-        descriptor = self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            write_all(descriptor, data)
-            if durable:
-                os.fsync(descriptor)
-        except OSError:
-            os.unlink(draft)
-            raise
-        finally:
-            os.close(descriptor)
-        return draft
 
 
 class _LocalAppender:
@@ -340,6 +324,28 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
             rest = rest[os.write(descriptor, rest) :]
 
 
+def draft_of(full: str) -> str:
+    """A name of one's own beside `full`."""
+    folder, name = os.path.split(full)
+    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
+
+
+def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bool = True) -> str:
+    """A file beside `full` that holds `data`; removed again where that fails. `opened(path, flags)` opens it."""
+    path = draft_of(full)
+    descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        write_all(descriptor, data)
+        if durable:
+            os.fsync(descriptor)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+    return path
+
+
 def link(draft: str, full: str, data: bytes, mode: int = 0o600) -> bool:
     """Give `draft`, which holds `data`, its name as well; False where that exists. Of several who try at once, one is told True."""
     try:
@@ -367,19 +373,21 @@ def _create_in_place(full: str, data: bytes, mode: int) -> bool:
     return True
 
 
-def _make_folders(folder: str) -> None:
+def make_folders(folder: str, mode: int) -> None:
+    """Make a folder with all above it, durable."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
-    _make_folders(parent)
+    make_folders(parent, mode)
     try:
-        os.mkdir(folder, 0o700)
+        os.mkdir(folder, mode)
     except FileExistsError:
         return
-    _sync_folder(parent)
+    sync_folder(parent)
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Have the names in a folder on stable storage."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
