@@ -107,6 +107,23 @@ def test_events_that_do_not_count_are_forgotten(tmp_path: Path) -> None:
     assert states(state) == [("a-aaaaaa", "waiting")]
 
 
+def test_events_that_do_not_count_any_more_when_they_have_been_read_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = LocalStorage(tmp_path)
+    job = Job(state, "a-aaaaaa", 100.0)
+    job.tell("generation-formed", 101.0)
+    late = encode(Event(2, 102.0, 2, "master-started", {"read": {"1": 1}}))
+    tell = index.HEADLINES["generation-formed"]
+
+    def then(event: Event) -> dict[str, Any]:
+        open_writer(job.storage, 2, 1).append([late], sync=True)
+        return tell(event)
+
+    monkeypatch.setitem(index.HEADLINES, "generation-formed", then)
+    assert states(state) == [("a-aaaaaa", "waiting")]
+
+
 def elsewhere(state: LocalStorage, key: str, root: str) -> LocalStorage:
     """The storage of a job of this machine that keeps it under `root`."""
     state.replace(f"jobs/{key}/job.json", json.dumps({"name": "x", "storage": root}).encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import uuid
 from pathlib import Path
@@ -15,7 +14,7 @@ from log_lines import everything, first_line, line, lines, start_master
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import decode
-from trainmaster.log.reader import Reader, find, follow, follow_async, replay
+from trainmaster.log.reader import Reader, replay
 from trainmaster.log.segments import number
 from trainmaster.log.storage import LocalStorage, Storage, storage_for
 from trainmaster.log.writer import open_writer
@@ -29,7 +28,6 @@ def test_an_empty_log_has_no_lines(tmp_path: Path) -> None:
     reader = Reader(storage_for(tmp_path))
     assert reader.poll() is None
     assert (reader.last, reader.epoch, reader.read) == (0, -1, {})
-    assert find(storage_for(tmp_path), 1) is None
 
 
 def test_later_epochs_say_what_counts_of_earlier_ones(tmp_path: Path) -> None:
@@ -85,8 +83,6 @@ def test_any_history_of_masters_reads_as_it_was(tmp_path_factory: Any, data: st.
         assert list(replay(Reader(storage, chunk=chunk), bytes)) == true
     for n in range(len(true) + 1):
         assert list(replay(Reader(storage, after=n, chunk=64), bytes)) == true[n:]
-        assert find(storage, n) == (true[n - 1] if n else None)
-    assert find(storage, len(true) + 1) is None
 
 
 def test_a_follower_goes_back_where_a_late_master_was_not_read(tmp_path: Path) -> None:
@@ -142,50 +138,14 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["local", "memory"])
-def test_follow_sees_lines_as_they_come(tmp_path: Path, url: str) -> None:
+def test_each_line_is_seen_at_the_first_look_after_it_was_written(tmp_path: Path, url: str) -> None:
     storage = storage_for(tmp_path if url == "local" else f"memory://{uuid.uuid4()}")
     writer = open_writer(storage, 1, 0, segment_size=300)
-    done = threading.Event()
-    asked = []
-
-    def wait(seconds: float) -> None:
-        """Where the follower has nothing to do, the master does something."""
-        asked.append(seconds)
-        n = writer.last + 1
-        if n <= 20:
-            writer.append([line(n)], sync=True)
-        else:
-            done.set()
-
-    seen = []
-    for one in follow(Reader(storage), bytes, done.is_set, wait):
-        seen.append(one)
-        assert number(one) == writer.last  # each line is seen at the first look after it was written
-    assert seen == lines(1, 20)
-    assert set(asked) == {0.02 if url == "local" else 1.0}
-
-
-def test_what_is_there_when_following_stops_still_comes(tmp_path: Path) -> None:
-    storage = storage_for(tmp_path)
-    put(storage, 1, 1, lines(1, 5))
-    assert list(follow(Reader(storage, after=2), bytes, lambda: True)) == lines(3, 5)
-
-
-@pytest.mark.parametrize("url", ["local", "memory"])
-def test_follow_in_an_event_loop(tmp_path: Path, url: str) -> None:
-    storage = storage_for(tmp_path if url == "local" else f"memory://{uuid.uuid4()}")
-    writer = open_writer(storage, 1, 0)
-    writer.append(lines(1, 2), sync=True)
-
-    async def main() -> list[bytes]:
-        seen = []
-        async for one in follow_async(Reader(storage), bytes, lambda: writer.last == 30, period=0.001):
-            seen.append(one)
-            if writer.last < 30 and number(one) == writer.last:
-                writer.append(lines(writer.last + 1, writer.last + 4), sync=True)
-        return seen
-
-    assert asyncio.run(main()) == lines(1, 30)
+    reader = Reader(storage)
+    for n in range(1, 21):
+        assert reader.poll() is None
+        writer.append([line(n)], sync=True)
+        assert [number(one) for one in replay(reader, bytes)] == [n]
 
 
 def test_reading_while_a_master_writes_and_rolls(tmp_path: Path) -> None:
@@ -202,7 +162,10 @@ def test_reading_while_a_master_writes_and_rolls(tmp_path: Path) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        seen = list(follow(Reader(storage, chunk=4096), bytes, lambda: not thread.is_alive(), lambda seconds: None))
+        reader, seen = Reader(storage, chunk=4096), list[bytes]()
+        while thread.is_alive():
+            seen += replay(reader, bytes)
     finally:
         thread.join()
+    seen += replay(reader, bytes)
     assert seen == lines(1, count)

@@ -18,14 +18,14 @@ from trainmaster import __version__
 from trainmaster.core import snapshot, stimuli
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import decode
+from trainmaster.core.events import Event, decode, encode
 from trainmaster.core.fold import fold
 from trainmaster.core.state import State
 from trainmaster.log import epochs
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
-from trainmaster.master import record
+from trainmaster.master import main, record
 from trainmaster.master.main import replayed
 from trainmaster.master.record import Record, Superseded
 from trainmaster.master.shell import Shell
@@ -190,3 +190,38 @@ def test_a_snapshot_never_knows_more_than_the_log_surely_has(
         await made.close()
 
     asyncio.run(act())
+
+
+def put(storage: LocalStorage, epoch: int, *lines: bytes) -> None:
+    storage.replace(f"events/{epoch}-{decode(lines[0]).n}.jsonl", b"".join(lines))
+
+
+@pytest.mark.parametrize("snapshot_at", [None, 103])
+def test_what_a_master_read_that_began_beside_us_and_what_it_did_not_read(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, snapshot_at: int | None
+) -> None:
+    """3 is cut off and writes on; 4 and 5 begin at once; 4 has read up to 100, and says so when 5 has read all that 3 wrote."""
+    early = [first_line(1, 3, {}), *(encode(Event(n, 0.0, 3, "unheard-of", {})) for n in range(2, 101))]
+    early += [encode(Event(n, 0.0, 3, "kill-requested", {"by": "who it was denied"})) for n in range(101, 106)]
+    put(storage, 3, *early)
+    if snapshot_at is not None:
+        read = fold(State(), map(decode, early[:snapshot_at]))
+        write_snapshot(storage, snapshot_at, 3, __version__, json.dumps(snapshot.dump(read)).encode())
+    late = [first_line(101, 4, {3: 100}), line(102, 4).replace(b"progressed", b"unheard-of")]
+
+    def then(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*given: Any) -> Any:
+            done = act(*given)
+            put(storage, 4, *late)
+            return done
+
+        return acting
+
+    if snapshot_at is None:
+        monkeypatch.setattr(main, "fold", then(main.fold))
+    else:
+        monkeypatch.setattr(snapshot, "load", then(snapshot.load))
+    state, reader = replayed(storage)
+    assert (reader.read, state.n) == ({3: 100, 4: 102}, 102)
+    counted = fold(State(), map(decode, early[:100] + late))
+    assert snapshot.dump(state) == snapshot.dump(counted)

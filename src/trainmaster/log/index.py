@@ -105,6 +105,9 @@ def _read(storage: Storage, known: Headline) -> Iterator[Headline]:
         reader, known = Reader(storage), Headline(known.id)
     yield (known := attrs.evolve(known, unreadable=""))
     while batch := reader.poll():
+        if batch.first <= known.n:  # meanwhile a later master did not read what we have
+            yield from _read(storage, Headline(known.id))
+            return
         for line in batch.lines:
             if _TELLING.search(line):
                 yield (known := _told(known, decode(line)))

@@ -11,8 +11,7 @@ A line that is missing where a later one exists is damage, and said so: nothing 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import attrs
@@ -23,7 +22,6 @@ from trainmaster.log.storage import Storage
 
 T = TypeVar("T")
 CHUNK = 1024 * 1024  # bytes read at once
-LOCAL_PERIOD, OBJECT_PERIOD = 0.02, 1.0  # seconds between two looks at a log that does not grow
 
 
 @attrs.frozen(slots=True)
@@ -40,14 +38,12 @@ class Batch:
 
 
 class Reader:
-    """Stands behind line `after` (0: the beginning) of the log in `storage`."""
+    """Stands behind line `after` (0: the beginning) of the log in `storage`, as `epoch` wrote it where that is known."""
 
-    def __init__(self, storage: Storage, after: int = 0, chunk: int = CHUNK) -> None:
+    def __init__(self, storage: Storage, after: int = 0, epoch: int | None = None, chunk: int = CHUNK) -> None:
         self.last = after  # the number of the last line handed out
-        self.quick = storage.appends  # `poll` needs no thread of its own
-        self.period = LOCAL_PERIOD if self.quick else OBJECT_PERIOD
         self._storage, self._chunk = storage, chunk
-        self._epoch: int | None = None  # of that line
+        self._epoch = epoch  # of that line
         self._segments: dict[int, list[Segment]] = {}
         self._heads: dict[int, Head] = {}
         self._gap = False  # a line is missing that should be there, by the last listing
@@ -168,45 +164,6 @@ def replay(reader: Reader, decode: Callable[[bytes], T]) -> Iterator[T]:
     """What there is now behind the reader, decoded (`bytes` leaves a line as it is)."""
     while batch := reader.poll():
         yield from map(decode, batch.lines)
-
-
-def follow(
-    reader: Reader,
-    decode: Callable[[bytes], T],
-    stop: Callable[[], bool] = lambda: False,
-    wait: Callable[[float], object] = time.sleep,
-    period: float | None = None,
-) -> Iterator[T]:
-    """What is there and what comes, a look each `period` seconds, until `stop()`: what is there then still comes."""
-    while True:
-        last_look = stop()
-        yield from replay(reader, decode)
-        if last_look:
-            return
-        wait(reader.period if period is None else period)
-
-
-async def follow_async(
-    reader: Reader, decode: Callable[[bytes], T], stop: Callable[[], bool] = lambda: False, period: float | None = None
-) -> AsyncIterator[T]:
-    """`follow` for an event loop; a storage that may answer slowly is read in a thread."""
-    import asyncio
-
-    while True:
-        last_look = stop()
-        while batch := reader.poll() if reader.quick else await asyncio.to_thread(reader.poll):
-            for line in batch.lines:
-                yield decode(line)
-            await asyncio.sleep(0)
-        if last_look:
-            return
-        await asyncio.sleep(reader.period if period is None else period)
-
-
-def find(storage: Storage, n: int) -> bytes | None:
-    """Line `n`, or None where the log does not reach it."""
-    batch = Reader(storage, after=n - 1).poll() if n > 0 else None
-    return batch.lines[0] if batch else None
 
 
 def _numbered(data: bytes, at: int) -> tuple[list[bytes], bool]:

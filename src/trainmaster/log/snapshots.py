@@ -39,27 +39,16 @@ def write_snapshot(storage: Storage, n: int, epoch: int, code: str, state: bytes
         storage.remove(name.path)
 
 
-def read_snapshot(storage: Storage, code: str, reader: Reader | None = None) -> tuple[int, bytes] | None:
-    """The newest sound snapshot made by `code`, as its last event's number and the state; None where there is none.
-
-    `reader` (one that has looked at the log) tells which events count.
-    """
-    if reader is None:
-        reader = Reader(storage)
-        reader.refresh()
-    for name in reversed(_names(storage)):
-        if name.code == _plain(code) and reader.holds(name.epoch, name.n):
-            content = storage.read(name.path)
-            state = None if content is None else _sound(content, name, code)
-            if state is not None:
-                return name.n, state
-    return None
-
-
 def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
-    """What a master begins with: the newest snapshot's state, or None, and a reader that stands behind it."""
-    found = read_snapshot(storage, code)
-    return (None, Reader(storage)) if found is None else (found[1], Reader(storage, after=found[0]))
+    """What a master begins with: the state of the newest sound snapshot made by `code`, or None, and a reader that stands behind it."""
+    looked = Reader(storage)
+    looked.refresh()
+    for name in reversed(_names(storage)):
+        if name.code == _plain(code) and looked.holds(name.epoch, name.n):
+            content = storage.read(name.path)
+            if content is not None and (state := _sound(content, name, code)) is not None:
+                return state, Reader(storage, name.n, name.epoch)
+    return None, Reader(storage)
 
 
 def _names(storage: Storage) -> list[_Name]:

@@ -38,7 +38,7 @@ from trainmaster.core.stimuli import (
 from trainmaster.engines.contract import Request
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
-from trainmaster.log.reader import Reader, replay
+from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
 from trainmaster.master.launch import AGENT
@@ -93,7 +93,11 @@ def replayed(storage: Storage) -> tuple[State, Reader]:
     except Exception as error:  # noqa: BLE001  however another version's reads here
         log.warning("the snapshot is passed over, and the whole log is folded: %r", error)
         reader = Reader(storage)
-    return fold(state, replay(reader, decode)), reader
+    while batch := reader.poll():
+        if batch.first <= state.n:  # a master that began beside us had not read what we have: once for each of them
+            return replayed(storage)
+        fold(state, map(decode, batch.lines))
+    return state, reader
 
 
 class _Life:
