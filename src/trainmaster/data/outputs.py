@@ -34,7 +34,7 @@ import attrs
 from trainmaster.core.errors import EngineFailed, StorageFailed
 from trainmaster.core.job import Output
 from trainmaster.data.stores import Store, store_for
-from trainmaster.data.transfer import THREADS, Flow, Tell, retried, safe_path
+from trainmaster.data.transfer import Flow, Tell, retried, safe_path
 from trainmaster.data.trees import Leaf, Tree, scan
 
 VERSION = "1.0"
@@ -82,7 +82,6 @@ def upload(
     *,
     tell: Tell | None = None,
     stop: threading.Event | None = None,
-    threads: int = THREADS,
 ) -> dict[str, Any]:
     """Upload the file or directory `source` beside the output's place.
 
@@ -97,16 +96,14 @@ def upload(
     folder = f"{TEMPORARY}/{found}/{folder_of(task)}"
     present = {file.path: file.size for file in store.files(folder)}
     leaves = [leaf for leaf in tree.leaves.values() if present.get(f"{folder}/{leaf.path}") != leaf.size]
-    upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop), threads)
+    upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop))
     placed = {file.path.removeprefix(f"{folder}/"): file.size for file in store.files(folder)}
     size = sum(placed.get(path, 0) for path in tree.leaves)  # not of the first look: a file may have grown meanwhile
     told: dict[str, Any] = {"files": len(tree.leaves), "bytes": size, "id": found}
     return told | ({"left_out": list(tree.left_out)} if tree.left_out else {})
 
 
-def upload_leaves(
-    store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf], flow: Flow, threads: int = THREADS
-) -> None:
+def upload_leaves(store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf], flow: Flow) -> None:
     """Put files of `tree` below `folder`. One that changes while it is read is taken again, some times."""
 
     def put(leaf: Leaf) -> None:
@@ -129,7 +126,7 @@ def upload_leaves(
             if _unchanged(tree, leaf):
                 return
 
-    flow.run(leaves, put, threads)
+    flow.run(leaves, put)
 
 
 def _unchanged(tree: Tree, leaf: Leaf) -> bool:
@@ -295,8 +292,7 @@ def _new_claim(
         )
     source = f"{TEMPORARY}/{mine.id}/{folder_of(task)}/"
     files = {file.path.removeprefix(source): file.size for file in store.files(source.rstrip("/"))}
-    size = sum(files.values())
-    if (len(files), size) != (uploaded["files"], uploaded["bytes"]):
+    if (len(files), size := sum(files.values())) != (uploaded["files"], uploaded["bytes"]):
         told = f"{len(files)} of {uploaded['files']} files and {size} of {uploaded['bytes']} bytes"
         raise StorageFailed(
             f"of the output of {task}, {told} are where they were uploaded",
