@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+DRIVER = "/dev/nvidiactl"
+
 
 class Gpus:
-    """The NVIDIA devices among `devices` (UUIDs or indexes; none: all that are visible)."""
+    """The NVIDIA devices among `devices` (UUIDs or indexes)."""
 
-    def __init__(self, devices: Sequence[str] = ()) -> None:
+    def __init__(self, devices: Sequence[str]) -> None:
         self._devices = [str(device) for device in devices]
         self._handles: list[tuple[int, Any]] | None = None
         self._nvml: Any = None
@@ -30,7 +32,7 @@ class Gpus:
         return told
 
     def _found(self) -> list[tuple[int, Any]]:
-        if not os.path.exists("/dev/nvidiactl"):
+        if not os.path.exists(DRIVER):
             return []
         try:
             import pynvml
@@ -39,15 +41,17 @@ class Gpus:
         self._nvml = pynvml
         try:
             pynvml.nvmlInit()
-            everything = [(i, pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError:
             return []
-        if not self._devices:
-            return everything
-        return [
-            (i, handle) for i, handle in everything if str(i) in self._devices or self._uuid(handle) in self._devices
-        ]
+        return [(index, handle) for index in range(count) if (handle := self._handle(index)) is not None]
 
-    def _uuid(self, handle: Any) -> str:
-        uuid = self._nvml.nvmlDeviceGetUUID(handle)
-        return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+    def _handle(self, index: int) -> Any:
+        """The device of that index, where it is one of ours and not lost."""
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = self._nvml.nvmlDeviceGetUUID(handle)
+        except self._nvml.NVMLError:
+            return None
+        uuid = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+        return handle if str(index) in self._devices or uuid in self._devices else None

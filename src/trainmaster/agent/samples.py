@@ -24,13 +24,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @attrs.frozen(slots=True)
 class Sample:
-    """One look. `cpu` in cores since the last look, `cpu_seconds` and `moved` (bytes read and written) never fall; `memory` in bytes,
-    `resident` the same with shared pages once for each process.
-    """
+    """One look. `cpu` in cores since the last look, `cpu_seconds` and `moved` (bytes read and written) never fall; `memory` in bytes."""
 
     cpu: float
     memory: int
-    resident: int
     cpu_seconds: float
     moved: int
     processes: int
@@ -61,7 +58,7 @@ class Sampler:
         held = {process.pid: _held(process.pid) for process in alive}
         resident = sum(held.values())
         memory = self._shared_once(held) if self._cost < DEAR or (limit and resident > limit) else resident
-        return Sample(cores, memory, resident, self._used / _TICK, self._moved, len(alive))
+        return Sample(cores, memory, self._used / _TICK, self._moved, len(alive))
 
     def _shared_once(self, held: Mapping[int, int]) -> int:
         """Bytes that all these hold together; of one that cannot be asked what it holds by itself."""

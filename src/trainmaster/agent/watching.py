@@ -48,7 +48,7 @@ class Watching:
 
     def __init__(
         self, limits: Limits, told: Told, printed: Callable[[], int], tell: Callable[[dict[str, Any]], None], *,
-        spare: set[int], devices: Sequence[str] | None = None, own_network: bool = False,
+        spare: set[int], devices: Sequence[str] = (), own_network: bool = False,
     ) -> None:  # fmt: skip
         self._limits, self._told, self._printed, self._tell = limits, told, printed, tell
         self._sampler = Sampler(spare)
@@ -96,11 +96,11 @@ class Watching:
         )
 
     async def _say(self, sample: Sample) -> None:
-        if self._gpus is None:
-            from trainmaster.agent.gpus import Gpus
+        if self._devices:
+            if self._gpus is None:
+                from trainmaster.agent.gpus import Gpus
 
-            self._gpus = Gpus(self._devices or ())
-        if self._devices is None or self._devices:
+                self._gpus = Gpus(self._devices)
             self._rates = await asyncio.to_thread(self._gpus.use)
         self._tell({
             "type": "sample", "cpu": round(sample.cpu, 3), "memory": sample.memory, "processes": sample.processes, "gpus": self._rates,
