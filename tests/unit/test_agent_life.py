@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 import trainmaster
 from trainmaster.core.frames import Joiner, split
+from trainmaster.data.archives import pack
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
 from trainmaster.engines.local import places
@@ -288,7 +289,7 @@ def test_copies_files_and_a_directory_of_its_own(play: Callable[..., None]) -> N
         master.begin()
         await master.start(
             'echo "$RANK $(cat $PEERS) $(cat code.txt) $(pwd)"',
-            prepare={"workdir": "copy", "cwd": str(source)},
+            prepare={"workdir": "copy", "archive": pack(["."], f"{master.folder}/files", str(source)).path},
             env={"PEERS": "{files}/peers.json"}, copies=[{"RANK": "0"}, {"RANK": "1"}],
             files={"peers.json": "at {address}", "./list.txt": "in the directory"},
         )  # fmt: skip
@@ -541,7 +542,7 @@ def test_inputs_are_there_before_the_program(play: Callable[..., None], kind: st
         files = [[path, 1, stamp] for path, stamp in stamps.items()]
         given = {"as": kind, "url": str(data), "local": "train", "prefix": f"{data}/", "files": files}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "inputs": {"train": given}}
+        prepare = {"workdir": "copy", "inputs": {"train": given}}
         await master.start("cat $TRAINMASTER_INPUT_TRAIN/* || cat $TRAINMASTER_INPUT_TRAIN", prepare=prepare)
         await master.report("ended")
         told = master.log()
@@ -555,7 +556,7 @@ def test_outputs_are_uploaded_and_committed_with_leave_alone(play: Callable[...,
         out = master.folder / "out"
         output = {"model": {"url": str(out), "as": "upload", "layout": "task", "overwrite": False, "local": "model"}}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "outputs": output}
+        prepare = {"workdir": "copy", "outputs": output}
         await master.start("mkdir -p $TRAINMASTER_OUTPUT_MODEL && echo weights > model/w", prepare=prepare)
         uploaded = await master.report("uploaded")
         assert uploaded["outputs"]["model"]["files"] == 1
@@ -571,7 +572,7 @@ def test_an_output_that_was_not_written_is_named(play: Callable[..., None]) -> N
     async def act(master: Master) -> None:
         output = {"model": {"url": str(master.folder / "out"), "as": "upload", "layout": "task", "local": "model"}}
         master.begin()
-        await master.start("true", prepare={"workdir": "copy", "cwd": None, "outputs": output})
+        await master.start("true", prepare={"workdir": "copy", "outputs": output})
         await until_async(lambda: [r for r in master.reports if r.get("reason") == "output-missing"])
 
     play(act)
@@ -582,7 +583,7 @@ def test_a_save_while_running_holds_what_is_there(play: Callable[..., None]) -> 
         out = master.folder / "out"
         output = {"model": {"url": str(out), "as": "upload", "layout": "task", "local": "model"}}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "outputs": output}
+        prepare = {"workdir": "copy", "outputs": output}
         await master.start("mkdir model; echo 1 > model/w; echo ready; exec sleep 1000", prepare=prepare)
         await master.report("started")
         await until_async(lambda: "ready" in master.log())
@@ -656,7 +657,7 @@ def test_a_failure_is_told_while_its_last_set_is_still_stored_and_survives_a_sto
         os.mkfifo(sets / "00000001.json")  # whoever stores a set reads the last manifest first, and hangs in it
         checkpoint = {"path": "ckpt", "url": str(sets), "every": 100, "keep": 3, "set": None}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        prepare = {"workdir": "copy", "checkpoint": checkpoint}
         await master.start("mkdir ckpt; echo 1 > ckpt/step; echo cause; exit 3", prepare=prepare)
         died = await master.report("died")
         assert (died["reason"], died["status"]) == ("exit", 3)
@@ -678,7 +679,7 @@ def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[...,
     async def act(master: Master) -> None:
         checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 0.2, "keep": 3, "set": None}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        prepare = {"workdir": "copy", "checkpoint": checkpoint}
         command = "trap 'echo 2 > ckpt/step; exit 0' TERM; mkdir ckpt; echo 1 > ckpt/step; echo ready; while :; do sleep 0.02; done"
         await master.start(command, prepare=prepare)
         first = await master.report("checkpoint")
@@ -705,7 +706,7 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
     async def act(master: Master) -> None:
         checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 100, "keep": 3, "set": None}
         master.begin()
-        prepare = {"workdir": "copy", "cwd": None, "checkpoint": checkpoint}
+        prepare = {"workdir": "copy", "checkpoint": checkpoint}
         command = (
             "trap 'mkdir ckpt; echo 2 > ckpt/step; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
         )
@@ -740,8 +741,8 @@ def test_an_output_holds_nothing_of_the_attempt_before(play: Callable[..., None]
             for name in ("model", "report")
         }
         prepare = {
-            "workdir": "copy", "cwd": str(source), "outputs": outputs, "prepare": "mkdir model/logs",
-            "checkpoint": checkpoint,
+            "workdir": "copy", "archive": pack(["."], f"{tmp_path}/files", str(source)).path, "outputs": outputs,
+            "prepare": "mkdir model/logs", "checkpoint": checkpoint,
         }  # fmt: skip
         master.begin()
         look = "test ! -e report && find model | sort && head model/vocabulary model/ckpt && "

@@ -1,8 +1,7 @@
 """Where an attempt's program runs: its directory, its ports, the files and variables that tell it where things are.
 
     share    the submitter's own directory
-    copy     a directory of the task's own, filled once from the archive of `files`, else from the submitter's directory
-    unpack   the same, always from the archive
+    copy     a directory of the task's own, filled once from the archive of `files`
 
 A task's own directory serves all its attempts in turn, but what one leaves at an output's place would be committed as the next one's. So
 each attempt finds there what the first one found: mostly nothing, else what came with the files or was made by the role's `prepare`
@@ -54,21 +53,18 @@ class Workplace:
             return
         self.cwd = self.work
         os.makedirs(self.work, exist_ok=True)
-        source = order.get("archive") or (order.get("cwd") if order["workdir"] == "copy" else None) or ""
+        archive = order.get("archive") or ""
         note = os.path.join(self.private, "filled")
         for path in self._places(order):
             self._put_aside(path)
             if os.path.lexists(_begun(path)):
                 _copy(_begun(path), path)
-        if _said(note) == source:
+        if _said(note) == archive:
             return
-        if os.path.isdir(source):
-            shutil.copytree(source, self.work, symlinks=True, dirs_exist_ok=True)
-        else:
-            _unpack(source, self.work)
+        _unpack(archive, self.work)
         self.begun(order)
         with open(note, "w", encoding="utf-8") as file:
-            file.write(source)
+            file.write(archive)
 
     def begun(self, order: Mapping[str, Any]) -> None:
         """No program has run yet: what is at the outputs' places by now is what each attempt will find there. Blocks."""
