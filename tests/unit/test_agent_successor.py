@@ -47,7 +47,8 @@ def agent(place: str, task: str, ready: object) -> None:
         def spawn() -> int:
             told = {"token": "t", "secrets": {"A": "b"}, "by": task}
             command = [sys.executable, "-I", "-c", MASTER]
-            return successor.spawn(command, place, told, cwd="/", output=f"{place}/logs/trace", umask=0o022)
+            output = f"{place}/logs/trace"
+            return successor.spawn(place, told, cwd="/", output=output, umask=0o022, command=command)
 
         while not await successor.answers(f"{place}/master.sock"):
             await successor.succeed(place, presence, f"{place}/master.sock", spawn, lambda: None, set())

@@ -11,7 +11,7 @@ token and secrets, so it is never on a command line or in a file.
     job                           the job as JSON; `secrets` {role, or "" for all: {name: value}}, `environ` of the submitter (absent: ours)
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     master_pid                    of the master that begins us, where it is on this machine
-    devices, address, grace, log_limit, log_first, log_every, log_piece, master_command, cwd
+    devices, address, grace, log_limit, log_first, log_every, log_piece, cwd
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
 
     def spawn() -> int:
         pid = successor.spawn(
-            spec.get("master_command"), directory, told, cwd=str(spec.get("cwd") or "/"),
+            directory, told, cwd=str(spec.get("cwd") or "/"),
             output=os.path.join(directory, "logs", "master", "start.log"), umask=allowance.umask,
         )  # fmt: skip
         successor.mark(spec["job_id"], pid)

@@ -190,10 +190,6 @@ class _Writer:
 
     async def finish(self) -> None:
         """Write what is queued, close the file; gives up on a disk that is stuck."""
-        if self._thread is None:
-            self._spool.write(b"")  # the file exists, though nothing was printed
-            self._spool.close()
-            return
         with self._news:
             self._finishing = True
             self._news.notify()

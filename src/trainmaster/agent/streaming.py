@@ -38,7 +38,6 @@ class Records:
         self._given, self._into, self._environ, self._told = given, into, environ or {}, told
         self._loop = asyncio.get_running_loop()
         self.failing: asyncio.Future[AttemptFailed] = self._loop.create_future()
-        self.fed: dict[str, Any] | None = None  # {records, bytes, early} once the feeding is over
         self.moved = self._in = 0  # bytes in and out
         self._stop, self._over = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -111,11 +110,10 @@ class Records:
             self._in = size
             self._tell(self._told, records, min(1.0, size / whole) if whole else None)
 
-        done = feed(
+        feed(
             pieces, sizes.__getitem__, pipe, format=given["format"], epochs=given["epochs"], shuffle=given["shuffle"],
             seed=given["seed"], python=_python(self._environ), tell=tell, stop=self._stop,
         )  # fmt: skip
-        self.fed = {"records": done.records, "bytes": done.bytes, "early": done.early}
         self._feed = -1
         os.close(pipe)  # the end of the records
 

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainmaster.linux import Process, lives, look
@@ -122,15 +122,18 @@ async def _wait_for(socket: str, within: float, hopeful: Callable[[], bool] = la
                 await asyncio.sleep(0.02)
 
 
-def spawn(command: list[str] | None, job: str, told: Mapping[str, Any], *, cwd: str, output: str, umask: int) -> int:
+def spawn(
+    job: str, told: Mapping[str, Any], *, cwd: str, output: str, umask: int,
+    command: Sequence[str] = (sys.executable, "-I", "-m", "trainmaster.master"),
+) -> int:  # fmt: skip
     """Start a master of the job at `job`, detached, `told` as JSON on its stdin; its pid."""
     import subprocess
 
     os.makedirs(os.path.dirname(output), mode=0o700, exist_ok=True)
     with open(output, "ab") as trace:
         process = subprocess.Popen(
-            [*(command or [sys.executable, "-I", "-m", "trainmaster.master"]), job], stdin=subprocess.PIPE, stdout=trace, stderr=trace,
-            cwd=cwd if os.path.isdir(cwd) else "/", start_new_session=True, umask=umask,
+            [*command, job], stdin=subprocess.PIPE, stdout=trace, stderr=trace, cwd=cwd if os.path.isdir(cwd) else "/",
+            start_new_session=True, umask=umask,
         )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its trace says why
