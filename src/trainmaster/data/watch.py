@@ -7,6 +7,8 @@ for writing. A program that says that it has saved spares the waiting: `settled=
 A program that renews its checkpoint more often than that is never still. Where the caller is `pressed`, a file that was
 renamed into place is whole although it has just come: its bytes are older than its name (rename(2) changes the time of
 the status alone), or another file has the name than at the look before. What is written in place has to be still.
+Whether two such files belong together only the program knows: one may be a step older, as a kill between the two
+renames would have left it.
 `why` tells what a path that has changed waits for, and `changed` since when.
 
 `mark` is any value that tells how far the inputs had been read. What comes back is that of the last look *before* the
