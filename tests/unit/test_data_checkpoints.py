@@ -15,7 +15,7 @@ import waiting
 from stored_sets import put_back, sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.data import checkpoints
+from trainmaster.data import checkpoints, trees
 from trainmaster.data.checkpoints import Unsettled, prune, restore, save_set
 from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import Flow, Stopped
@@ -248,6 +248,20 @@ def test_tasks_of_one_directory_restore_at_once(url: str, path: Path, monkeypatc
         others[0].result()
     assert read(path) == {"a": "1", "b": "2"}
     assert sorted(os.listdir(path.parent)) == ["ckpt"]
+
+
+def test_tasks_of_one_directory_begin_anew_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, a="1", b="2")
+    honest = os.unlink
+
+    def unlink_after_the_other(name: str, **where: int) -> None:
+        monkeypatch.undo()
+        subprocess.run(["rm", "-r", path], check=True)
+        honest(name, **where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "unlink", unlink_after_the_other)
+    trees.remove(f"{path}")
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("at", ["00000001.json", "files/"])
