@@ -177,6 +177,13 @@ def test_no_jobs_is_no_error(home) -> None:
     assert tm("list", "--json").stdout == "[]\n"
 
 
+def test_jobs_that_cannot_be_read_are_no_fault_of_ours(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    done = tm("list", TRAINMASTER_STATE_DIR=str(tmp_path / "file"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: could not read the jobs: Not a directory")
+
+
 def test_doctor_finds_this_machine_ready(home) -> None:
     done = tm("doctor")
     assert done.returncode == 0, done.stdout

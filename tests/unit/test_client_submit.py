@@ -170,8 +170,10 @@ def test_a_path_with_a_colon_is_no_url_and_a_tilde_is_the_home(tmp_path: Path, m
 def test_a_place_that_cannot_keep_a_job_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(tmp_path / "file" / "state"))
-    with pytest.raises(StorageFailed, match=r"could not keep the job: [^$]*file/state"):
+    with pytest.raises(StorageFailed, match=r"could not keep the job: [^$]*file/state[^$]*set TRAINMASTER_STATE_DIR"):
         submit(job({}), base=tmp_path, key=key)
+    with pytest.raises(StorageFailed, match=r"could not read the jobs: [^$]*file/state/jobs"):
+        resolve("digits")
 
 
 def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,15 @@ def command(number: int, everything: bool, running: bool) -> None:
 
     import attrs
 
-    from trainmaster.client.places import state_dir
+    from trainmaster.client.places import kept, state_dir
     from trainmaster.client.sweep import sweep
     from trainmaster.client.text import ago, columns
     from trainmaster.log.index import jobs
     from trainmaster.log.storage import LocalStorage
 
-    sweep()
-    found = [job for job in jobs(LocalStorage(state_dir())) if not (running and job.ended)]
+    with kept("read the jobs", state_dir()):
+        sweep()
+        found = [job for job in jobs(LocalStorage(state_dir())) if not (running and job.ended)]
     if not everything:
         found = found[:number]
     if wants_json():

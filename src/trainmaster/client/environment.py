@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from trainmaster.client.places import state_dir
+from trainmaster.client.places import kept, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Environment
 
@@ -76,13 +76,9 @@ def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pa
 
 
 def _lock_file(path: Path) -> IO[str]:
-    try:
+    with kept("keep the environment", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path.open("w")
-    except OSError as error:
-        from trainmaster.log.storage import storage_failed
-
-        raise storage_failed("keep the environment", str(path.parent), error) from error
 
 
 def _unpacked(archive: Path, place: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.engines.local.places import job_storage, runtime_dir, state_dir
@@ -16,7 +18,17 @@ JOB_FILE, TOKEN_FILE = "job.json", "token"
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
 LONGEST_ID = _LONGEST + len("-k3x7qa")
 
-__all__ = ["JOB_FILE", "LONGEST_ID", "TOKEN_FILE", "in_id", "job_ids", "job_storage", "master_socket", "state_dir"]
+__all__ = [
+    "JOB_FILE",
+    "LONGEST_ID",
+    "TOKEN_FILE",
+    "in_id",
+    "job_ids",
+    "job_storage",
+    "kept",
+    "master_socket",
+    "state_dir",
+]
 
 
 def master_socket(job: str) -> Path:
@@ -30,7 +42,22 @@ def in_id(name: str) -> str:
 
 def job_ids() -> list[str]:
     """The jobs that this machine knows, in no order."""
+    with kept("read the jobs", state_dir() / "jobs"):
+        try:
+            return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+
+@contextmanager
+def kept(doing: str, place: Path) -> Iterator[None]:
+    """What cannot be done to what this machine keeps is told in words: `doing`, and to which place."""
     try:
-        return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir()]
-    except FileNotFoundError:
-        return []
+        yield
+    except OSError as error:
+        from trainmaster.log.storage import storage_failed
+
+        failure = storage_failed(doing, str(place), error)
+        if failure.anchor == "storage-failed":
+            failure.mend += ", or set TRAINMASTER_STATE_DIR to another place"
+        raise failure from error

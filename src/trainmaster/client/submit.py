@@ -11,14 +11,13 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, state_dir
+from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, kept, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import COPIED, Environment, Job
 
@@ -39,7 +38,7 @@ def submit(
     """
     base = (base or Path.cwd()).absolute()
     taken = submitters() if environ is None else dict(environ)
-    with _keeping(state_dir()):
+    with kept("keep the job", state_dir()):
         if key and (known := _submitted_under(key)):
             return known
         state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +54,7 @@ def submit(
 
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     check_sockets(name)
-    with _keeping(job_storage(name)):
+    with kept("keep the job", job_storage(name)):
         try:
             storage = _write(name, plain, site(plain, base, values), token)
             if not values:
@@ -74,17 +73,6 @@ def submit(
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name
-
-
-@contextmanager
-def _keeping(place: Path) -> Iterator[None]:
-    """What this machine does not keep of a job is told with the place."""
-    try:
-        yield
-    except OSError as error:
-        from trainmaster.log.storage import storage_failed
-
-        raise storage_failed("keep the job", str(place), error) from error
 
 
 def again(job: str, *, fork: bool = False) -> str:
