@@ -79,6 +79,15 @@ def test_a_watcher_that_fails_does_not() -> None:
     assert ending(script) is None
 
 
+def test_a_watcher_whose_success_is_waited_for_ends_the_job_when_it_fails_for_good() -> None:
+    script = Script(job(worker=role(), evaluator=role(1, "never"), completion={"first": "evaluator"}))
+    script.start("worker:0", "evaluator:0")
+    script.succeed("worker:0")
+    script.fail("evaluator:0")
+    script.tick(SETTLE)
+    assert ending(script) == ("failed", "exit")
+
+
 def test_who_waits_for_a_role_that_failed_never_starts() -> None:
     fetch, worker = role(1, "never", counts=False), role(after={"fetch": "succeeded"})
     script = Script(job(fetch=fetch, worker=worker))

@@ -105,7 +105,7 @@ def finalize(state: State, task: Task, final: str) -> None:
     state.arm("start", task.key, None)
     if final == SUCCEEDED:
         state.done[task.role] += 1
-    elif final != KILLED and (task.counts or task.serves):
+    elif final != KILLED and (task.counts or task.serves or task.role == state.known_job.completion.first):
         state.failures += 1
         state.first_failed = state.first_failed or task.key
     if state.ending is not None and state.over[task.role] == size_of(state, state.groups[task.group], task.role):

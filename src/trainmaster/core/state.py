@@ -173,8 +173,8 @@ class State:
     running: Counter[str] = attrs.field(factory=Counter)  # role -> tasks whose program has started
     done: Counter[str] = attrs.field(factory=Counter)  # role -> tasks succeeded
     over: Counter[str] = attrs.field(factory=Counter)  # role -> tasks with any final state
-    failures: int = 0  # counting tasks that failed for good
-    first_failed: str = ""  # the first counting or serving task that failed for good
+    failures: int = 0  # tasks that failed for good and matter: they count, serve, or are waited for as the first
+    first_failed: str = ""  # the first of them
     budgets: dict[str, Budget] = attrs.field(factory=dict)
     incidents: dict[str, Incident] = attrs.field(factory=dict)
     listings: dict[str, Any] | None = None  # input -> what was listed; None until listed
