@@ -10,6 +10,7 @@ from scripted import Script, job, role
 from trainmaster.core import stimuli
 from trainmaster.core.actions import Ask, Order, Release
 from trainmaster.core.failures import FREE_LIMIT, FREE_LONGEST, FREE_RUN, backoff
+from trainmaster.core.incidents import SETTLE
 
 PAIR = ("worker:0", "worker:1")
 
@@ -422,6 +423,18 @@ def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() 
     assert not script.state.budgets
 
 
+def lost_early_for_good(script: Script, key: str) -> None:
+    """Lose each container of the task before an attempt begins in it, until the task fails."""
+    task = script.task(key)
+    while not task.final:
+        script.exited(key, status=70)
+        while task.hold != "granted" and not task.final:
+            script.tick(0.0 if script.drive.wake is None else max(0.0, script.drive.wake - script.now))
+            script.ask()
+            if task.hold == "asked":
+                script.grant(key)
+
+
 @pytest.mark.parametrize("sized", [True, False])
 def test_a_gang_does_not_wait_for_a_watcher_that_failed_for_good(sized: bool) -> None:
     """Its container was lost each time before an attempt began."""
@@ -429,16 +442,50 @@ def test_a_gang_does_not_wait_for_a_watcher_that_failed_for_good(sized: bool) ->
     script.grant("evaluator:0", *(PAIR if sized else ()))
     if sized:
         script.ready(*PAIR)
-    while script.task("evaluator:0").final == "":
-        script.exited("evaluator:0", status=70)
-        while script.task("evaluator:0").hold != "granted" and script.task("evaluator:0").final == "":
-            script.tick(max(0.0, script.drive.wake - script.now) if script.drive.wake is not None else 0.0)
-            script.ask()
-            if script.task("evaluator:0").hold == "asked":
-                script.grant("evaluator:0")
+    lost_early_for_good(script, "evaluator:0")
     script.start(*PAIR)
     script.succeed(*PAIR)
     assert script.state.ending["reason"] == "succeeded"
+
+
+def test_who_is_prepared_alone_does_not_wait_for_a_group_that_failed_for_good() -> None:
+    script = Script(job(worker=role(2, "group", 0), helper=role(), completion={"failures": 0.7}))
+    script.start(*PAIR, "helper:0")
+    script.exited("helper:0")
+    script.grant("helper:0")
+    script.fail("worker:0")
+    script.stopped("worker:1")
+    script.tick(SETTLE)
+    assert [script.task(key).final for key in PAIR] == ["failed", "killed"]
+    script.start("helper:0")
+    script.succeed("helper:0")
+    assert script.state.ending["state"] == "succeeded"
+
+
+def test_a_peer_that_stops_slowly_is_stopped_though_the_cause_was_settled_before() -> None:
+    """Also where its agent was out of reach meanwhile."""
+    script = Script(job(worker=role(2, "group", 0), helper=role(), completion={"failures": 0.7}))
+    script.start(*PAIR, "helper:0")
+    script.take(stimuli.Disconnected("worker:1", 1))
+    script.fail("worker:0")
+    script.tick(SETTLE)
+    assert script.task("worker:1").final == "killed"
+    script.take(stimuli.Connected("worker:1", 1, {}))
+    assert Order("worker:1", 1, 1, "stop", "1") in script.planned
+
+
+def test_peers_of_a_task_whose_container_never_lasted_are_stopped() -> None:
+    script = Script(job(worker=role(2, "group"), helper=role(), completion={"failures": 0.7}))
+    script.grant(*PAIR, "helper:0")
+    script.exited("worker:0", status=70)
+    script.ready("worker:1", "helper:0")
+    script.grant("worker:0")
+    lost_early_for_good(script, "worker:0")
+    assert script.planned == [Order("worker:1", 1, 1, "stop", "1")]
+    script.stopped("worker:1")
+    script.start("helper:0")
+    script.succeed("helper:0")
+    assert script.state.ending["state"] == "succeeded"
 
 
 def test_more_memory_when_the_engine_ended_the_container_too() -> None:

@@ -17,6 +17,8 @@ from trainmaster.core.ranks import Member, assign
 from trainmaster.core.reasons import words
 from trainmaster.core.state import (
     COMMITTING,
+    DONE,
+    ENDED,
     GRANTED,
     NEW,
     READY,
@@ -177,9 +179,10 @@ def _prefix(state: State, role: str) -> int:
 
 
 def _form(state: State, group: Group) -> list[Fact]:
-    """All are prepared: the group's next generation is formed."""
+    """All are prepared, but for those that are over for good: the group's next generation is formed."""
     single, whole = group.single, group.whole
-    waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY]
+    over = 0 if f"group:{group.number}" in state.incidents else whole[ENDED] + whole[DONE]
+    waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY] - over
     if not group.forming or group.doomed or waiting or not (single[READY] or whole[READY]):
         return []
     tasks = list(state.members(group))

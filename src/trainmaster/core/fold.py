@@ -172,6 +172,7 @@ def _sized(state: State, data: Data, at: float) -> None:
     for task in list(state.members(group)):
         if task.index >= data["sizes"][task.role]:
             (group.whole if task.whole else group.single)[task.phase] -= 1
+            state.over[task.role] -= bool(task.final)  # it failed before it was known to be none of them
             task.out, task.final, task.reason = True, KILLED, "not-needed"
         state.touch(task)
     group.sizes = dict(data["sizes"])

@@ -137,13 +137,13 @@ def task_failed(state: State, data: Data, at: float) -> None:
             task.reason, task.figures = data["reason"], dict(data.get("figures") or {})
             reason = REASONS.get(data["reason"])
             finalize(state, task, reason.final if reason and reason.final != KILLED else FAILED)
-            if (
-                task.phase == NEW
-            ):  # its containers were lost before an attempt began: those that are prepared wait for it no more
-                move(state, task, ENDED, at)
         else:
             task.reason = task.reason or "peer-failed"
             finalize(state, task, KILLED)
+        if task.phase in LIVE:  # prepared, or slower to stop than the cause was to settle
+            doom(state, task, "fail")
+        elif task.phase == NEW:  # nobody waits for an attempt of it to begin
+            move(state, task, ENDED, at)
 
 
 def _evidence(state: State, task: Task, data: Data) -> None:
