@@ -12,11 +12,15 @@ from waiting import until_async
 
 from trainmaster.agent import attempt as attempts
 from trainmaster.agent.attempt import Attempt
+from trainmaster.agent.channel import Link
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
 from trainmaster.agent.place import Place
 from trainmaster.agent.programs import Programs
+from trainmaster.agent.shipping import Shipping
+from trainmaster.agent.supervise import Agent
 from trainmaster.agent.workplace import Workplace
+from trainmaster.log.storage import LocalStorage
 
 
 class Slow(Workplace):
@@ -74,6 +78,28 @@ def test_the_control_group_of_a_program_that_could_not_start_is_removed(
 
     asyncio.run(act())
     assert not group.there
+
+
+def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_path: Path) -> None:
+    reports: list[tuple[str, int]] = []
+    command = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+
+    async def act() -> None:
+        agent = Agent(Link("token", socket=str(tmp_path / "master.sock")))
+        stored = LocalStorage(str(tmp_path / "stored"))
+        shared = place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports)
+        agent.settle(shared, Shipping(lambda: stored, "worker:0"))
+        running = asyncio.create_task(agent.run())
+        agent.heard({"type": "order", "verb": "prepare", "attempt": 1})
+        await until_async(lambda: ("ready", 1) in reports)
+        agent.heard({"type": "order", "verb": "start", "attempt": 1, "command": command})
+        await until_async(lambda: (tmp_path / "1.log").exists() and "ready" in (tmp_path / "1.log").read_text())
+        agent.over("terminated")
+        await running
+
+    asyncio.run(act())
+    assert reports[-1] == ("ended", 1)
+    assert (tmp_path / "stored/logs/worker-0/1.log").read_text().endswith("saved\n")
 
 
 async def turns() -> None:

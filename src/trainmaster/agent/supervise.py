@@ -154,6 +154,8 @@ class Agent:
         for attempt in self._attempts.values():
             await attempt.end(lambda: until - loop.time())
         await end_all(os.getpid(), self.place.spare)
+        if self._shipping is not None and self.why != "left":
+            await self._shipping.finish(until - loop.time())
         if self.channel.connected:
             await self.channel.flushed(until - loop.time())
         for task in beside:
