@@ -448,6 +448,20 @@ def test_a_gang_does_not_wait_for_a_watcher_that_failed_for_good(sized: bool) ->
     assert script.state.ending["reason"] == "succeeded"
 
 
+def test_who_failed_before_the_gang_was_sized_and_is_none_of_it_counts_for_no_member() -> None:
+    script = Script(job(worker=role({"min": 2, "max": 4}), completion={"failures": 1.0}))
+    script.grant("worker:3")
+    lost_early_for_good(script, "worker:3")
+    script.grant("worker:0")
+    assert script.count("sized") == 0
+    script.start(*PAIR)
+    assert script.last("sized")["sizes"] == {"worker": 2}
+    script.succeed("worker:0")
+    assert script.state.ending is None
+    script.succeed("worker:1")
+    assert script.state.ending["state"] == "succeeded"
+
+
 def test_who_is_prepared_alone_does_not_wait_for_a_group_that_failed_for_good() -> None:
     script = Script(job(worker=role(2, "group", 0), helper=role(), completion={"failures": 0.7}))
     script.start(*PAIR, "helper:0")
