@@ -318,12 +318,12 @@ def test_garbage_from_an_agent_that_was_admitted(engine: Engine, seeds: Any) -> 
             "serial": serial,
             "epoch": 1,
             "attempt": 1,
-            "phase": "running",
-            "last": 0,
         }
         with websocket(job, f"Bearer {token(job)}") as channel:
             try:
-                channel.send(json.dumps({**hello, choice.choice(["status", "node", "address", "host"]): value(choice)}))
+                channel.send(
+                    json.dumps({**hello, choice.choice(["holds", "node", "address", "container"]): value(choice)})
+                )
                 for n in range(10):
                     told = {choice.choice(WORDS): value(choice) for _ in range(5)}
                     kinds = [

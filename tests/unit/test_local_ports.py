@@ -22,8 +22,14 @@ def _span() -> tuple[int, int]:
     return first, first + 15
 
 
+def _reserved(n: int, span: tuple[int, int] = ports.RANGE) -> ports.Ports:
+    held = ports.Ports(span)
+    held.take(n)
+    return held
+
+
 def test_ports_are_outside_the_ephemeral_range_and_bindable() -> None:
-    with ports.reserve(3) as held:
+    with _reserved(3) as held:
         first, last = ports.ephemeral()
         assert len(set(held.numbers)) == 3
         for port in held.numbers:
@@ -34,7 +40,7 @@ def test_ports_are_outside_the_ephemeral_range_and_bindable() -> None:
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_a_port_in_use_on_either_family_is_passed_over(family: socket.AddressFamily, address: str) -> None:
-    with ports.reserve(1, _span()) as held:
+    with _reserved(1, _span()) as held:
         port = held.numbers[0]
         held.release()
         with socket.socket(family) as listener:
@@ -42,13 +48,6 @@ def test_a_port_in_use_on_either_family_is_passed_over(family: socket.AddressFam
             listener.listen()
             assert not ports.bindable(port)
             assert port not in held.take(2)
-
-
-def test_a_port_found_in_use_is_replaced() -> None:
-    with ports.reserve(1, _span()) as held:
-        before = held.numbers
-        assert held.replace(before[0]) not in before
-        assert len(held.numbers) == 1
 
 
 def test_too_few_are_refused_with_figures_and_none_is_kept() -> None:
@@ -64,7 +63,7 @@ def test_a_killed_holder_frees_its_ports(tmp_path: Path) -> None:
     told = tmp_path / "ports"
 
     def hold() -> None:
-        told.write_text(" ".join(map(str, ports.reserve(12, span).numbers)))
+        told.write_text(" ".join(map(str, _reserved(12, span).numbers)))
 
     with forked(hold) as pid, ports.Ports(span) as mine:
         theirs = {int(word) for word in told.read_text().split()}

@@ -48,7 +48,6 @@ class Attempt:
     def __init__(self, number: int, place: Place) -> None:
         self.number, self.place = number, place
         self.phase = "new"
-        self.status: dict[str, Any] = {}  # the fields of all its reports, for a hello
         self.spool = Spool(place.log(number), place.log_limit, place.log_first)
         self.logged = False  # nothing more will be printed
         self._began = self._ran = time.monotonic()
@@ -470,7 +469,6 @@ class Attempt:
     # -- small --
 
     def _report(self, kind: str, **fields: Any) -> None:
-        self.status |= {name: value for name, value in fields.items() if name not in ("tail", "manifest")}
         self.place.report(kind, self.number, **{"elapsed": self._elapsed(time.monotonic()), **fields})
 
     def _elapsed(self, at: float) -> float:

@@ -180,9 +180,7 @@ class Channel:
             return False
         try:
             joiner = Joiner()
-            for frame in split(
-                {**self._owner.hello(), "type": "hello", "v": VERSION, "epoch": self.epoch, "last": self.outbox.last}
-            ):
+            for frame in split({**self._owner.hello(), "type": "hello", "v": VERSION, "epoch": self.epoch}):
                 await connection.send(frame)
             async with asyncio.timeout(OPEN_WITHIN):
                 first = await _next(connection, joiner)

@@ -8,7 +8,7 @@ token and secrets, so it is never on a command line or in a file.
     storage                       the job's storage, a path or URL
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
                                   the job's for what dies with the boot
-    job                           the job as JSON; `secrets` {role, or "" for all: {name: value}}, `environ` of the submitter (absent: ours)
+    secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours)
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     master_pid                    of the master that begins us, where it is on this machine
     devices, address, grace, log_limit, log_first, log_every, log_piece, cwd

@@ -60,12 +60,9 @@ class Agent:
     # -- the channel's owner --
 
     def hello(self) -> dict[str, Any]:
-        attempt = self._attempts.get(self._current)
         return {
-            "task": self.place.task, "serial": self.place.serial, "host": os.uname().nodename, "pid": os.getpid(), "node": self._node,
-            "container": self._container, "address": self.address, "attempt": self._current,
-            "phase": attempt.phase if attempt else "new", "status": attempt.status if attempt else {},
-            "holds": self.place.programs.held(),
+            "task": self.place.task, "serial": self.place.serial, "node": self._node, "container": self._container,
+            "address": self.address, "attempt": self._current, "holds": self.place.programs.held(),
         }  # fmt: skip
 
     @property
@@ -226,7 +223,7 @@ class Agent:
         attempt.commit(order)
 
     async def _save(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        attempt.save(str(order.get("save") or order.get("id")))
+        attempt.save(str(order.get("id")))
 
     async def _warn(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         name = order.get("signal")

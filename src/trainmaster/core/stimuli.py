@@ -84,7 +84,7 @@ class Warned:
 
 @attrs.frozen(slots=True)
 class Connected:
-    """An agent's channel opened. `hello` is its whole present state (attempt, phase, status)."""
+    """An agent's channel opened. `hello` says where it is, which attempt it has and what shards that holds."""
 
     task: str
     serial: int

@@ -3,7 +3,7 @@
 A port is reserved by a lock (flock) on `<runtime>/ports/<port>` held by the process that reserved it, so that its death frees the port; the
 file says who that is, for people. Ports come from a range outside the ephemeral one, out of which the kernel serves others at any moment,
 and must be bindable on IPv4 and IPv6 when reserved. They stay reserved between a program's attempts, while nobody is bound to them.
-Descriptors are closed on exec; a process forked out of the holder must close them (`Ports.abandon`), or it holds on too.
+Descriptors are closed on exec; a process forked out of the holder must close them, or it holds on too.
 """
 
 from __future__ import annotations
@@ -52,12 +52,6 @@ class Ports:
             )
         return tuple(taken)
 
-    def replace(self, port: int) -> int:
-        """Another port for one that turned out to be in use."""
-        fresh = self.take()[0]
-        self.release(port)
-        return fresh
-
     def release(self, port: int | None = None) -> None:
         """Give one port back, or all."""
         for number in [port] if port is not None else list(self._held):
@@ -66,12 +60,6 @@ class Ports:
                 missing_ok=True
             )  # while the lock is held: nobody locks a file that has no name any more
             os.close(descriptor)
-
-    def abandon(self) -> None:
-        """In a fork of the holder: close what it holds, releasing nothing."""
-        for descriptor in self._held.values():
-            os.close(descriptor)
-        self._held.clear()
 
     def __enter__(self) -> Ports:
         return self
@@ -94,13 +82,6 @@ class Ports:
         os.write(descriptor, f"{me.pid} {me.start}\n".encode())
         self._held[port] = descriptor
         return True
-
-
-def reserve(n: int, span: tuple[int, int] = RANGE) -> Ports:
-    """Reserve n ports for as long as this process lives, or until they are released."""
-    ports = Ports(span)
-    ports.take(n)
-    return ports
 
 
 def bindable(port: int) -> bool:

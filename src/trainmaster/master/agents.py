@@ -142,7 +142,7 @@ class Agents:
             or type(epoch) is not int
         ):
             raise FrameError("the first message is no hello")
-        check({name: value for name, value in hello.items() if name != "status"})
+        check(hello)
         version = str(hello.get("v", ""))
         if version.split(".")[0] != VERSION.split(".")[0]:
             return f"version: the agent speaks {version or 'nothing known'}, this master {VERSION}"

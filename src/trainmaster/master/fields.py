@@ -50,7 +50,7 @@ def _or_none(check: Check) -> Check:
 
 FIELDS: Mapping[str, Check] = {
     **dict.fromkeys(
-        ("task", "node", "address", "host", "container", "phase", "name", "input", "save", "gave_up", "detail", "what"),
+        ("task", "node", "address", "container", "phase", "name", "input", "save", "gave_up", "detail", "what"),
         _text,
     ),
     **dict.fromkeys(("n", "attempt", "serial", "epoch", "set", "pid", "devices", "files", "bytes", "want"), _count),

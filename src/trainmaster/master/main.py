@@ -107,8 +107,7 @@ class _Life:
         self.path, self.told, self.link = storage, told, link
         self.job_id = Path(storage).name
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
-        self.job_data: dict[str, Any] = json.loads((Path(storage) / "job.json").read_bytes())
-        self.job = job_from(self.job_data)
+        self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
         self.storage_place = place_of(storage)
         self.storage: Storage = storage_for(self.storage_place)
         self.runtime = places.job_dir(self.job_id)
@@ -203,7 +202,7 @@ class _Life:
             "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "engine": "local",
             "socket": self.agents_socket, "token": self.told["token"],
             "storage": self.storage_place, "directory": self.path, "runtime": str(self.runtime),
-            "job": self.job_data, "secrets": self.told.get("secrets") or {}, "environ": self.told.get("environ"),
+            "secrets": self.told.get("secrets") or {}, "environ": self.told.get("environ"),
             "allowance": self.told.get("allowance"), "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit,
             "log_first": self.job.logs.first, "log_every": self.job.logs.every, "log_piece": self.job.logs.piece,
             "cwd": self.site.get("cwd"), "master_pid": os.getpid(),

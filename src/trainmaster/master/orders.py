@@ -74,11 +74,8 @@ class Orders:
             }
         if order.verb == "peer-finished":
             return {"limit": self.job.timeouts.finish}
-        if order.verb in ("save", "commit"):
-            return {
-                "outputs": self.outputs(task),
-                **({"save": order.id, "keep": self.job.saves.keep} if order.verb == "save" else {}),
-            }
+        if order.verb == "commit":
+            return {"outputs": self.outputs(task)}
         return {}
 
     def _prepare(self, state: State, task: Task, role: Role) -> dict[str, Any]:
@@ -115,7 +112,6 @@ class Orders:
         told = env_of(role) | placed.env | listed | {name: f"{{files}}/{file}" for name, file in placed.paths.items()}
         files = {name: content.decode() for name, content in placed.files.items()}
         return {
-            "generation": state.groups[task.group].generation,
             "command": role.command if isinstance(role.command, str) else list(role.command),
             "env": told,
             "defaults": placed.defaults,

@@ -40,7 +40,6 @@ class Record:
         self._trouble = trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
         self._durable = asyncio.Event()
-        self._unsynced = False
         self._flushing: asyncio.Task[None] | None = None
         self.appended = 0  # number of the last event written
         self.synced = 0  # number of the last event on stable storage, and then confirmed

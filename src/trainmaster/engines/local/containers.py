@@ -56,10 +56,6 @@ class Containers:
             self._attach(link)
 
     @property
-    def running(self) -> Mapping[Key, Process]:
-        return self._running
-
-    @property
     def template(self) -> int | None:
         """The template's process id."""
         return None if self._link is None else self._link.pid

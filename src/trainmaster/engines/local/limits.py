@@ -112,10 +112,6 @@ class MemoryLimit:
             return []
         return [pid for pid in pids if pid > 1]  # 0 is one of another process-id namespace, and many to kill(2)
 
-    def used(self) -> int:
-        """Bytes in use now, the page cache included."""
-        return self._number("memory.current" if self._unified else "memory.usage_in_bytes")
-
     def exceeded(self) -> dict[str, int] | None:
         """{"used": the peak, "limit": the limit} in bytes, once the kernel has killed something for it; else None."""
         told = (self.folder / ("memory.events" if self._unified else "memory.oom_control")).read_text()
