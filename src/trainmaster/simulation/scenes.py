@@ -32,6 +32,7 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         job["outputs"] = {"model": {"url": "memory://out", "from": rng.choice(("worker", "worker:0"))}}
     if rng.random() < 0.2:
         job["completion"] = {"failures": 0.5} if scope != "group" else {"first": "worker"}
+    _make_odd(seed, job)
     saves = 0.0
     if scope == "group" and rng.random() < 0.5:
         job["checkpoint"] = {"path": "ckpt", "url": "memory://ckpt"}
@@ -50,6 +51,24 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         kill_at=rng.choice((None, None, None, rng.random() * 300.0)),
         save_at=rng.choice((None, rng.random() * 100.0)), plant=plant,
     )  # fmt: skip
+
+
+def _make_odd(seed: int, job: dict[str, Any]) -> None:
+    """Of one scene in seven, roles as few jobs have them: a server that starts behind those it serves; a watcher that counts, though it
+    restarts alone, or whose success ends the job. Drawn apart from all else too.
+    """
+    rng = random.Random(f"odd roles 83 {seed}")
+    if rng.random() >= 0.15:
+        return
+    worker = job["roles"]["worker"]
+    worker["after"] = {name: what for name, what in worker.get("after", {}).items() if name != "ps"}
+    job["roles"]["ps"] = _role(rng, "task", 1) | {"after": {"worker": "running"}}
+    job["roles"]["evaluator"] = _role(rng, rng.choice(("task", "never")), 2)
+    if rng.random() < 0.5:
+        job["completion"] = {"first": "evaluator"}
+    else:
+        job["roles"]["evaluator"]["counts"] = True
+        job["completion"] = {"failures": rng.choice((0.0, 0.5, 0.9))}
 
 
 def _rare_habits(seed: int) -> dict[str, float]:
