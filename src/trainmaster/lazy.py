@@ -9,6 +9,7 @@ do: until Python 3.12 the very statement `import` loads what it made lazy.
 from __future__ import annotations
 
 import sys
+import urllib  # noqa: F401  an empty package: it must be there before what is lazy of it
 from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
@@ -26,6 +27,9 @@ def lazily(names: Iterable[str] = SELDOM) -> None:
 
 def _standing_in(name: str) -> ModuleType:
     module = ModuleType(name)
+    package, _, last = name.rpartition(".")
+    if package in sys.modules:  # as `import` does with what it loads, and does not with what it finds loaded
+        setattr(sys.modules[package], last, module)
 
     def load(attribute: str) -> Any:
         if sys.modules.get(name) is module:

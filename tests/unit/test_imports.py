@@ -108,12 +108,14 @@ lazily()
 import attrs, click, trainmaster.agent.main, trainmaster.master.main, websockets.asyncio.server
 loaded = [name for name in SELDOM if vars(sys.modules[name]).get("__file__")]
 assert not loaded, loaded
-import asyncio, ssl, importlib.metadata
+import ssl, importlib.metadata, urllib.request
+from asyncio import sslproto
 from attrs import validators
 assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
 assert importlib.metadata.version("attrs")
 assert attrs.field(validator=validators.instance_of(int))
-assert asyncio.sslproto.SSLProtocol
+assert sslproto.SSLProtocol
+assert urllib.request.getproxies
 """
 
 
