@@ -97,6 +97,23 @@ def test_who_waits_for_a_role_that_failed_never_starts() -> None:
     assert ending(script) == ("failed", "dependency-failed")
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_who_waits_for_a_role_to_run_that_failed_never_starts(begun: bool) -> None:
+    """Those that run already go on, for as long as none has to start again."""
+    script = Script(job(gang=False, evaluator=role(1, "never"), worker=role(after={"evaluator": "running"})))
+    script.start("evaluator:0")
+    if begun:
+        script.start("worker:0")
+    else:
+        script.grant("worker:0")
+    script.fail("evaluator:0")
+    script.tick(SETTLE)
+    if begun:
+        assert ending(script) is None
+        script.fail("worker:0")
+    assert ending(script) == ("failed", "dependency-failed")
+
+
 @pytest.mark.parametrize(
     ("told", "end"),
     [

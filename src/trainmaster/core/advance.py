@@ -299,15 +299,22 @@ def _independent(state: State, allowed: float) -> list[Fact]:
 
 
 def _starved(state: State) -> list[Fact]:
-    """A role that waits for another to succeed can never start once a task of that one is over without success."""
-    for group in state.groups:
-        if group.opened:
-            continue
-        for name in group.roles:
-            for other, what in state.known_job.roles[name].after.items():
-                if what == "succeeded" and state.over[other] > state.done[other]:
-                    return [_ending("failed", "dependency-failed", {"role": other})]
+    """A role that waits for another to succeed, or to run, can never start once a task of that one is over without success."""
+    for name, role in state.known_job.roles.items():
+        for other, what in role.after.items():
+            failed = state.over[other] > state.done[other]
+            if failed and (_to_start(state, name) if what == "running" else not _group_of(state, name).opened):
+                return [_ending("failed", "dependency-failed", {"role": other})]
     return []
+
+
+def _group_of(state: State, role: str) -> Group:
+    return state.groups[state.tasks[f"{role}:0"].group]
+
+
+def _to_start(state: State, role: str) -> bool:
+    """Whether a task of the role has still to start, for the first time or again."""
+    return state.running[role] + state.over[role] - state.done[role] < role_size(state, role)
 
 
 def _ending(final: str, reason: str, figures: Any, cause: Task | None = None) -> Fact:
