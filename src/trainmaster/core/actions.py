@@ -6,25 +6,27 @@ from typing import TypeAlias
 
 import attrs
 
+from trainmaster.core.plain import Plain
 
-@attrs.frozen(slots=True)
-class Ask:
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Ask(Plain):
     """Have the engine grant a container to `task`; `serial` numbers the asks of a task."""
 
     task: str
     serial: int
 
 
-@attrs.frozen(slots=True)
-class Release:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Release(Plain):
     """Give the container (or the pending ask) of (task, serial) back to the engine."""
 
     task: str
     serial: int
 
 
-@attrs.frozen(slots=True)
-class Order:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Order(Plain):
     """Send an order to the agent of (task, serial) about one attempt. Idempotent by (attempt, verb, id)."""
 
     task: str
@@ -34,16 +36,16 @@ class Order:
     id: str = ""
 
 
-@attrs.frozen(slots=True)
-class CommitFor:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class CommitFor(Plain):
     """Commit the uploaded output of an attempt in place of its agent, which is gone."""
 
     task: str
     attempt: int
 
 
-@attrs.frozen(slots=True)
-class Step:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Step(Plain):
     """Do one step of the job's beginning or end: `list-inputs`, `prune-saves:SAVE`, or one of `plan.CLOSING`."""
 
     name: str

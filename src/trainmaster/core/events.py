@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.plain import Plain
 
 VERSION = "1.0"
 _MAJOR = VERSION.split(".")[0]
@@ -39,8 +40,8 @@ class Recorded(Protocol):
 Told = TypeVar("Told", bound=Recorded)
 
 
-@attrs.frozen(slots=True)
-class Event:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Event(Plain):
     """One fact. `n` rises by one over all epochs, `at` is in seconds since 1970 (never falling), `epoch` is the master's."""
 
     n: int
@@ -50,8 +51,8 @@ class Event:
     data: Mapping[str, Any]
 
 
-@attrs.frozen(slots=True)
-class Kind:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Kind(Plain):
     """What is true of all events of a type."""
 
     barrier: bool

@@ -11,12 +11,13 @@ from functools import cached_property
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.core.ranks import Member, Rank, assign, copies
 from trainmaster.core.state import Group, State, Task
 
 
-@attrs.frozen(slots=True)
-class Peer:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Peer(Plain):
     """A task that takes part. `address`: an IP address or a host name, without brackets."""
 
     task: str

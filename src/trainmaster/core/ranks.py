@@ -24,11 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
+from trainmaster.core.plain import Plain
+
 LEADING = ("chief", "master")  # roles whose task is rank 0 wherever there is one
 
 
-@attrs.frozen(slots=True)
-class Member:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Member(Plain):
     """A container of the generation to be formed. `processes`: copies of the program in it."""
 
     task: str
@@ -39,8 +41,8 @@ class Member:
     counts: bool = True
 
 
-@attrs.frozen(slots=True)
-class Rank:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Rank(Plain):
     """The numbers of one container. `rank` and `role_rank` are those of its first copy; the others follow on."""
 
     task: str

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.core.quantities import format_bytes, format_seconds
 
 PROGRAM, ENGINE, US, USER = "program", "engine", "us", "user"
@@ -21,8 +22,8 @@ PROGRAM, ENGINE, US, USER = "program", "engine", "us", "user"
 _ENGINE_WORD, _DEATH, _ERROR, _CONSEQUENCE = 0, 1, 2, 3
 
 
-@attrs.frozen(slots=True)
-class Reason:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Reason(Plain):
     """One way to end. `text` and `advice` are filled with the figures told; one that is missing leaves its clause out, which is in
     brackets: `[with it|without it]`.
     """

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.core.ranges import Range, RangeSet
 
 Holder = tuple[str, int]  # a task and the number of its attempt
@@ -46,8 +47,8 @@ _UNKNOWN = 2**32 - 1  # no record count fixed yet
 _JOURNAL = 2**18  # entries kept; a mark older than them stands for nothing done, which is safe: all is read again
 
 
-@attrs.frozen(slots=True)
-class File:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class File(Plain):
     """A file of the input. `groups`: its row groups, where it is Parquet and they were counted."""
 
     path: str
@@ -55,8 +56,8 @@ class File:
     groups: int | None = None
 
 
-@attrs.frozen(slots=True)
-class Options:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Options(Plain):
     """How an input is cut and read. `size`: bytes of a shard; 0 lets the input's size decide."""
 
     size: int = 0

@@ -17,11 +17,13 @@ from heapq import heapify, heappop, heappush
 
 import attrs
 
+from trainmaster.core.plain import Plain
+
 SPLIT, WHOLE = "split", "whole"
 
 
-@attrs.frozen(slots=True)
-class File:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class File(Plain):
     """A file of an input. `hosts` have it on their disks; `stamp` (an etag, or a time of change) tells its content
     from a later one."""
 
@@ -31,8 +33,8 @@ class File:
     stamp: str = ""
 
 
-@attrs.frozen(slots=True)
-class Listing:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Listing(Plain):
     """What an input's URL named. Every path begins with the prefix, which ends with "/"."""
 
     prefix: str

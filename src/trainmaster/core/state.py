@@ -21,6 +21,7 @@ import attrs
 from trainmaster.core.dependencies import stages
 from trainmaster.core.events import Event
 from trainmaster.core.job import Job, Role
+from trainmaster.core.plain import Plain
 from trainmaster.core.shards import ShardTable
 
 # Phases of an attempt, in order.
@@ -46,8 +47,8 @@ PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "ki
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
 
-@attrs.define(slots=True)
-class Past:
+@attrs.define(slots=True, eq=False, repr=False)
+class Past(Plain):
     """An attempt that ended."""
 
     attempt: int
@@ -56,8 +57,8 @@ class Past:
     ended: float
 
 
-@attrs.define(slots=True)
-class Task:
+@attrs.define(slots=True, eq=False, repr=False)
+class Task(Plain):
     """One member of a role."""
 
     key: str
@@ -115,8 +116,8 @@ class Task:
         return "running" if self.phase in LIVE else PENDING
 
 
-@attrs.define(slots=True)
-class Group:
+@attrs.define(slots=True, eq=False, repr=False)
+class Group(Plain):
     """Roles whose tasks start together."""
 
     number: int
@@ -136,16 +137,16 @@ class Group:
     doomed: int = 0  # members being stopped
 
 
-@attrs.define(slots=True)
-class Budget:
+@attrs.define(slots=True, eq=False, repr=False)
+class Budget(Plain):
     """What restarts have cost since the last progress."""
 
     spent: int = 0
     free: int = 0  # restarts in a row at nobody's cost
 
 
-@attrs.define(slots=True)
-class Incident:
+@attrs.define(slots=True, eq=False, repr=False)
+class Incident(Plain):
     """One failure of a unit, until its root cause is settled."""
 
     unit: str
@@ -155,8 +156,8 @@ class Incident:
     evidence: list[dict[str, Any]]
 
 
-@attrs.define(slots=True)
-class State:
+@attrs.define(slots=True, eq=False, repr=False)
+class State(Plain):
     """A job as its events tell it."""
 
     id: str = ""

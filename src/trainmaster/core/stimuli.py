@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trainmaster.core.plain import Plain
+
 # -- what an engine tells (the changes of the engine contract) --
 
 
-@attrs.frozen(slots=True)
-class Granted:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Granted(Plain):
     """The engine gave a container for the ask (task, serial)."""
 
     task: str
@@ -25,8 +27,8 @@ class Granted:
     devices: tuple[str, ...] = ()  # accelerators, as the engine names them
 
 
-@attrs.frozen(slots=True)
-class Refused:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Refused(Plain):
     """The engine will never grant this ask as it stands."""
 
     task: str
@@ -34,8 +36,8 @@ class Refused:
     detail: str
 
 
-@attrs.frozen(slots=True)
-class Waiting:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Waiting(Plain):
     """Why asks are not granted yet: a resource, what was asked and what is free, in the engine's units."""
 
     resource: str
@@ -45,8 +47,8 @@ class Waiting:
     position: int = 0  # place in the queue, 1 is next; 0 unknown
 
 
-@attrs.frozen(slots=True)
-class ContainerExited:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class ContainerExited(Plain):
     """A container ended, and nothing of it runs any more.
 
     `reason` is a key of `REASONS` where the engine knows one (`preempted`, `node-lost`, `out-of-memory`, ...), else None.
@@ -59,8 +61,8 @@ class ContainerExited:
     figures: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-@attrs.frozen(slots=True)
-class ContainerLost:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class ContainerLost(Plain):
     """The engine gave a container up (its node is gone); what ran in it may still run for a while."""
 
     task: str
@@ -69,8 +71,8 @@ class ContainerLost:
     figures: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-@attrs.frozen(slots=True)
-class Warned:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Warned(Plain):
     """The engine will take a container back in `seconds`."""
 
     task: str
@@ -82,8 +84,8 @@ class Warned:
 # -- what agents tell --
 
 
-@attrs.frozen(slots=True)
-class Connected:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Connected(Plain):
     """An agent's channel opened. `hello` says where it is, which attempt it has and what shards that holds."""
 
     task: str
@@ -91,16 +93,16 @@ class Connected:
     hello: Mapping[str, Any]
 
 
-@attrs.frozen(slots=True)
-class Disconnected:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Disconnected(Plain):
     """An agent's channel closed or fell silent."""
 
     task: str
     serial: int
 
 
-@attrs.frozen(slots=True)
-class Report:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Report(Plain):
     """A numbered report of an agent about one attempt; `kind` is one of those in `decide.REPORTS`."""
 
     task: str
@@ -114,16 +116,16 @@ class Report:
 # -- what the user and the master's own shell tell --
 
 
-@attrs.frozen(slots=True)
-class Submitted:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Submitted(Plain):
     """The job came into being. `job` is the job as understood (JSON form, secrets redacted)."""
 
     id: str
     job: Mapping[str, Any]
 
 
-@attrs.frozen(slots=True)
-class MasterStarted:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class MasterStarted(Plain):
     """A master took the epoch `epoch`, having read the log of each earlier epoch up to `read` (epoch -> last event number).
 
     `before`: the last words of the one before it, where it left any.
@@ -135,31 +137,31 @@ class MasterStarted:
     before: str = ""
 
 
-@attrs.frozen(slots=True)
-class KillRequested:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class KillRequested(Plain):
     by: str
     why: str = ""
 
 
-@attrs.frozen(slots=True)
-class SaveRequested:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class SaveRequested(Plain):
     save: str  # its name: the UTC time
 
 
-@attrs.frozen(slots=True)
-class StorageLost:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class StorageLost(Plain):
     """The log could not be appended for longer than `timeouts.storage`."""
 
     detail: str
 
 
-@attrs.frozen(slots=True)
-class SecretsLost:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class SecretsLost(Plain):
     """Every process that held the job's secrets is gone, and they are kept in no file."""
 
 
-@attrs.frozen(slots=True)
-class Did:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Did(Plain):
     """Actions of `plan` were carried out: orders sent, asks made; or, alone in its batch, a commit or a step was."""
 
     actions: tuple[Any, ...]
@@ -167,8 +169,8 @@ class Did:
     gave_up: str = ""  # why that was left undone
 
 
-@attrs.frozen(slots=True)
-class Tick:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Tick(Plain):
     """Time passed."""
 
 

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
 
 Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned
 
 
-@attrs.frozen(slots=True)
-class Request:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Request(Plain):
     """One container asked for. Memory is what the container gets (the program's plus the overhead), in bytes."""
 
     task: str
@@ -34,8 +35,8 @@ class Request:
     program_memory: int = 0  # the program's own part of `memory`, bytes
 
 
-@attrs.frozen(slots=True)
-class Holder:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Holder(Plain):
     """A container that a restarted master finds the engine already holds for it."""
 
     task: str
@@ -44,8 +45,8 @@ class Holder:
     node: str
 
 
-@attrs.frozen(slots=True)
-class Free:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Free(Plain):
     """What one node has and what of it is free. Memory in bytes."""
 
     node: str

@@ -14,10 +14,11 @@ import attrs
 
 from trainmaster.core.formation import Formation
 from trainmaster.core.job import Job, Role
+from trainmaster.core.plain import Plain
 
 
-@attrs.frozen(slots=True)
-class Placement:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Placement(Plain):
     """What the programs of one task are told.
 
     `env` is of every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy).

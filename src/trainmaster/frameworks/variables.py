@@ -14,6 +14,7 @@ import attrs
 
 from trainmaster.core.formation import Formation
 from trainmaster.core.job import variable_name
+from trainmaster.core.plain import Plain
 from trainmaster.frameworks.contract import Placement
 
 LONGEST = 100 * 1024  # bytes of INPUT_FILE_LIST; Linux takes 128 KiB in one variable (execve(2), MAX_ARG_STRLEN)
@@ -21,8 +22,8 @@ PEERS_FILE = "peers.json"
 FILE_LIST_FILE = "inputFileList.txt"
 
 
-@attrs.frozen(slots=True)
-class Variable:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Variable(Plain):
     """A variable as the reference shows it."""
 
     name: str

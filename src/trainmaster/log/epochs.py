@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.plain import Plain
 from trainmaster.log.storage import Storage
 
 FOLDER = "epochs"
@@ -54,8 +55,8 @@ def confirm(storage: Storage, epoch: int) -> bool:
     return highest(storage) <= epoch
 
 
-@attrs.frozen(slots=True)
-class MasterRecord:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class MasterRecord(Plain):
     """Where the master of an epoch is reached. `data` holds what else agents need (the certificate's pin, ...)."""
 
     epoch: int

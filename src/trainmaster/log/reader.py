@@ -17,6 +17,7 @@ from typing import TypeVar
 import attrs
 
 from trainmaster.core.errors import StorageFailed
+from trainmaster.core.plain import Plain
 from trainmaster.log.segments import FOLDER, Head, Segment, head_of, number, segments
 from trainmaster.log.storage import Storage
 
@@ -24,8 +25,8 @@ T = TypeVar("T")
 CHUNK = 1024 * 1024  # bytes read at once
 
 
-@attrs.frozen(slots=True)
-class Batch:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Batch(Plain):
     """Consecutive lines of one epoch, newlines included; `first` is the number of the first."""
 
     epoch: int

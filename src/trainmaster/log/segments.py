@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.log.storage import Storage
 
 FOLDER = "events"
@@ -34,8 +35,8 @@ class Segment:
         return f"{FOLDER}/{self.epoch}-{self.first}.jsonl"
 
 
-@attrs.frozen(slots=True)
-class Head:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Head(Plain):
     """What the first line of an epoch says: its number, and up to where its master has read the earlier epochs."""
 
     n: int

@@ -21,6 +21,7 @@ from pathlib import Path
 import attrs
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.core.plain import Plain
 from trainmaster.engines.contract import Request
 from trainmaster.engines.local import places
 from trainmaster.engines.local.processes import Process
@@ -37,8 +38,8 @@ CREATE TABLE holds (job TEXT, task TEXT, serial INTEGER, request TEXT, devices T
 """
 
 
-@attrs.frozen(slots=True)
-class Entry:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Entry(Plain):
     """A hold as the ledger has it: whose it is, and whether its container was started."""
 
     hold: Hold

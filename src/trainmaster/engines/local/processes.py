@@ -18,13 +18,14 @@ import attrs
 
 from trainmaster import linux
 from trainmaster.core.errors import EngineFailed
+from trainmaster.core.plain import Plain
 from trainmaster.engines.local import places
 
 MASTER, TEMPLATE, AGENT, PROGRAM = "master", "template", "agent", "program"
 
 
-@attrs.frozen(slots=True)
-class Process:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Process(Plain):
     """One process of this boot, as it is noted: to be known again. `start` is in clock ticks since boot."""
 
     pid: int
@@ -35,8 +36,8 @@ class Process:
         return linux.lives(self.pid, self.start)
 
 
-@attrs.frozen(slots=True)
-class Mark:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Mark(Plain):
     """A process of a job as it is marked."""
 
     kind: str

@@ -19,12 +19,13 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.core.stimuli import Waiting
 from trainmaster.engines.contract import Request
 
 
-@attrs.frozen(slots=True)
-class Capacity:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Capacity(Plain):
     """What the machine has for jobs. `taken` are devices that others than us use now."""
 
     cores: float
@@ -33,8 +34,8 @@ class Capacity:
     taken: frozenset[str] = frozenset()
 
 
-@attrs.frozen(slots=True)
-class Ask:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Ask(Plain):
     """A request in line. `place` is the job's place, `order` the ask's own."""
 
     job: str
@@ -43,8 +44,8 @@ class Ask:
     order: int
 
 
-@attrs.frozen(slots=True)
-class Hold:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Hold(Plain):
     """What a container of a job holds. `devices` may name some that the machine no longer has."""
 
     job: str
@@ -52,8 +53,8 @@ class Hold:
     devices: tuple[str, ...] = ()
 
 
-@attrs.frozen(slots=True)
-class Amount:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Amount(Plain):
     """So much of a machine; cores in thousandths."""
 
     cores: int = 0
@@ -91,8 +92,8 @@ def free(capacity: Capacity, holds: Sequence[Hold]) -> Amount:
     )  # fmt: skip
 
 
-@attrs.frozen(slots=True)
-class Unit:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Unit(Plain):
     """Asks that are granted together: what they need, and their growth beyond it."""
 
     job: str

@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 import attrs
 
 from trainmaster import linux
+from trainmaster.core.plain import Plain
 from trainmaster.engines.local import places, processes
 
 Run = Callable[[dict[str, Any]], None]
@@ -37,8 +38,8 @@ _FAILED = 70  # the exit status of an agent that raised; EX_SOFTWARE of sysexits
 _STUBBORN = 5.0  # s after which an exit is reported although the kernel still holds on to a killed process
 
 
-@attrs.frozen(slots=True)
-class Link:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Link(Plain):
     """The master's end: the template's process id, and the socket to it."""
 
     pid: int
