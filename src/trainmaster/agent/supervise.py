@@ -24,6 +24,7 @@ from trainmaster.agent.shipping import Shipping
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
+FLUSHED_WITHIN = 2.0  # s for the same where nobody has told us to leave: the master may have let go of us already
 CLOSE_WITHIN = 13.0  # s for all of that once the engine, which has a SIGKILL ready after 15, has told us to end
 SHIP_WITHIN = 20.0  # s for the last piece of the logs
 REAP_EVERY = 2.0  # s
@@ -46,6 +47,7 @@ class Agent:
         self._done: set[tuple[int, str, str]] = set()
         self._turns: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._over = asyncio.Event()
+        self._left = False  # all was told and stored, or given up
 
     def settle(self, place: Place, shipping: Shipping | None) -> None:
         """Give the agent its place; before `run`."""
@@ -151,10 +153,10 @@ class Agent:
         for attempt in self._attempts.values():
             await attempt.end(lambda: until - loop.time())
         await end_all(os.getpid(), self.place.spare)
-        if self._shipping is not None and self.why != "left":
+        if self._shipping is not None and not self._left:
             await self._shipping.finish(until - loop.time())
-        if self.channel.connected:
-            await self.channel.flushed(until - loop.time())
+        if self.channel.connected and not self._left:
+            await self.channel.flushed(min(FLUSHED_WITHIN, until - loop.time()))
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -249,6 +251,7 @@ class Agent:
         await asyncio.wait(telling, return_when=asyncio.FIRST_COMPLETED)  # a master that lets us go has heard enough
         for task in telling:
             task.cancel()
+        self._left = True
         self.over("left")
 
 
