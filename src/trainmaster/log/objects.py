@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import functools
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ _OBSTORE = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs"
 _PATIENCE = 20  # seconds of tries within one request; the waiting then names the storage, and the caller tries on
 HAND_OVER = 0.02  # s
 _CONDITIONAL = ("s3fs", "gcsfs", "adlfs")  # packages whose pipe_file(mode="create") is the server's decision
+_ONE = threading.Lock()  # memory:// is of this process alone, and its put looks first and writes then
 
 
 class ObjectStorage:
@@ -129,7 +131,7 @@ class ObjectStorage:
         if package == "hdfs_native":
             return lambda path, data: self._finished(path, data, overwrite=False)
         if package == "fsspec" and self._fs.protocol == "memory":
-            return self._put_new
+            return self._put_in_memory
         if package in ("obstore", *_CONDITIONAL):
             put = self._put_obstore if package == "obstore" else self._put_new
             if self._holds(put):
@@ -154,6 +156,10 @@ class ObjectStorage:
         except FileExistsError:
             return False
         return True
+
+    def _put_in_memory(self, path: str, data: bytes) -> bool:
+        with _ONE:
+            return self._put_new(path, data)
 
     def _put_obstore(self, path: str, data: bytes) -> bool:
         import obstore
