@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conformance.engines import Engine, Submitted, python, workers
 
+from trainmaster.engines.ports import Ports
+
 LISTEN = python("""
     import json, os, socket, time
     port = int(os.environ["TRAINMASTER_PORT_MEET"])
@@ -59,10 +61,8 @@ def test_a_port_in_use_is_changed_once(engine: Engine) -> None:
 
 
 def test_a_port_may_be_given(engine: Engine) -> None:
-    from trainmaster.engines.ports import reserve
-
-    with reserve(1) as ports:
-        (number,) = ports.numbers
+    with Ports() as ports:
+        (number,) = ports.take()
     job = engine.submit(workers("echo $TRAINMASTER_PORT_UI", ports={"ui": number}))
     job.succeeded()
     assert job.lines() == [str(number)]

@@ -327,6 +327,8 @@ def _untar(archive: str, directory: str, absolute_links: bool) -> None:
                 raise names.refused(member.name, "is a device or pipe")
             names.check(member.name, member.linkname if member.issym() or member.islnk() else None, member.islnk())
             total += member.size if member.isreg() else 0
+        while tar.fileobj is not None and tar.fileobj.read(1 << 20):  # to the very end, where the sum of all stands
+            continue
     make_room(directory, total)
     how: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
     with tarfile.open(archive) as tar, writing(directory, total):
