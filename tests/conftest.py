@@ -39,6 +39,11 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seeds: from {config.option.base_seed} (again with --base-seed {config.option.base_seed})"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.verbose < 0:  # then there was no header
+        terminalreporter.write_line(pytest_report_header(config))
+
+
 @attrs.define
 class Seeds:
     """`for seed in seeds(20)`: as many seeds as asked for; a failure names the one it happened with."""
