@@ -42,6 +42,9 @@ class Host:
     def superseded(self, epoch: int) -> None:
         raise AssertionError
 
+    async def waited_for(self, connection: object) -> bool:
+        return False
+
     def lost(self, connection: object) -> None:
         self.gone.append(connection)
 

@@ -17,6 +17,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.state import State
+from trainmaster.core.stimuli import Granted
 from trainmaster.engines.contract import Change
 from trainmaster.engines.local import places
 from trainmaster.master.agents import PATH
@@ -100,6 +101,38 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
         async with connect() as third:
             assert await greet(third) == n
         turning.cancel()
+        await agents.close()
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_is_quicker_than_its_engine_does_not_make_its_gang_smaller(tmp_path: Path) -> None:
+    """Between min and max a group begins with what is granted at once; of that an agent that calls tells its own container alone."""
+    path = str(tmp_path / "agents.sock")
+
+    async def at_once(*told: object) -> None:
+        return
+
+    async def scene() -> None:
+        script = Script(job(worker=role({"min": 1, "max": 3}, scope="group")))
+        script.ask()
+        log: Any = Stuck()
+        log.well.set()
+        engine: Any = SimpleNamespace(ask=at_once, release=at_once)
+        unused: Any = None
+        shell = Shell(script.drive, 1, log, engine, unused, SimpleNamespace(), unused, lambda: script.now, unused)
+        agents = AgentSocket(shell.agents, "secret")
+        agents.listen(path)
+        await agents.serve()
+        headers = {"Authorization": "Bearer secret"}
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=headers) as connection:
+            hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0}
+            await connection.send(json.dumps(hello))
+            await until_async(lambda: shell.feed._news._waiters)
+            shell.tell(Granted("worker:0", 1, "c/0", "here"), Granted("worker:1", 1, "c/1", "here"))
+            await shell.turn()
+            assert json.loads(await connection.recv())["type"] == "welcome"
+            assert script.state.groups[0].sizes == {"worker": 2}
         await agents.close()
 
     asyncio.run(scene())

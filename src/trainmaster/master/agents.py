@@ -41,6 +41,9 @@ class Host(Protocol):
     def superseded(self, epoch: int) -> None:
         """An agent has seen a higher epoch than ours."""
 
+    async def waited_for(self, connection: Connection) -> bool:
+        """Wait a moment for the engine's word about the agent's container; whether that was needed."""
+
     def lost(self, connection: Connection) -> None:
         """A connection has closed: what it was asked for is not answered any more."""
 
@@ -121,6 +124,8 @@ class Agents:
             async with asyncio.timeout(HELLO_WITHIN):
                 hello = await _next(receive, joiner)
             connection = self._admit(hello)
+            if not isinstance(connection, str) and await self._host.waited_for(connection):
+                connection = self._admit(hello)
         except (FrameError, TimeoutError) as error:
             log.warning("an agent's channel was refused: %r", error)
             await _refuse(send, "malformed", str(error))

@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from trainmaster.core.errors import StorageFailed
@@ -70,6 +70,11 @@ class Feed:
     async def wake(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for events after which `condition` holds."""
+        async with self._news:
+            await self._news.wait_for(condition)
 
     def piece(self, message: Mapping[str, Any]) -> None:
         """A piece of output that an agent sent for one of our follows."""

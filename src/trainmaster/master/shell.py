@@ -20,7 +20,7 @@ from trainmaster.core.drive import Drive, needs_barrier
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event
 from trainmaster.core.plan import ends_something, makes_room
-from trainmaster.core.state import ASKED, State
+from trainmaster.core.state import ASKED, GRANTED, State
 from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.log.storage import Storage
@@ -30,6 +30,7 @@ from trainmaster.master.orders import Orders
 from trainmaster.master.record import Record, Superseded
 
 SNAPSHOT_EVERY = 20_000  # events
+WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
 
 Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
@@ -96,6 +97,24 @@ class Shell:
         except Exception as error:  # noqa: BLE001  it is tried again while the trouble lasts
             log.warning("%s, to make room, failed: %s", step.name, error)
             return False
+        return True
+
+    async def waited_for(self, connection: Connection) -> bool:
+        """Wait for the engine's word about a container whose agent is quicker than that; whether it was needed.
+
+        A group begins with what is granted at once, and of that an agent tells its own container alone. No long wait: the word may have
+        been told to a master before us.
+        """
+
+        def told() -> bool:
+            task = self.state.tasks[connection.task]
+            return task.hold == GRANTED and task.serial == connection.serial
+
+        if told():
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WORD_WITHIN):
+                await self.feed.until(told)
         return True
 
     def lost(self, connection: Connection) -> None:
