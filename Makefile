@@ -88,7 +88,8 @@ docs-serve: setup
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-record: setup
+record: setup $(VENV)/.pytorch
+	$(BIN)/python examples/digits/data.py
 	$(BIN)/python docs/record.py docs/run.svg
 
 # What the benchmarks compare with, apart from what is ours.

@@ -132,6 +132,9 @@ class Host:
 
     def superseded(self, epoch: int) -> None: ...
 
+    async def waited_for(self, connection: Any) -> bool:
+        return False
+
     def lost(self, connection: object) -> None: ...
 
     async def heard(self, connection: object, message: object) -> None: ...
@@ -177,7 +180,6 @@ async def connect(port: int, first: int, count: int) -> None:
             "serial": 1,
             "epoch": 0,
             "attempt": 1,
-            "status": {},
         }
         await connection.send(json.dumps(hello))
         assert json.loads(await connection.recv())["type"] == "welcome"
