@@ -193,16 +193,21 @@ def test_agents_outlive_a_killed_template_and_a_new_one_is_made(tmp_path: Path) 
     asyncio.run(scene())
 
 
+def _kill_template(job: Master) -> None:
+    """Kill it while nobody else has a turn: what is ordered next is written before its death is noticed."""
+    template = job.side.template
+    assert template is not None
+    os.kill(template, signal.SIGKILL)
+    while alive(template):
+        pass
+
+
 def test_an_order_to_a_template_that_has_just_died_is_a_lost_container() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
             await job.side.ask([request("w:0")])
             await job.told_of(Granted)
-            first = job.side.template
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            while alive(first):  # while nobody else has a turn: the next order is written before its death is noticed
-                pass
+            _kill_template(job)
             await job.side.ask([request("w:1")])
             assert [(one.task, one.reason) for one in await job.told_of(ContainerExited)] == [("w:1", "agent-lost")]
             await job.side.ask([request("w:1", serial=2)])
@@ -218,11 +223,7 @@ def test_what_a_death_of_the_template_frees_is_started_once() -> None:
         async with master("a", TWO) as job:
             await job.side.ask([request("w:0")])
             await job.told_of(Granted)
-            first = job.side.template
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            while alive(first):
-                pass
+            _kill_template(job)
             await job.side.ask([request("w:1"), request("w:2")])
             assert (await job.told_of(ContainerExited))[0].task == "w:1"
             started = (await job.told_of(Granted, 2))[1]
