@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -101,6 +102,21 @@ def test_ctrl_c_before_anything_has_begun_is_no_fault(monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit) as left:
         main(["run", "--", "true"])
     assert left.value.code == 130
+
+
+def test_a_user_who_may_have_no_more_processes_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refused)
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--", "true"])
+    assert left.value.code == 3
+    said = capsys.readouterr().err
+    assert "no process could be made: Resource temporarily unavailable" in said
+    assert "ulimit -u" in said
 
 
 def test_all_commands_are_listed_with_what_they_do() -> None:

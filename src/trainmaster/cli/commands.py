@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 import trainmaster
-from trainmaster.cli.main import INTERRUPTED
+from trainmaster.cli.main import FAULT, INTERRUPTED
 
 COMMANDS = {
     "run": "start a job and watch it",
@@ -35,7 +35,7 @@ COMMANDS = {
     "completion": "completion of commands and jobs for a shell",
 }
 
-BAD_INPUT, FAULT = 2, 3
+BAD_INPUT = 2
 
 
 class Commands(click.Group):

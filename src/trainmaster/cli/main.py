@@ -14,6 +14,7 @@ from typing import NoReturn
 from trainmaster.lazy import lazily
 
 SUBMITTING = ("run", "submit", "retry")
+FAULT = 3  # exit status: the engine, or ours
 INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
 _NEW = 50_000  # objects between two collections: imports make a hundred thousand and no garbage, and collecting takes a tenth of their time
 _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
@@ -32,6 +33,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         from trainmaster.cli.commands import run
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(INTERRUPTED)
+    except OSError as error:  # of a fork
+        print(f"error: no process could be made: {error.strerror}\n  raise the limit: ulimit -u", file=sys.stderr)
+        sys.exit(FAULT)
     run(arguments)
 
 
