@@ -22,6 +22,7 @@ from trainmaster.engines.contract import Change
 from trainmaster.engines.local import places
 from trainmaster.master.agents import PATH
 from trainmaster.master.main import _Life
+from trainmaster.master.seats import Here
 from trainmaster.master.serve import AgentSocket
 from trainmaster.master.shell import Shell
 
@@ -146,6 +147,7 @@ def test_the_sockets_of_a_job_that_is_over_go_though_its_log_cannot_be_closed(ov
     life = object.__new__(_Life)
     life.job_id, life.shell = "t-aaaaaa", SimpleNamespace(over=over)
     life.record = SimpleNamespace(close=close)
+    life.seat = Here(life.job_id, {}, None)
     folder = places.job_dir(life.job_id)
     with pytest.raises(StorageFailed):
         asyncio.run(life._close())

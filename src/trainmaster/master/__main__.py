@@ -11,14 +11,14 @@ def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
     from trainmaster.master.launch import agents
-    from trainmaster.master.main import detach, run
+    from trainmaster.master.main import detach, here
 
     if arguments[:1] == ["--detach"]:
         arguments = arguments[1:]
         if os.fork():
             os._exit(0)
     detach(arguments[0])
-    return run(arguments[0], told, agents())
+    return here(arguments[0], told, agents())
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def _become(link: socket.socket, template: Link) -> int:
         return 0
     storage, told = json.loads(content)
     main.detach(storage, template)
-    return main.run(storage, told, template)
+    return main.here(storage, told, template)
 
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:

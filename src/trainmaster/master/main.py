@@ -41,9 +41,8 @@ from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
-from trainmaster.master.launch import AGENT
+from trainmaster.master.seats import Here, Seat
 
-READERS_AFTER = 0.25  # s
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 log = logging.getLogger(__name__)
@@ -74,10 +73,15 @@ def detach(storage: str, link: Any = None) -> None:
     os.closerange(kept + 1, 4096)
 
 
-def run(storage: str, told: Mapping[str, Any], link: Any) -> int:
-    """Be the master of the job in `storage`, with the template at `link`; the exit status. Called in a process without threads or loop."""
+def here(storage: str, told: Mapping[str, Any], link: Any) -> int:
+    """Be the master of the job in the directory `storage` of this machine, with the template of its agents at `link`."""
+    return run(storage, told, Here(storage, told, link))
+
+
+def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
+    """Be the master of the job in `storage`, from `seat`; the exit status. Called in a process without threads or loop."""
     try:
-        return asyncio.run(_Life(storage, told, link).live())
+        return asyncio.run(_Life(storage, told, seat).live())
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
@@ -101,36 +105,28 @@ def replayed(storage: Storage) -> tuple[State, Reader]:
 
 
 class _Life:
-    def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
-        from trainmaster.engines.local import places
-
-        self.path, self.told, self.link = storage, told, link
+    def __init__(self, storage: str, told: Mapping[str, Any], seat: Seat) -> None:
+        self.path, self.told, self.seat = storage, told, seat
         self.job_id = Path(storage).name
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
         self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
         self.storage_place = place_of(storage)
         self.storage: Storage = storage_for(self.storage_place)
-        self.runtime = places.job_dir(self.job_id)
-        self.socket = str(self.runtime / "master.sock")
-        self.agents_socket = str(self.runtime / "agents.sock")
 
     async def live(self) -> int:
-        from trainmaster.master.serve import AgentSocket
-
         self.epoch = epochs.take(self.storage, {"pid": os.getpid()})
         self._log_to_directory()
         state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
             return 0
         self.shell = self._shell(Drive(state), reader)
-        agents = AgentSocket(self.shell.agents, self.told["token"])
         readers: asyncio.Task[None] | None = None
         try:
-            agents.listen(self.agents_socket)
+            await self.seat.listen(self._application())
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
-            await agents.serve()
-            readers = asyncio.create_task(self._serve_readers())
+            await self.seat.serve()
+            readers = asyncio.create_task(self.seat.serve_readers())
             await self.shell.run()
         except Exception:
             log.exception("the master ends")
@@ -141,23 +137,9 @@ class _Life:
                 await asyncio.wait([readers])
                 if not readers.cancelled() and (failure := readers.exception()) is not None:
                     log.error("commands were not served", exc_info=failure)
-            await agents.close()
+            await self.seat.close()
             await self._close()
         return 0
-
-    async def _serve_readers(self) -> None:
-        """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
-        find all there is in the storage."""
-        from trainmaster.master.serve import Listener, warm
-
-        await asyncio.sleep(READERS_AFTER)
-        await asyncio.to_thread(warm)
-        listener = Listener(self._application())
-        await listener.on_socket(self.socket)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await listener.close()
 
     def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
@@ -172,7 +154,7 @@ class _Life:
         from trainmaster.master.work import Work
 
         self.orders = Orders(self.job, self.site)
-        self.engine = self._engine()
+        self.engine = self.seat.engine(self.job, self._agent_spec)
         self.record = Record(
             open_writer(self.storage, self.epoch, reader.last), lambda: epochs.confirm(self.storage, self.epoch),
             lambda detail: self.shell.trouble(detail),
@@ -190,22 +172,13 @@ class _Life:
         except TrainmasterError as error:  # only a cache
             log.warning("no snapshot: %s", error.message)
 
-    def _engine(self) -> Any:
-        from trainmaster.engines.local import template
-        from trainmaster.engines.local.engine import LocalMaster
-
-        return LocalMaster(self.job_id, self._agent_spec, template.command(AGENT), self.link)
-
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
         """What the agent of a container is given."""
         return {
-            "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "engine": "local",
-            "socket": self.agents_socket, "token": self.told["token"],
-            "storage": self.storage_place, "directory": self.path, "runtime": str(self.runtime),
-            "secrets": self.told.get("secrets") or {}, "environ": self.told.get("environ"),
-            "allowance": self.told.get("allowance"), "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit,
-            "log_first": self.job.logs.first, "log_every": self.job.logs.every, "log_piece": self.job.logs.piece,
-            "cwd": self.site.get("cwd"), "master_pid": os.getpid(),
+            "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices),
+            "token": self.told["token"], "secrets": self.told.get("secrets") or {}, "storage": self.storage_place,
+            "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit, "log_first": self.job.logs.first,
+            "log_every": self.job.logs.every, "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"), **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:
@@ -223,7 +196,7 @@ class _Life:
     async def _begin(self, state: State, reader: Reader) -> None:
         first: list[Stimulus] = [
             MasterStarted(
-                self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.socket, self._last_words()
+                self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.seat.place, self._last_words()
             )
         ]
         if not state.id:
@@ -236,7 +209,7 @@ class _Life:
                 log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
         if kill := self.told.get("kill"):
             first.append(KillRequested(kill["by"], kill["why"]))
-        record = epochs.MasterRecord(self.epoch, (f"unix:{self.socket}",), {"pid": os.getpid()})
+        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.told["token"])
         holders = await self.engine.open(self.epoch)
         if any(role.retry_memory for role in self.job.roles.values()):
@@ -265,13 +238,11 @@ class _Life:
         self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
 
     async def _close(self) -> None:
-        from trainmaster.engines.local import places
-
         try:
             await self.record.close()
         finally:
             if self.shell.over:  # else another master took over, or we failed: what runs is not ours to end
-                places.remove_job_dir(self.job_id)
+                self.seat.leave()
 
 
 def _clock() -> Callable[[], float]:

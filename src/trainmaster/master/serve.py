@@ -119,7 +119,7 @@ class Application:
     """The ASGI application. `rest` makes the readers' part when it is first asked for."""
 
     def __init__(self, agents: Agents, token: str, rest: Callable[[], App]) -> None:
-        self._agents, self._token, self._make_rest = agents, f"Bearer {token}".encode(), rest
+        self.agents, self._token, self._make_rest = agents, f"Bearer {token}".encode(), rest
         self._rest: App | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -135,7 +135,7 @@ class Application:
             await receive()
             await send({"type": "websocket.close", "code": 4401})  # before the acceptance: a 403
             return
-        await self._agents.serve(receive, send)
+        await self.agents.serve(receive, send)
 
 
 class Listener:

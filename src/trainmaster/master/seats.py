@@ -1,0 +1,163 @@
+"""Where a master sits: what its engine, its listeners and its agents' specs are made of.
+
+*Here*, a master is a process of the submitter's machine: agents are forked out of a warm template and come over a Unix socket, readers over
+another, both in the job's private runtime directory. *In a container*, it has one TLS listener for all of them, under the certificate made
+at submit, which whoever connects pins; agents are given the addresses at their start, and read the master's record when they lost it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainmaster.core.job import Job
+from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.master.launch import AGENT
+
+READERS_AFTER = 0.25  # s
+
+Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
+
+
+class Seat(Protocol):
+    """What a master's life asks of the place where it lives."""
+
+    addresses: tuple[str, ...]  # for the master's record; known once it listens
+    place: str  # for people
+
+    def engine(self, job: Job, spec: Spec) -> MasterSide:
+        """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
+
+    def agent(self) -> dict[str, Any]:
+        """What agents are given beside what every engine's are (see `agent.main`)."""
+
+    async def listen(self, application: Any) -> None:
+        """Take connections of agents, which are answered by `serve`."""
+
+    async def serve(self) -> None:
+        """Answer agents, from now on until closed."""
+
+    async def serve_readers(self) -> None:
+        """Answer commands until cancelled."""
+
+    async def close(self) -> None:
+        """Take no more connections."""
+
+    def leave(self) -> None:
+        """The job is over: remove what was only for its life."""
+
+
+class Here:
+    """On the submitter's machine, with the template of the agents at `link`."""
+
+    def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
+        from trainmaster.engines.local import places
+
+        self._storage, self._told, self._link = storage, told, link
+        self._job = Path(storage).name
+        self._runtime = places.job_dir(self._job)
+        self.place = str(self._runtime / "master.sock")
+        self.addresses: tuple[str, ...] = (f"unix:{self.place}",)
+        self._agents_socket = str(self._runtime / "agents.sock")
+
+    def engine(self, job: Job, spec: Spec) -> MasterSide:
+        from trainmaster.engines.local import template
+        from trainmaster.engines.local.engine import LocalMaster
+
+        return LocalMaster(self._job, spec, template.command(AGENT), self._link)
+
+    def agent(self) -> dict[str, Any]:
+        told = {name: self._told.get(name) for name in ("environ", "allowance")}
+        return {
+            **told, "engine": "local", "socket": self._agents_socket, "directory": self._storage,
+            "runtime": str(self._runtime), "master_pid": os.getpid(),
+        }  # fmt: skip
+
+    async def listen(self, application: Any) -> None:
+        from trainmaster.master.serve import AgentSocket
+
+        self._application = application
+        self._agents = AgentSocket(application.agents, self._told["token"])
+        self._agents.listen(self._agents_socket)
+
+    async def serve(self) -> None:
+        await self._agents.serve()
+
+    async def serve_readers(self) -> None:
+        """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
+        find all there is in the storage."""
+        from trainmaster.master.serve import Listener, warm
+
+        await asyncio.sleep(READERS_AFTER)
+        await asyncio.to_thread(warm)
+        listener = Listener(self._application)
+        await listener.on_socket(self.place)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await listener.close()
+
+    async def close(self) -> None:
+        await self._agents.close()
+
+    def leave(self) -> None:
+        from trainmaster.engines.local import places
+
+        places.remove_job_dir(self._job)
+
+
+class InContainer:
+    """In a container of `engine`: `make(job, spec)` is its master side, `address` the host that others reach this one by."""
+
+    def __init__(
+        self, engine: str, make: Callable[[Job, Spec], MasterSide], address: str, certificate: str, key: str, agents: Mapping[str, Any]
+    ) -> None:  # fmt: skip
+        """`certificate` and `key`: the job's, PEM. `agents`: what else the agents are given."""
+        self._engine, self._make, self._address = engine, make, address
+        self._certificate, self._key, self._given = certificate, key, agents
+        self.place = ""
+        self.addresses: tuple[str, ...] = ()
+
+    def engine(self, job: Job, spec: Spec) -> MasterSide:
+        return self._make(job, spec)
+
+    def agent(self) -> dict[str, Any]:
+        return {
+            "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._given,
+        }  # fmt: skip
+
+    async def listen(self, application: Any) -> None:
+        from trainmaster.master.serve import Listener
+
+        self._listener = Listener(application)
+        port = await self._listener.on_address("", 0, self._context())
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        self.place = f"{host}:{port}"
+        self.addresses = (self.place,)
+
+    def _context(self) -> Any:
+        import ssl
+        import tempfile
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # ssl reads keys out of files alone
+            file.write(self._key + self._certificate)
+            file.flush()
+            context.load_cert_chain(file.name)
+        return context
+
+    async def serve(self) -> None:
+        """It answers since it listens."""
+
+    async def serve_readers(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        await self._listener.close()
+
+    def leave(self) -> None:
+        """The container goes with all that it holds."""
