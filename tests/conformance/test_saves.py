@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 from conformance.engines import Engine, python, workers
@@ -97,3 +98,18 @@ def test_a_save_that_fails_is_told_and_the_program_goes_on(engine: Engine) -> No
         engine.write(str(step), "")
     job.succeeded()
     assert os.listdir(engine.folder / "model/worker-0")
+
+
+def test_saves_named_as_those_of_xlearning_lie_beside_the_output(engine: Engine) -> None:
+    job = begun(engine, saves={"keep": 1, "names": "interResult"})
+    job.until_line("step 0")
+    for step in range(3):
+        told = engine.tm("save", job.id)
+        assert re.match(r"interResult_\d{4}(_\d\d){5}(\.\d+)? worker:0: ", told.stdout), told.stdout + told.stderr
+        engine.write(str(step), "")
+        if step < 2:
+            job.until_line(f"step {step + 1}")
+    job.succeeded()
+    (kept,) = engine.folder.glob("model/interResult_*")
+    assert (kept / "worker-0" / "model").read_text() == "xxx"
+    assert not (engine.folder / "model/_saves").exists()

@@ -313,3 +313,22 @@ def test_a_disk_without_room_is_named(tmp_path: Path) -> None:
         assert os.listdir(tmp_path / "disk") == []
     finally:
         subprocess.run(["umount", tmp_path / "disk"], check=True)
+
+
+def test_what_is_packed_may_be_given_another_name(tmp_path: Path) -> None:
+    folder = tmp_path / "src"
+    (folder / "conf").mkdir(parents=True)
+    for path in (folder / "demo.py", folder / "conf" / "a", tmp_path / "odd#name"):
+        path.write_text(path.name)
+    packed = pack(
+        ["src/demo.py#demo.py", "src/conf#conf", "src/conf#.", "odd#name"], str(tmp_path / "packed"), str(tmp_path)
+    )
+    with tarfile.open(packed.path) as archive:
+        assert sorted(archive.getnames()) == ["a", "conf/a", "demo.py", "odd#name"]
+
+
+@pytest.mark.parametrize("name", ["", "/etc/x", "../x", "a/../../x"])
+def test_a_name_outside_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(BadInput, match="no name below"):
+        pack([f"a#{name}"], str(tmp_path / "packed"), str(tmp_path))

@@ -33,6 +33,8 @@ def command(job: str) -> None:
     click.echo()
     for line in task_rows(found):
         click.echo(line)
+    for label, address in found.get("links", {}).items():
+        click.echo(f"{label}: {address}")
     for name, shards in found.get("shards", {}).items():
         click.echo(f"{name}: {shard_figures(shards)}")
     if (saved := found.get("checkpoint")) is not None:

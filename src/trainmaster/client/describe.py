@@ -119,7 +119,6 @@ def _program(command: Sequence[str]) -> str:
 
 # Keys that change nothing on one machine, and why.
 _UNUSED = {
-    "links": "there is no page yet that shows them",
     "tensorboard": "there is no page yet that shows it",
     "scale": "on one machine a job does not grow once it has begun",
     "network": "tasks on one machine reach each other by 127.0.0.1",

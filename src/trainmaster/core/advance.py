@@ -6,7 +6,6 @@ Each rule looks at counters that `fold` keeps, so that a job of ten thousand tas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.core import failures
@@ -15,6 +14,7 @@ from trainmaster.core.fold import COMMIT
 from trainmaster.core.quantities import format_seconds
 from trainmaster.core.ranks import Member, assign
 from trainmaster.core.reasons import words
+from trainmaster.core.saving import save_name
 from trainmaster.core.state import (
     COMMITTING,
     DONE,
@@ -113,7 +113,7 @@ def _leave_passed(state: State, key: str, now: float) -> list[Fact]:
 
 
 def _save_passed(state: State, key: str, now: float) -> list[Fact]:
-    name = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    name = save_name(now, state.known_job.saves.names)
     return [("save-requested", {"save": name, "by": "schedule"})]
 
 

@@ -288,6 +288,10 @@ class Saves(Section):
 
     every: float | None = key("time between two saves; none: only when asked", "duration or none", "none", default=None)
     keep: int = key("how many are kept", "positive count", "3", default=3)
+    names: str = key(
+        "time: _saves/2026-11-22T03-43-00Z; interResult: interResult_2026_11_22_03_43_00, as XLearning had them",
+        "time | interResult", "time", default="time",
+    )  # fmt: skip
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -314,6 +318,7 @@ class Link(Section):
     index: int = key("the task's index", "count", "0", default=0)
     port: str = key("the name of one of the role's ports", "text", default="")
     path: str = key("the path of the page", "text", default="")
+    scheme: str = key("how it is reached", "http | https", "http", default="http")
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -339,7 +344,7 @@ class Job(Section):
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(
-        "copied to each task that has a directory of its own, at most 2GiB; .gitignore is honoured",
+        "copied to each task that has a directory of its own, at most 2GiB; PATH or PATH#NAME; .gitignore is honoured",
         "texts",
         "[.]",
         default=(".",),
@@ -386,7 +391,7 @@ class Job(Section):
     )
     priority: int = key("among the jobs of a queue; higher first", "number", "0", default=0)
     links: dict[str, Link] = key(
-        "pages of the programs to show, on pages to come: label: role:index:port/path",
+        "pages of the programs, whose addresses `tm status` shows: label: role:index:port/path",
         "links",
         "{}",
         of=Link,

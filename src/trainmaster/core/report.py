@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from trainmaster.core.formation import bracketed
 from trainmaster.core.reasons import advice, words
-from trainmaster.core.state import ASKED, GRANTED, NEW, READY, STAGING, STARTING, State, Task, size_of
+from trainmaster.core.state import ASKED, GRANTED, NEW, READY, RUNNING, STAGING, STARTING, State, Task, size_of
 
 
 def job_state(state: State) -> str:
@@ -38,9 +39,20 @@ def status(state: State) -> dict[str, Any]:
         "outputs": {name: output.url for name, output in job.outputs.items()},
         "checkpoint": state.checkpoint,
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
+        "links": links(state),
         "shards": {name: table.figures for name, table in state.shards.items()},
         "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
     }
+
+
+def links(state: State) -> dict[str, str]:
+    """label -> address of every page whose program runs."""
+    found = {}
+    for label, link in state.known_job.links.items():
+        task = state.tasks.get(f"{link.role}:{link.index}")
+        if task is not None and task.phase == RUNNING and link.port in task.ports:
+            found[label] = f"{link.scheme}://{bracketed(task.address)}:{task.ports[link.port]}{link.path}"
+    return found
 
 
 def end_reason(state: State) -> dict[str, Any] | None:

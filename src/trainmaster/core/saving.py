@@ -1,16 +1,37 @@
-"""What events of saves change: outputs that are stored as they are while their programs run.
+"""What events of saves change: outputs that are stored as they are while their programs run. And what saves are called.
 
-Part of `fold`.
+The events are part of `fold`. A save's name is the time, UTC, at which it was asked for; names sort by it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.core.state import RUNNING, State, Task
 
 Data = Mapping[str, Any]
+SAVES = "_saves"  # the folder of an output that holds its saves
+BESIDE = "interResult_"  # names that begin so lie in the output itself, where those who used XLearning look for them
+NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?|interResult_\d{4}(_\d\d){5}(\.\d+)?")
+_STYLES = {"time": "%Y-%m-%dT%H-%M-%SZ", "interResult": f"{BESIDE}%Y_%m_%d_%H_%M_%S"}
+
+
+def save_name(at: float, style: str) -> str:
+    """What a save that is asked for at this time is called; `style` is `saves.names` of the job."""
+    return datetime.fromtimestamp(at, UTC).strftime(_STYLES[style])
+
+
+def save_folder(name: str) -> str:
+    """Where a save lies in its output."""
+    return name if name.startswith(BESIDE) else f"{SAVES}/{name}"
+
+
+def is_save(name: str) -> bool:
+    """Whether what lies in an output under this name is saves, or one."""
+    return name == SAVES or (name.startswith(BESIDE) and NAME.fullmatch(name) is not None)
 
 
 def save_requested(state: State, data: Data, at: float) -> None:

@@ -134,16 +134,31 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
 
 
 def _members(source: str, root: str, without: set[str], left_out: list[str]) -> Iterator[Member]:
-    place = os.path.normpath(os.path.join(root, source))
+    path, given = _named(source, root)
+    place = os.path.normpath(os.path.join(root, path))
     if not os.path.exists(place):
-        raise BadInput(f"{source} does not exist", place=f"files: {source}", mend="check files:", anchor="no-file")
+        raise BadInput(f"{path} does not exist", place=f"files: {source}", mend="check files:", anchor="no-file")
     inside = place == root or place.startswith(root.rstrip("/") + "/")
-    name = os.path.relpath(place, root) if inside else os.path.basename(place)
+    name = given or (os.path.relpath(place, root) if inside else os.path.basename(place))
     if not os.path.isdir(place):
         yield Member(name, place)
         return
     above, passed = _above(root, place) if inside else (), without if place == root else set()
     yield from _walk(place, "" if name == "." else name, above, passed, left_out)
+
+
+def _named(source: str, root: str) -> tuple[str, str]:
+    """The path that a source names, and the name that it is to have: PATH or PATH#NAME; a file whose own name has a # is meant first."""
+    path, mark, name = source.partition("#")
+    if not mark or os.path.lexists(os.path.join(root, source)):
+        return source, ""
+    plain = os.path.normpath(name) if name else ""
+    if not plain or plain.startswith(("/", "..")):
+        raise BadInput(
+            f"{name!r} is no name below the working directory", place=f"files: {source}",
+            mend="write PATH#NAME", anchor="wrong-value",
+        )  # fmt: skip
+    return path, plain
 
 
 def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[str]) -> Iterator[Member]:

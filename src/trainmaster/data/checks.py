@@ -6,7 +6,8 @@ import secrets
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Job
-from trainmaster.data.outputs import PARTIAL, SAVES, TEMPORARY, output_store
+from trainmaster.core.saving import is_save
+from trainmaster.data.outputs import PARTIAL, TEMPORARY, output_store
 from trainmaster.data.stores import LocalStore, Store
 from trainmaster.data.transfer import retried
 
@@ -28,7 +29,7 @@ def check_outputs(job: Job, probe: bool = True) -> None:
                 anchor="output-exists",
             )
         entries = retried("look at an output", store.url, lambda store=store: store.entries(""))  # type: ignore[misc]
-        present = [entry.name for entry in entries if entry.name not in (SAVES, PARTIAL)]
+        present = [entry.name for entry in entries if entry.name != PARTIAL and not is_save(entry.name)]
         if present and not output.overwrite:
             raise BadInput(
                 f"the output {name} exists already: {', '.join(present[:3])}{', ...' if len(present) > 3 else ''}",

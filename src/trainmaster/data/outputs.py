@@ -38,7 +38,7 @@ from trainmaster.data.transfer import Flow, Tell, retried, safe_path
 from trainmaster.data.trees import Leaf, Tree, scan
 
 VERSION = "1.0"
-TEMPORARY, PARTIAL, SAVES, SUCCESS = "_temporary", "_partial", "_saves", "_SUCCESS"
+TEMPORARY, PARTIAL, SUCCESS = "_temporary", "_partial", "_SUCCESS"
 _COMMITS = f"{TEMPORARY}/commits"
 _SWITCH = f"{TEMPORARY}/switch.json"
 _REPEATS = 3  # times a file that changes while it is read is taken again

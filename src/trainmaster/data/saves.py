@@ -3,29 +3,27 @@
     <url>/_saves/<UTC time>/<role>-<index>/...     the files that changed since the save before
     <url>/_saves/<UTC time>/<role>-<index>.json    written last: every file of the task then, and in which save it lies
 
-A save's name is the time at which it was asked for, told to all tasks, so that one name holds all of them. Names sort
-by time. Only what changed is sent, told by size and time of change. When the oldest save goes, what a later one still
-refers to moves into that one first: every save that is there is complete. A save may be made meanwhile: who removes
-looks once more for one that refers to the oldest, and who saves, once its manifest is there, looks whether what it
-refers to is where it was, else saves anew.
+or, where the job says `saves.names: interResult`, in <url>/interResult_<time>/ (`core.saving`). A save's name is the time
+at which it was asked for, told to all tasks, so that one name holds all of them. Names sort by time. Only what changed is
+sent, told by size and time of change. When the oldest save goes, what a later one still refers to moves into that one
+first: every save that is there is complete. A save may be made meanwhile: who removes looks once more for one that refers
+to the oldest, and who saves, once its manifest is there, looks whether what it refers to is where it was, else saves anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.job import Output
-from trainmaster.data.outputs import SAVES, folder_of, output_store, remove_empty, upload_leaves
+from trainmaster.core.saving import NAME, SAVES, is_save, save_folder
+from trainmaster.data.outputs import folder_of, output_store, remove_empty, upload_leaves
 from trainmaster.data.stores import Store
 from trainmaster.data.transfer import Flow, Tell, retried
 from trainmaster.data.trees import Leaf, Tree, scan
-
-_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?")
 
 
 def save(
@@ -41,7 +39,7 @@ def save(
 
     A save that fails leaves nothing of it.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ValueError(f"not the name of a save: {name!r}")
     store = output_store(output)
     try:
@@ -60,7 +58,7 @@ def discard(output: Output | Mapping[str, Any], task: str, name: str) -> None:
 
 
 def _discard(store: Store, task: str, name: str) -> None:
-    place = f"{SAVES}/{name}/{folder_of(task)}"
+    place = f"{save_folder(name)}/{folder_of(task)}"
     store.remove(f"{place}.json")
     store.remove(place)
     remove_empty(store, place)
@@ -84,7 +82,7 @@ def _save(
         now = _read(store, before, task) if before else {}
         if all(file["in"] == name or now.get(path) == file for path, file in files.items()):
             return told
-        store.remove(f"{SAVES}/{name}/{folder_of(task)}.json")
+        store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
 
 
 def _before(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:
@@ -107,7 +105,7 @@ def _sent(
             changed.append(leaf)
             files[path] = {"size": leaf.size, "mtime_ns": leaf.mtime_ns, "in": name}
     sent = sum(leaf.size for leaf in changed)
-    upload_leaves(store, f"{SAVES}/{name}/{folder_of(task)}", tree, changed, Flow(sent, *by))
+    upload_leaves(store, f"{save_folder(name)}/{folder_of(task)}", tree, changed, Flow(sent, *by))
     _write(store, name, task, files)
     return {"save": name, "files": len(changed), "bytes": sent}, files
 
@@ -120,7 +118,7 @@ def _prune(store: Store, keep: int) -> list[str]:
         while referring := _referring(store, oldest):
             for task, later in referring.items():
                 _take_over(store, oldest, later, task)
-        store.remove(f"{SAVES}/{oldest}")
+        store.remove(save_folder(oldest))
         removed.append(oldest)
     return removed
 
@@ -140,7 +138,7 @@ def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
     files = _read(store, later, task)
     wanted = [path for path, file in files.items() if file["in"] == oldest]
     for path in wanted:
-        source, target = (f"{SAVES}/{name}/{folder_of(task)}/{path}" for name in (oldest, later))
+        source, target = (f"{save_folder(name)}/{folder_of(task)}/{path}" for name in (oldest, later))
         if not store.exists(target):
             store.copy(source, target)
     names = _names(store)
@@ -154,22 +152,23 @@ def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
 
 
 def _names(store: Store) -> list[str]:
-    return [entry.name for entry in store.entries(SAVES) if entry.folder and _NAME.fullmatch(entry.name)]
+    there = [*store.entries(SAVES), *(entry for entry in store.entries("") if is_save(entry.name))]
+    return [entry.name for entry in there if entry.folder and NAME.fullmatch(entry.name)]
 
 
 def _tasks(store: Store, name: str) -> list[str]:
     found = [
-        entry.name.removesuffix(".json") for entry in store.entries(f"{SAVES}/{name}") if entry.name.endswith(".json")
+        entry.name.removesuffix(".json") for entry in store.entries(save_folder(name)) if entry.name.endswith(".json")
     ]
     return [":".join(folder.rsplit("-", 1)) for folder in found]
 
 
 def _read(store: Store, name: str, task: str) -> dict[str, Any]:
-    content = store.get(f"{SAVES}/{name}/{folder_of(task)}.json")
+    content = store.get(f"{save_folder(name)}/{folder_of(task)}.json")
     found: dict[str, Any] = {} if content is None else json.loads(content)["files"]
     return found
 
 
 def _write(store: Store, name: str, task: str, files: Mapping[str, Any]) -> None:
     content = json.dumps({"v": "1.0", "task": task, "files": files}).encode()
-    store.put(f"{SAVES}/{name}/{folder_of(task)}.json", content)
+    store.put(f"{save_folder(name)}/{folder_of(task)}.json", content)

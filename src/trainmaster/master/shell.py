@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
@@ -20,6 +19,7 @@ from trainmaster.core.drive import Drive, needs_barrier
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event
 from trainmaster.core.plan import ends_something, makes_room
+from trainmaster.core.saving import save_name
 from trainmaster.core.state import ASKED, GRANTED, State
 from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
 from trainmaster.engines.contract import MasterSide, Request
@@ -147,7 +147,7 @@ class Shell:
         self.tell(KillRequested(by, why))
 
     async def save(self) -> str:
-        second = name = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+        second = name = save_name(self._clock(), self.state.known_job.saves.names)
         known = {save["save"] for save in self.state.saves}
         for number in itertools.count(1):  # of two within a second, the second one is another save
             if name not in known:
