@@ -1,0 +1,69 @@
+"""What can go wrong with a Hadoop cluster, as a closed family: whoever calls this library catches HadoopError.
+
+A remote exception arrives as the name of a Java class and a text with its Java stack. The stack is the server's own
+business: we keep the class and the first line of its message.
+"""
+
+from __future__ import annotations
+
+
+class HadoopError(Exception):
+    """`message` is one line for a person."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ConfError(HadoopError):
+    """The cluster's configuration is missing, unreadable or contradicts itself."""
+
+
+class Unreachable(HadoopError):
+    """No answer: no connection, one that broke, or one that is silent. `sent`: the server may have done what was asked."""
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class AuthenticationFailed(HadoopError):
+    """Who we say we are is not believed, or the server is not who it should be."""
+
+
+class Garbled(HadoopError):
+    """Bytes that are no Hadoop."""
+
+
+class RemoteError(HadoopError):
+    """An exception of the server's. `class_name` is Java's; `fatal`: the server closed the connection over it."""
+
+    def __init__(self, class_name: str, message: str, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.class_name = class_name
+        self.fatal = fatal
+
+    @property
+    def name(self) -> str:
+        """The class without its package."""
+        return self.class_name.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+
+REFUSALS = (
+    "org.apache.hadoop.security.AccessControlException",
+    "org.apache.hadoop.security.authorize.AuthorizationException",
+    "org.apache.hadoop.security.token.SecretManager$InvalidToken",
+    "javax.security.sasl.SaslException",
+)
+
+
+def of_remote(class_name: str, text: str, *, fatal: bool, place: str) -> RemoteError | AuthenticationFailed:
+    """The error that a reply stands for. A fatal refusal is one of the connection, and says which; others are of one call."""
+    line = text.partition("\n")[0].strip()
+    line = line.removeprefix(class_name).removeprefix(":").strip()
+    if fatal and class_name in REFUSALS:
+        return AuthenticationFailed(f"{place} refuses us: {line or class_name}")
+    return RemoteError(class_name, line, fatal)

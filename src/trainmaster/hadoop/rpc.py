@@ -1,0 +1,412 @@
+"""Hadoop RPC over asyncio: a Connection to one server, and a Client that keeps one to whichever of several serves.
+
+Many calls wait on one connection at once, each under its own number; replies come in any order. Nothing is polled: a
+reply wakes its call. While calls wait and nothing comes, a ping goes out every PING seconds. No server answers it, but
+one that is gone does not acknowledge it either, and TCP_USER_TIMEOUT turns that into a broken connection.
+
+A connection ends once, for one reason: closed here or there, broken, a FATAL reply, or bytes that make no sense. All
+calls that wait fail with it, at once. What the server had still sent is read first, for a refusal is often the last
+thing that it says, and our own write may meet the closed socket before we read it.
+
+A Client never sends a call twice that may have been carried out, unless `Retry.safe` says that it may be. Cancelling a
+call is always safe: a request goes out whole or not at all, and a late reply is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import attrs
+from google.protobuf.message import Message
+
+from trainmaster.hadoop import wire
+from trainmaster.hadoop.auth import Auth
+from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
+from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
+from trainmaster.hadoop.proto.rpc_pb2 import RequestHeaderProto
+
+M = TypeVar("M", bound=Message)
+
+PING = 10.0  # s without a word while calls wait
+SILENCE = 20_000  # ms until an unacknowledged byte means that nobody is there
+EARLY = 16  # frames; more come in no handshake
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection: `await Connection.open(...)`. Calls raise HadoopError."""
+
+    def __init__(
+        self, peer: Peer, protocol: str, auth: Auth, nonce: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        self.peer = peer
+        self._protocol = protocol
+        self._client = nonce(16)
+        self._handshake = Handshake(peer, protocol, auth, client=self._client, nonce=nonce)
+        self._inbox = Inbox(peer)
+        self._early: deque[bytes] = deque()
+        self._came = asyncio.Event()  # a frame of the handshake, or the end
+        self._writable = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._number = 0
+        self._methods: dict[str, RequestHeaderProto] = {}
+        self._heard = False
+        self._pinger: asyncio.TimerHandle | None = None
+        self.ended: HadoopError | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        peer: Peer,
+        protocol: str,
+        auth: Auth,
+        *,
+        timeout: float = 20.0,
+        nonce: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> Connection:
+        """Connect and say who we are. `protocol` is the declaring class's name. `nonce(n)` gives n random bytes."""
+        connection = cls(peer, protocol, auth, nonce)
+        try:
+            async with asyncio.timeout(timeout):
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(lambda: connection, peer.host, peer.port)
+                await connection._introduce()
+        except TimeoutError:
+            await connection.close()
+            raise Unreachable(f"{peer} does not answer within {timeout:g} s") from None
+        except OSError as error:
+            raise Unreachable(f"{peer} {_reason(error)}") from None
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _introduce(self) -> None:
+        handshake = self._handshake
+        self._write(handshake.begin())
+        while not handshake.done:
+            await self._came.wait()
+            if not self._early:
+                assert self.ended is not None
+                raise self.ended
+            frame = self._early.popleft()
+            if not self._early and self.ended is None:
+                self._came.clear()
+            answer = await asyncio.to_thread(handshake.receive, frame) if handshake.blocks else handshake.receive(frame)
+            self._inbox.mechanism = handshake.mechanism
+            self._write(answer)
+
+    async def call(self, method: str, request: Message, response: type[M], *, timeout: float = 30.0) -> M:
+        """Call `method` and wait for its answer. Unreachable.sent says whether the server may have done it all the same."""
+        number: int | None = None
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._writable.wait()
+                if self.ended is not None:
+                    raise self._unsent(self.ended)
+                number = self._free_number()
+                data = wire.call(number, self._client, self._method(method), request)
+                self._waiting[number] = answer
+                self._send(data)
+                body = await answer
+        except TimeoutError:
+            sent = number is not None
+            raise Unreachable(f"{self.peer} has not answered {method} within {timeout:g} s", sent=sent) from None
+        finally:
+            if number is not None:
+                self._waiting.pop(number, None)
+        return wire.read_message(response, body)
+
+    async def close(self) -> None:
+        """Calls that wait fail. Returns when the socket is closed."""
+        self._end(Unreachable(f"the connection to {self.peer} was closed here"))
+        if self._transport is not None:
+            self._transport.abort()
+            await self._gone.wait()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- out --
+
+    def _method(self, name: str) -> RequestHeaderProto:
+        if name not in self._methods:
+            self._methods[name] = wire.method(name, self._protocol)
+        return self._methods[name]
+
+    def _free_number(self) -> int:
+        while self._number in self._waiting:
+            self._number = 0 if self._number == wire.LAST_CALL else self._number + 1
+        number = self._number
+        self._number = 0 if number == wire.LAST_CALL else number + 1
+        return number
+
+    def _send(self, data: bytes) -> None:
+        """A frame, wrapped where that was agreed upon."""
+        mechanism = self._handshake.mechanism
+        self._write(wrapped(mechanism, data) if mechanism is not None and mechanism.wraps else data)
+        if self._pinger is None:
+            self._heard = False
+            self._pinger = asyncio.get_running_loop().call_later(PING, self._ping)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and self.ended is None:
+            self._transport.write(data)
+
+    def _ping(self) -> None:
+        self._pinger = None
+        if self.ended is None and self._waiting:
+            if self._heard:
+                self._heard = False
+                self._pinger = asyncio.get_running_loop().call_later(PING, self._ping)
+            else:
+                self._send(wire.ping(self._client))
+
+    # -- in: called by the loop --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._writable.set()
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE)
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended is not None:
+            return
+        self._heard = True
+        try:
+            if self._handshake.done:
+                for reply in self._inbox.replies(data):
+                    self._take(reply)
+            else:
+                self._early.extend(self._inbox.frames(data))
+                if len(self._early) > EARLY:
+                    raise Garbled(f"sends {len(self._early)} frames before it was asked for any")
+                if self._early:
+                    self._came.set()
+        except Garbled as error:
+            self._fail(Garbled(f"{self.peer} {error.message}"))
+
+    def _take(self, reply: wire.Reply) -> None:
+        if reply.fatal or (reply.error is not None and reply.call < 0):
+            assert reply.error is not None
+            self._fail(reply.error)
+            return
+        answer = self._waiting.get(reply.call)
+        if answer is None:
+            if not 0 <= reply.call < wire.LAST_CALL:
+                raise Garbled(f"answers call {reply.call}, which is none")
+            return  # to one that was given up
+        if not answer.done():
+            if reply.error is not None:
+                answer.set_exception(reply.error)
+            else:
+                answer.set_result(reply.body)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, OSError):
+            self._read_rest()
+        told = _reason(error) if isinstance(error, OSError) else "closed the connection"
+        self._end(
+            Unreachable(f"{self.peer} {told}" if error is None else f"the connection to {self.peer} broke: {told}")
+        )
+        self._gone.set()
+
+    def _read_rest(self) -> None:
+        """After a failed write: the server's last words may still lie in the socket, which is closed only after this."""
+        assert self._transport is not None
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        with contextlib.suppress(OSError):
+            while descriptor >= 0 and self.ended is None and (data := os.read(descriptor, 1 << 16)):
+                self.data_received(data)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # -- the end --
+
+    def _fail(self, error: HadoopError) -> None:
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: HadoopError) -> None:
+        if self.ended is not None:
+            return
+        self.ended = error
+        if self._pinger is not None:
+            self._pinger.cancel()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(Unreachable(error.message, sent=True) if isinstance(error, Unreachable) else error)
+        self._came.set()
+        self._writable.set()
+
+    @staticmethod
+    def _unsent(error: HadoopError) -> HadoopError:
+        return Unreachable(error.message) if isinstance(error, Unreachable) else error.with_traceback(None)
+
+
+_REASONS = {
+    ConnectionRefusedError: "refuses the connection: is it running?",
+    ConnectionResetError: "reset the connection",
+    BrokenPipeError: "closed the connection",
+    TimeoutError: "is not heard of any more",
+    socket.gaierror: "is a host that nobody knows",
+}
+
+
+def _reason(error: OSError) -> str:
+    """After a server's name."""
+    text = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), "")
+    return text or f"is not to be reached: {error.strerror or error}"
+
+
+# -- one of several servers --
+
+STANDBY = "org.apache.hadoop.ipc.StandbyException"
+RETRIABLE = "org.apache.hadoop.ipc.RetriableException"  # starting, or too busy: later, and at the same place
+
+
+def reads(method: str) -> bool:
+    """Whether a method's name says that it changes nothing that matters."""
+    return method.startswith("get")
+
+
+@attrs.frozen
+class Retry:
+    """When to try again. A call's timeout bounds all of it.
+
+    After each round through the addresses waits `first` seconds, twice as long each time until `longest`, less up to half
+    by chance. `safe(method)` says which calls may be sent again when nobody knows whether they were carried out. A server
+    that has connected and is silent is left for the next after `patience` seconds, where the call is safe.
+    """
+
+    tries: int | None = None  # at most; None: until the timeout
+    first: float = 0.1
+    longest: float = 5.0
+    patience: float = 15.0
+    connect: float = 10.0  # s for the connection and the handshake
+    safe: Callable[[str], bool] = reads
+    chance: Callable[[], float] = random.random
+
+    def pause(self, round_: int) -> float:
+        """Seconds to wait after the given round, the first being 1."""
+        return min(self.longest, self.first * 2.0 ** min(round_ - 1, 30)) * (1 - self.chance() / 2)
+
+
+class Client:
+    """Calls of one protocol. Opens when first called, opens again when that broke, and goes on to the next address."""
+
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        protocol: str,
+        auth: Auth,
+        *,
+        retry: Retry = Retry(),
+        server_principal: str = "",
+    ) -> None:
+        self._peers = [Peer(host, port, server_principal) for host, port in addresses]
+        self._protocol = protocol
+        self._auth = auth
+        self._retry = retry
+        self._at = 0
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+
+    async def call(self, method: str, request: Message, response: type[M], *, timeout: float = 30.0) -> M:
+        """Raises HadoopError: RemoteError as the server says, AuthenticationFailed, Garbled, or Unreachable in the end."""
+        loop = asyncio.get_running_loop()
+        end, tries = loop.time() + timeout, 0
+        while True:
+            peer = self._peers[self._at]
+            try:
+                connection = await self._open(end - loop.time())
+                peer = connection.peer
+                left = end - loop.time()
+                if self._retry.safe(method) and len(self._peers) > 1:
+                    left = min(left, self._retry.patience)
+                return await connection.call(method, request, response, timeout=left)
+            except (Unreachable, RemoteError) as error:
+                tries += 1
+                if not self._again(error, method):
+                    raise
+                await self._leave(peer, error)
+                rounds, rest = divmod(tries, len(self._peers))
+                pause = 0.0 if rest else self._retry.pause(rounds)
+                if tries == self._retry.tries or loop.time() + pause >= end:
+                    raise self._given_up(error, tries, timeout) from None
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _open(self, left: float) -> Connection:
+        """The connection, opened by one task for all who wait for it: one of them may be cancelled."""
+        if self._connection is not None and self._connection.ended is None:
+            return self._connection
+        if self._opening is None:
+            opening = Connection.open(self._peers[self._at], self._protocol, self._auth, timeout=self._retry.connect)
+            self._opening = asyncio.create_task(opening)
+            self._opening.add_done_callback(self._opened)
+        peer = self._peers[self._at]
+        try:
+            async with asyncio.timeout(left):
+                return await asyncio.shield(self._opening)
+        except TimeoutError:
+            raise Unreachable(f"{peer} does not answer within {left:g} s") from None
+
+    def _opened(self, task: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+
+    def _again(self, error: Unreachable | RemoteError, method: str) -> bool:
+        if isinstance(error, RemoteError):
+            return error.class_name in (STANDBY, RETRIABLE)
+        return not error.sent or self._retry.safe(method)
+
+    async def _leave(self, peer: Peer, error: Unreachable | RemoteError) -> None:
+        """Go on to the next address, unless another call has done so already."""
+        if peer is self._peers[self._at] and not (isinstance(error, RemoteError) and error.class_name == RETRIABLE):
+            self._at = (self._at + 1) % len(self._peers)
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
+
+    def _given_up(self, error: Unreachable | RemoteError, tries: int, timeout: float) -> HadoopError:
+        if isinstance(error, RemoteError) and error.class_name == RETRIABLE:
+            return error
+        if tries == 1:
+            return error
+        everywhere = ", ".join(map(str, self._peers))
+        if isinstance(error, RemoteError):
+            return Unreachable(f"none of {everywhere} is active: {error.message}")
+        return Unreachable(f"{error.message} (tried {tries} times within {timeout:g} s: {everywhere})", sent=error.sent)
