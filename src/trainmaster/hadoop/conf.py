@@ -1,0 +1,291 @@
+"""The cluster's configuration, as its administrator wrote it: core-site.xml, hdfs-site.xml and yarn-site.xml of one directory.
+
+A value may name others in `${}`: keys of the configuration, a few of Java's system properties, and `${env.NAME}`; what is not known
+stays as written, as in Hadoop. A later file wins over an earlier one, unless the earlier said `final`. Hadoop's own defaults lie in
+its jars and are not read: the few that matter to a client are in `DEFAULTS`. Only what is asked for is interpreted, so a value that is
+wrong harms nobody who does not ask for it; who does gets a ConfError that names file and line.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+
+from trainmaster.hadoop import sitefile
+from trainmaster.hadoop.errors import ConfError
+from trainmaster.hadoop.sitefile import Property
+
+Address = tuple[str, int]
+
+FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
+
+# Of core-default.xml, hdfs-default.xml and yarn-default.xml of Hadoop 3.4.2: what a client, a master or a check before a submission
+# asks for.
+DEFAULTS = {
+    "fs.defaultFS": "file:///",
+    "hadoop.tmp.dir": "/tmp/hadoop-${user.name}",
+    "hadoop.rpc.protection": "authentication",
+    "hadoop.security.authentication": "simple",
+    "dfs.ha.automatic-failover.enabled": "false",
+    "yarn.app.mapreduce.am.staging-dir": "/tmp/hadoop-yarn/staging",
+    "yarn.am.liveness-monitor.expiry-interval-ms": "600000",
+    "yarn.http.policy": "HTTP_ONLY",
+    "yarn.log-aggregation-enable": "false",
+    "yarn.nm.liveness-monitor.expiry-interval-ms": "600000",
+    "yarn.node-labels.enabled": "false",
+    "yarn.nodemanager.remote-app-log-dir": "/tmp/logs",
+    "yarn.nodemanager.remote-app-log-dir-suffix": "logs",
+    "yarn.resourcemanager.address": "${yarn.resourcemanager.hostname}:8032",
+    "yarn.resourcemanager.am.max-attempts": "2",
+    "yarn.resourcemanager.ha.enabled": "false",
+    "yarn.resourcemanager.hostname": "0.0.0.0",
+    "yarn.resourcemanager.scheduler.address": "${yarn.resourcemanager.hostname}:8030",
+    "yarn.resourcemanager.webapp.address": "${yarn.resourcemanager.hostname}:8088",
+    "yarn.resourcemanager.webapp.https.address": "${yarn.resourcemanager.hostname}:8090",
+}
+
+# An old name that is still met, and what Hadoop takes it for.
+DEPRECATED = {
+    "fs.default.name": "fs.defaultFS",
+    "dfs.federation.nameservices": "dfs.nameservices",
+    "yarn.resourcemanager.max-completed-applications.am-max-retries": "yarn.resourcemanager.am.max-attempts",
+    "yarn.resourcemanager.am.max-retries": "yarn.resourcemanager.am.max-attempts",
+}
+
+NAMENODE_PORT = 8020
+_ROUNDS = 20  # of substitution, as in Hadoop: a value that names itself ends there
+_VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
+_DURATION = re.compile(r"([-+]?\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@attrs.frozen
+class Configuration:
+    """What one directory says. `properties` are as written; `get` and the others give values with `${}` resolved and space around them
+    taken off.
+    """
+
+    folder: Path
+    properties: Mapping[str, Property] = attrs.field(factory=dict, repr=False)
+    files: tuple[str, ...] = ()  # of FILES, those that are there
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+    def get(self, key: str, default: str = "") -> str:
+        """The value; where none is set the given default, else the built-in one, else nothing."""
+        raw = self._raw(key)
+        if raw is None:
+            raw = default or DEFAULTS.get(key, "")
+        return self._resolved(raw).strip()
+
+    def integer(self, key: str, default: int) -> int:
+        text = self.get(key, str(default))
+        try:
+            return int(text, 16) if text.lower().startswith(("0x", "-0x")) else int(text)
+        except ValueError:
+            raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is no whole number") from None
+
+    def number(self, key: str, default: float) -> float:
+        text = self.get(key, str(default))
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is no number") from None
+
+    def seconds(self, key: str, default: float, bare: str = "ms") -> float:
+        """A duration in seconds. `bare` is the unit of a number without one, which Hadoop fixes for each key: mostly milliseconds."""
+        if not (text := self.get(key)):
+            return default
+        if not (found := _DURATION.fullmatch(text)):
+            raise ConfError(
+                f"{self.place(key)}: {key} is {text!r}, which is no duration such as 30s or a number of {bare}"
+            )
+        return int(found[1]) * _UNITS[found[2].lower() or bare]
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false; anything else is the default, as in Hadoop, whose servers read the same file."""
+        return {"true": True, "false": False}.get(self.get(key).lower(), default)
+
+    def names(self, key: str, default: str = "") -> list[str]:
+        """A list with commas between."""
+        return [name for part in self.get(key, default).split(",") if (name := part.strip())]
+
+    def address(self, key: str, default: str = "") -> Address:
+        """Host and port out of `host:port`; a missing port is the default's."""
+        return _address(self, key, self.get(key, default), default or DEFAULTS.get(key, ""))
+
+    def place(self, key: str) -> str:
+        """The file and line that set a key, else the directory."""
+        found = self.properties.get(key)
+        return found.place if found else str(self.folder)
+
+    def resolved(self, *prefixes: str) -> dict[str, str]:
+        """All that the files set under those prefixes, with `${}` resolved."""
+        return {key: self.get(key) for key in self.properties if key.startswith(prefixes)}
+
+    def _raw(self, key: str) -> str | None:
+        found = self.properties.get(key)
+        return found.value if found else None
+
+    def _resolved(self, text: str) -> str:
+        """Innermost variables first; the first that is unknown ends it, and the rest stays as written, as in Hadoop."""
+        seen = {text}
+        for _ in range(_ROUNDS):
+            found = _VARIABLE.search(text)
+            value = self._variable(found[1]) if found else None
+            if not found or value is None:
+                break
+            text = text[: found.start()] + value + text[found.end() :]
+            if text in seen:
+                break
+            seen.add(text)
+        return text
+
+    def _variable(self, name: str) -> str | None:
+        if name.startswith("env."):
+            found = re.fullmatch(r"([^:-]*)(:-|-)?(.*)", name[4:])
+            assert found is not None
+            variable, sign, default = found.groups()
+            value = self.environ.get(variable)
+            unset = value is None or (sign == ":-" and not value)
+            return default if sign and unset else value
+        value = _system_property(name, self.environ)
+        if value is None:
+            value = self._raw(name)
+        return DEFAULTS.get(name) if value is None else value
+
+
+def load(folder: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """The configuration in `folder`, else where HADOOP_CONF_DIR says, else in HADOOP_HOME's etc/hadoop. Raises ConfError."""
+    path, said = _folder(folder, environ)
+    try:
+        there = {entry.name for entry in path.iterdir()}
+    except OSError as error:
+        raise ConfError(
+            f"the Hadoop configuration directory {path}, from {said}, cannot be read: {error.strerror}"
+        ) from error
+    files = tuple(name for name in FILES if name in there)
+    if not files:
+        raise ConfError(f"the Hadoop configuration directory {path}, from {said}, holds none of {', '.join(FILES)}")
+    properties: dict[str, Property] = {}
+    for name in files:
+        for found in sitefile.read(path / name):
+            key = DEPRECATED.get(found.name, found.name)
+            if key not in properties or not properties[key].final:
+                properties[key] = attrs.evolve(found, name=key)
+    return Configuration(path, properties, files, environ)
+
+
+def resource_managers(conf: Configuration, which: str = "address") -> list[Address]:
+    """Where the ResourceManagers are, the order being that of rm-ids. `which` is `address` for clients, `scheduler.address` for masters."""
+    key = f"yarn.resourcemanager.{which}"
+    ids = conf.names("yarn.resourcemanager.ha.rm-ids") if conf.flag("yarn.resourcemanager.ha.enabled") else []
+    if not ids:
+        return [conf.address(key)]
+    return [_one_of_many(conf, key, rm) for rm in ids]
+
+
+def name_services(conf: Configuration) -> dict[str, list[Address]]:
+    """The logical names of HDFS, each with the addresses of its NameNodes."""
+    found = {}
+    for name in conf.names("dfs.nameservices"):
+        key = f"dfs.namenode.rpc-address.{name}"
+        ids = conf.names(f"dfs.ha.namenodes.{name}")
+        keys = [f"{key}.{namenode}" for namenode in ids] if ids else [key]
+        found[name] = [conf.address(one, f":{NAMENODE_PORT}") for one in keys if one in conf.properties]
+    return found
+
+
+def name_nodes(conf: Configuration, url: str = "") -> list[Address]:
+    """The NameNodes behind an hdfs:// address, by default that of the default file system."""
+    whole = url if urlsplit(url).netloc else default_fs(conf)
+    parts = urlsplit(whole)
+    if parts.scheme != "hdfs" or not parts.netloc:
+        raise ConfError(
+            f"{conf.place('fs.defaultFS')}: {whole} is not on HDFS: set fs.defaultFS, or name the host in the address"
+        )
+    if found := name_services(conf).get(parts.netloc):
+        return found
+    return [_address(conf, "fs.defaultFS", parts.netloc, f":{NAMENODE_PORT}")]
+
+
+def default_fs(conf: Configuration) -> str:
+    """The file system of addresses that name none, as `hdfs://host:port` or `hdfs://name`."""
+    text = conf.get("fs.defaultFS")
+    return text.rstrip("/") if ":/" in text else f"hdfs://{text}"  # a bare host:port is an old way to name a NameNode
+
+
+def is_secure(conf: Configuration) -> bool:
+    return conf.get("hadoop.security.authentication").lower() == "kerberos"
+
+
+def principal(conf: Configuration, key: str, host: str) -> str:
+    """A server's Kerberos name, with the host that we connect to in the place of _HOST."""
+    return conf.get(key).replace("_HOST", host.lower())
+
+
+def hdfs_native_settings(conf: Configuration) -> dict[str, str]:
+    """What hdfs-native's client takes as its `config`. By itself it reads core-site.xml and hdfs-site.xml of HADOOP_CONF_DIR, but with
+    no `${}`, no XInclude and no `final`; with these it agrees with us.
+    """
+    return {**conf.resolved("fs.", "dfs.", "hadoop."), "fs.defaultFS": default_fs(conf)}
+
+
+def split_address(text: str) -> tuple[str, str]:
+    """Host and port as text, either may be empty: `host:port`, `host`, `:port`, `[::1]:port`, also after `scheme://`."""
+    text = text.strip().rpartition("://")[2].rstrip("/")
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        return host, rest.removeprefix(":")
+    host, _, port = text.rpartition(":")
+    return (host, port) if host or text.startswith(":") else (port, "")
+
+
+def _address(conf: Configuration, key: str, text: str, default: str) -> Address:
+    host, port = split_address(text)
+    port = port or split_address(default)[1]
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfError(f"{conf.place(key)}: {key} is {text!r}, which is no host:port")
+    # A client reaches a server that listens on every address of its own machine by the loopback one.
+    return ("localhost" if host in ("0.0.0.0", "::") else host), int(port)
+
+
+def _one_of_many(conf: Configuration, key: str, rm: str) -> Address:
+    own, host = f"{key}.{rm}", f"yarn.resourcemanager.hostname.{rm}"
+    if own in conf.properties:
+        return conf.address(own, DEFAULTS.get(key, ""))
+    if host in conf.properties:
+        return _address(conf, host, conf.get(host), DEFAULTS.get(key, ""))
+    raise ConfError(
+        f"{conf.place('yarn.resourcemanager.ha.rm-ids')}: rm-ids names {rm}, but neither {own} nor {host} is set"
+    )
+
+
+def _folder(folder: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[Path, str]:
+    if folder:
+        return Path(folder), "the caller"
+    if named := environ.get("HADOOP_CONF_DIR"):
+        return Path(named), "HADOOP_CONF_DIR"
+    if home := environ.get("HADOOP_HOME"):
+        return Path(home, "etc/hadoop"), "HADOOP_HOME"
+    raise ConfError(
+        "HADOOP_CONF_DIR is not set: it names the directory with the cluster's core-site.xml and yarn-site.xml; "
+        "its administrator has them"
+    )
+
+
+def _system_property(name: str, environ: Mapping[str, str]) -> str | None:
+    """Those of Java's that configurations use; a client's JVM would have set them."""
+    if name == "user.name":
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            return environ.get("USER")
+    if name == "user.home":
+        return os.path.expanduser("~")
+    return {"java.io.tmpdir": "/tmp", "file.separator": "/", "path.separator": ":"}.get(name)

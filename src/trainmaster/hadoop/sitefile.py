@@ -1,0 +1,116 @@
+"""One of Hadoop's configuration files: `<configuration>` with `<property>` elements, as `org.apache.hadoop.conf.Configuration` reads it.
+
+A property is name, value and perhaps final, as elements or as attributes. `<xi:include href=...>` stands for the properties of another
+file, beside this one unless its path is absolute; where that is missing, for the properties inside its `<xi:fallback>`. Values are
+given as written: `${}` is `conf`'s. Each property knows the file and line that it stands at, since that is where a person mends it.
+"""
+
+from __future__ import annotations
+
+import xml.parsers.expat
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from trainmaster.hadoop.errors import ConfError
+
+_INCLUDE, _FALLBACK = "include", "fallback"
+_FIELDS = ("name", "value", "final")
+
+
+@attrs.frozen
+class Property:
+    name: str
+    value: str
+    final: bool
+    place: str  # FILE:LINE
+
+
+def read(path: Path, within: tuple[Path, ...] = ()) -> Iterator[Property]:
+    """The properties of a file in order, those of included files in their place. `within` are the files that include it.
+
+    Raises ConfError for what cannot be read, naming file and line.
+    """
+    if path in within:
+        raise ConfError(f"{within[-1]} includes {path}, which includes it")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfError(f"{path} cannot be read: {error.strerror}") from error
+    yield from _File(path, within).parse(data)
+
+
+class _File:
+    """A file on its way through the parser: handlers are called at each start, end and text of an element."""
+
+    def __init__(self, path: Path, within: tuple[Path, ...]) -> None:
+        self._path, self._within = path, within
+        self._found: list[Property] = []
+        self._open: list[str] = []  # the elements that we are in
+        self._fields: dict[str, str] = {}  # of the property that we are in
+        self._line = 0  # where it began
+        self._includes: list[bool] = []  # for each include that we are in: whether its file was read
+        self._parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+
+    def parse(self, data: bytes) -> list[Property]:
+        try:
+            self._parser.Parse(data, True)
+        except xml.parsers.expat.ExpatError as error:
+            why = xml.parsers.expat.ErrorString(error.code)
+            raise ConfError(f"{self._path}:{error.lineno}: not XML: {why}") from error
+        return self._found
+
+    @property
+    def _skipped(self) -> bool:
+        """Inside a fallback that is not needed."""
+        return any(read for read in self._includes)
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        name = _local(name)
+        if not self._open and name != "configuration":
+            raise ConfError(f"{self._place()}: begins with <{name}>, not with <configuration>")
+        self._open.append(name)
+        if name == "property":
+            self._fields = {key: attributes[key] for key in _FIELDS if key in attributes}
+            self._line = self._parser.CurrentLineNumber
+        elif name == _INCLUDE:
+            self._includes.append(self._skipped or self._include(attributes.get("href", "")))
+        elif name in _FIELDS and self._open[-2:-1] == ["property"]:
+            self._fields[name] = ""
+
+    def _text(self, text: str) -> None:
+        if self._open[-2:-1] == ["property"] and self._open[-1] in _FIELDS:
+            self._fields[self._open[-1]] += text
+
+    def _end(self, _: str) -> None:
+        name = self._open.pop()
+        if name == _FALLBACK and self._includes:
+            self._includes[-1] = True  # the missing file was made good
+        elif name == _INCLUDE:
+            if not self._includes.pop():
+                raise ConfError(f"{self._place()}: the file that it includes is missing, and it has no fallback")
+        elif name == "property" and not self._skipped and {"name", "value"} <= self._fields.keys():
+            final = self._fields.get("final", "").strip().lower() == "true"
+            place = f"{self._path}:{self._line}"
+            self._found.append(Property(self._fields["name"].strip(), self._fields["value"], final, place))
+
+    def _include(self, href: str) -> bool:
+        if not href:
+            raise ConfError(f"{self._place()}: an include without href")
+        path = self._path.parent / href.removeprefix("file://")
+        if not path.exists():
+            return False
+        self._found.extend(read(path, (*self._within, self._path)))
+        return True
+
+    def _place(self) -> str:
+        return f"{self._path}:{self._parser.CurrentLineNumber}"
+
+
+def _local(name: str) -> str:
+    """An element's name without its namespace: Hadoop looks at no more."""
+    return name.rpartition(" ")[2]

@@ -1,0 +1,302 @@
+"""A cluster's configuration: files as administrators write them, and what a client understands."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from trainmaster.hadoop.conf import (
+    Configuration,
+    default_fs,
+    hdfs_native_settings,
+    is_secure,
+    load,
+    name_nodes,
+    name_services,
+    principal,
+    resource_managers,
+    split_address,
+)
+from trainmaster.hadoop.errors import ConfError
+
+
+def site(properties: dict[str, str], more: str = "") -> str:
+    written = "\n".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in properties.items())
+    return (
+        '<?xml version="1.0"?>\n<configuration xmlns:xi="http://www.w3.org/2001/XInclude">'
+        f"\n{written}\n{more}\n</configuration>\n"
+    )
+
+
+def of(
+    folder: Path, properties: dict[str, str], more: str = "", environ: dict[str, str] | None = None
+) -> Configuration:
+    folder.joinpath("yarn-site.xml").write_text(site(properties, more))
+    return load(folder, environ or {})
+
+
+# -- where it is --
+
+
+def test_the_directory_is_the_one_named(tmp_path: Path) -> None:
+    for name in ("a", "b", "home/etc/hadoop"):
+        tmp_path.joinpath(name).mkdir(parents=True)
+        tmp_path.joinpath(name, "core-site.xml").write_text(site({"fs.defaultFS": f"hdfs://{name[0]}:1"}))
+    environ = {"HADOOP_CONF_DIR": str(tmp_path / "b"), "HADOOP_HOME": str(tmp_path / "home")}
+    assert default_fs(load(tmp_path / "a", environ)) == "hdfs://a:1"
+    assert default_fs(load(None, environ)) == "hdfs://b:1"
+    assert default_fs(load(None, {"HADOOP_HOME": str(tmp_path / "home")})) == "hdfs://h:1"
+
+
+def test_no_directory_is_an_error_that_names_the_variable() -> None:
+    with pytest.raises(ConfError, match="HADOOP_CONF_DIR is not set"):
+        load(None, {})
+
+
+def test_a_missing_directory_is_named_with_who_named_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match="gone, from HADOOP_CONF_DIR, cannot be read: No such file or directory"):
+        load(None, {"HADOOP_CONF_DIR": str(tmp_path / "gone")})
+
+
+def test_a_file_in_the_place_of_the_directory_is_told(tmp_path: Path) -> None:
+    tmp_path.joinpath("file").touch()
+    with pytest.raises(ConfError, match="cannot be read: Not a directory"):
+        load(tmp_path / "file")
+
+
+def test_a_directory_without_configuration_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match=r"holds none of core-site.xml, hdfs-site.xml, yarn-site.xml"):
+        load(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    tmp_path.joinpath("core-site.xml").mkdir()
+    with pytest.raises(ConfError, match=r"core-site.xml cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "core-site.xml:1: not XML: no element found"),
+        ("<configuration>\n<property>\n</configuration>", "core-site.xml:3: not XML: mismatched tag"),
+        ("\n<html></html>", "core-site.xml:2: begins with <html>, not with <configuration>"),
+        ("<configuration>\n<name>\x01</name>", "core-site.xml:2: not XML"),
+    ],
+)
+def test_broken_xml_is_told_with_file_and_line(tmp_path: Path, text: str, where: str) -> None:
+    tmp_path.joinpath("core-site.xml").write_text(text)
+    with pytest.raises(ConfError, match=where):
+        load(tmp_path)
+
+
+# -- what it says --
+
+
+def test_later_files_win_but_not_over_final(tmp_path: Path) -> None:
+    final = "<property><name>b</name><value>core</value><final>true</final></property>"
+    tmp_path.joinpath("core-site.xml").write_text(site({"a": "core"}, final))
+    tmp_path.joinpath("hdfs-site.xml").write_text(site({"a": "hdfs", "b": "hdfs"}))
+    conf = load(tmp_path)
+    assert (conf.get("a"), conf.get("b")) == ("hdfs", "core")
+    assert conf.files == ("core-site.xml", "hdfs-site.xml")
+    assert conf.place("a") == f"{tmp_path}/hdfs-site.xml:3"
+
+
+def test_a_property_may_be_written_as_attributes(tmp_path: Path) -> None:
+    assert of(tmp_path, {}, '<property name="a" value="1" final="true"/>').get("a") == "1"
+
+
+def test_space_around_is_no_part_of_a_value(tmp_path: Path) -> None:
+    conf = of(tmp_path, {" a ": "\n  x &amp; y\n ", "b": "<!-- no -->1"})
+    assert (conf.get("a"), conf.get("b")) == ("x & y", "1")
+
+
+def test_a_name_without_value_says_nothing(tmp_path: Path) -> None:
+    conf = of(tmp_path, {}, "<property><name>a</name></property><property><value>1</value></property>")
+    assert conf.get("a", "default") == "default"
+
+
+def test_old_names_are_known(tmp_path: Path) -> None:
+    assert default_fs(of(tmp_path, {"fs.default.name": "hdfs://old:1"})) == "hdfs://old:1"
+
+
+def test_variables(tmp_path: Path) -> None:
+    conf = of(
+        tmp_path,
+        {
+            "host": "h", "a": "${host}:1", "nested": "${${which}}", "which": "host", "unknown": "x${no.such}y${host}",
+            "loop": "${pool}", "pool": "${loop}", "user": "/u/${user.name}", "tmp": "${hadoop.tmp.dir}/x", "not": "${ host}$x",
+        },
+    )  # fmt: skip
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert conf.get("a") == "h:1"
+    assert conf.get("nested") == "h"
+    assert conf.get("unknown") == "x${no.such}y${host}"
+    assert conf.get("loop") in ("${pool}", "${loop}")
+    assert conf.get("user") == f"/u/{user}"
+    assert conf.get("tmp") == f"/tmp/hadoop-{user}/x"
+    assert conf.get("not") == "${ host}$x"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("${env.SET}", "yes"), ("${env.SET:-no}", "yes"), ("${env.EMPTY}|", "|"), ("${env.EMPTY-no}|", "|"),
+        ("${env.EMPTY:-no}", "no"), ("${env.GONE}", "${env.GONE}"), ("${env.GONE:-}|", "|"), ("${env.GONE-a-b:-c}", "a-b:-c"),
+        ("${env.GONE:-${env.SET}}", "yes"),
+    ],
+)  # fmt: skip
+def test_variables_of_the_environment(tmp_path: Path, value: str, expected: str) -> None:
+    assert of(tmp_path, {"a": value}, environ={"SET": "yes", "EMPTY": ""}).get("a") == expected
+
+
+def test_another_file_is_included_beside_this_one(tmp_path: Path) -> None:
+    tmp_path.joinpath("sub").mkdir()
+    tmp_path.joinpath("sub/more.xml").write_text(site({"a": "included"}, '<xi:include href="least.xml"/>'))
+    tmp_path.joinpath("sub/least.xml").write_text(site({"c": "least"}))
+    unused = "<xi:fallback><property><name>a</name><value>fallback</value></property></xi:fallback>"
+    conf = of(tmp_path, {"a": "before", "b": "kept"}, f'<xi:include href="sub/more.xml">{unused}</xi:include>')
+    assert [conf.get(key) for key in "abc"] == ["included", "kept", "least"]
+    assert conf.place("c") == f"{tmp_path}/sub/least.xml:3"
+
+
+def test_a_missing_include_falls_back(tmp_path: Path) -> None:
+    fallback = '<xi:fallback><property name="a" value="1"/><xi:include href="gone2.xml"><xi:fallback/></xi:include></xi:fallback>'
+    assert of(tmp_path, {}, f'<xi:include href="gone.xml">{fallback}</xi:include>').get("a") == "1"
+
+
+@pytest.mark.parametrize(
+    ("include", "message"),
+    [
+        (
+            '<xi:include href="gone.xml"/>',
+            "yarn-site.xml:4: the file that it includes is missing, and it has no fallback",
+        ),
+        ("<xi:include/>", "yarn-site.xml:4: an include without href"),
+        ('<xi:include href="yarn-site.xml"/>', "yarn-site.xml includes .*yarn-site.xml, which includes it"),
+    ],
+)
+def test_an_include_that_cannot_be(tmp_path: Path, include: str, message: str) -> None:
+    with pytest.raises(ConfError, match=message):
+        of(tmp_path, {}, include)
+
+
+def test_values_of_each_kind(tmp_path: Path) -> None:
+    conf = of(
+        tmp_path,
+        {
+            "int": " 7 ",
+            "hex": "0x10",
+            "yes": "TRUE",
+            "no": "false",
+            "other": "maybe",
+            "list": "a, b,,c ",
+            "f": "0.5",
+            "word": "w",
+        },
+    )
+    assert (conf.integer("int", 1), conf.integer("hex", 1), conf.integer("none", 3)) == (7, 16, 3)
+    assert (conf.flag("yes"), conf.flag("no", True), conf.flag("other", True), conf.flag("none")) == (
+        True,
+        False,
+        True,
+        False,
+    )
+    assert conf.names("list") == ["a", "b", "c"]
+    assert conf.number("f", 1.0) == 0.5
+    for read in (conf.integer, conf.number, conf.seconds):
+        with pytest.raises(ConfError, match=r"yarn-site.xml:10: word is 'w', which is no"):
+            read("word", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("500", 0.5), ("2s", 2.0), ("3 m", 180.0), ("1h", 3600.0), ("2D", 172800.0), ("7ms", 0.007), ("-1", -0.001)],
+)
+def test_durations(tmp_path: Path, value: str, seconds: float) -> None:
+    conf = of(tmp_path, {"a": value})
+    assert conf.seconds("a", 9.0) == pytest.approx(seconds)
+    assert conf.seconds("none", 9.0) == 9.0
+    assert of(tmp_path, {"a": "3"}).seconds("a", 9.0, "s") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h:1", ("h", "1")), ("h", ("h", "")), (":1", ("", "1")), ("[::1]:8032", ("::1", "8032")), ("[::1]", ("::1", "")),
+        ("hdfs://h:1/", ("h", "1")), ("", ("", "")),
+    ],
+)  # fmt: skip
+def test_an_address_is_taken_apart(text: str, expected: tuple[str, str]) -> None:
+    assert split_address(text) == expected
+
+
+def test_an_address_has_its_default_port(tmp_path: Path) -> None:
+    conf = of(tmp_path, {"a": "h", "b": "h:99999", "c": "0.0.0.0:5"})
+    assert conf.address("a", "x:7") == ("h", 7)
+    assert conf.address("c") == ("localhost", 5)
+    for key in "ab":
+        with pytest.raises(ConfError, match=f"{key} is 'h.*', which is no host:port"):
+            conf.address(key)
+
+
+# -- the cluster --
+
+
+def test_one_resource_manager(tmp_path: Path) -> None:
+    assert resource_managers(of(tmp_path, {})) == [("localhost", 8032)]
+    conf = of(tmp_path, {"yarn.resourcemanager.hostname": "rm", "yarn.resourcemanager.scheduler.address": "sched:1"})
+    assert resource_managers(conf) == [("rm", 8032)]
+    assert resource_managers(conf, "scheduler.address") == [("sched", 1)]
+
+
+def test_several_resource_managers(tmp_path: Path) -> None:
+    ha = {
+        "yarn.resourcemanager.ha.enabled": "true", "yarn.resourcemanager.ha.rm-ids": "rm1,rm2",
+        "yarn.resourcemanager.hostname.rm1": "one", "yarn.resourcemanager.hostname.rm2": "two",
+        "yarn.resourcemanager.address.rm2": "${yarn.resourcemanager.hostname.rm2}:9",
+    }  # fmt: skip
+    conf = of(tmp_path, ha)
+    assert resource_managers(conf) == [("one", 8032), ("two", 9)]
+    assert resource_managers(conf, "scheduler.address") == [("one", 8030), ("two", 8030)]
+    del ha["yarn.resourcemanager.hostname.rm1"]
+    with pytest.raises(ConfError, match=r"rm-ids names rm1, but neither yarn.resourcemanager.address.rm1 nor"):
+        resource_managers(of(tmp_path, ha))
+
+
+def test_the_namenodes_of_a_name_service(tmp_path: Path) -> None:
+    conf = of(
+        tmp_path,
+        {
+            "fs.defaultFS": "hdfs://ns", "dfs.nameservices": "ns,other", "dfs.ha.namenodes.ns": "nn1,nn2",
+            "dfs.namenode.rpc-address.ns.nn1": "a:1", "dfs.namenode.rpc-address.ns.nn2": "b",
+            "dfs.namenode.rpc-address.other": "c:3",
+        },
+    )  # fmt: skip
+    assert name_services(conf) == {"ns": [("a", 1), ("b", 8020)], "other": [("c", 3)]}
+    assert name_nodes(conf) == name_nodes(conf, "/path") == [("a", 1), ("b", 8020)]
+    assert name_nodes(conf, "hdfs://other/path") == [("c", 3)]
+    assert name_nodes(conf, "hdfs://d") == [("d", 8020)]
+
+
+def test_a_default_file_system_that_is_not_hdfs(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match=r"file: is not on HDFS: set fs.defaultFS"):
+        name_nodes(of(tmp_path, {}))
+
+
+def test_security(tmp_path: Path) -> None:
+    conf = of(
+        tmp_path, {"hadoop.security.authentication": "kerberos", "yarn.resourcemanager.principal": "yarn/_HOST@TEST"}
+    )
+    assert is_secure(conf)
+    assert principal(conf, "yarn.resourcemanager.principal", "RM1") == "yarn/rm1@TEST"
+    assert not is_secure(of(tmp_path, {}))
+
+
+def test_hdfs_native_is_told_what_it_would_not_resolve(tmp_path: Path) -> None:
+    settings = hdfs_native_settings(of(tmp_path, {"fs.defaultFS": "hdfs://${host}:1", "host": "h", "yarn.x": "1"}))
+    assert settings == {"fs.defaultFS": "hdfs://h:1"}
