@@ -1,0 +1,198 @@
+"""A Hadoop on this machine: NameNode, DataNode, ResourceManager and NodeManagers, each its own JVM, nothing patched.
+
+A cluster is a directory, `clusters/<name>` in the state directory, and `cluster.json` in it the record by which it is found and ended.
+
+    cluster = up(Settings(nodes=2))     # idempotent: a cluster that runs as asked is left alone
+    cluster.daemon("nodemanager-1").kill()
+    cluster.daemon("nodemanager-1").start()
+    cluster.stop()
+
+States: *running* (all daemons live, and all were once ready), *broken* (some are dead, or its start was broken off), *stopped* (none
+lives).
+`up` of a broken or stopped cluster starts it again on the data that it has. What fails or is interrupted leaves nothing running. One
+command at a time works on a cluster: a lock, held by `up` and `down`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainmaster.clusters import daemons, hadoop_conf, jars, kerberos, pages, ports
+from trainmaster.clusters.hadoop_cluster import NAMENODE, Cluster, Daemon
+from trainmaster.clusters.settings import NAME, Settings
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound
+from trainmaster.engines.local.places import state_dir
+
+__all__ = ["Cluster", "Daemon", "Settings", "clusters", "down", "find", "folder_of", "up"]
+
+Say = Callable[[str], None]
+_TRIES = 3  # of a start, each on other ports, where one was taken at the last moment
+
+
+def folder_of(name: str) -> Path:
+    """Where the cluster of this name is, or would be. BadInput for what is no name."""
+    if not NAME.fullmatch(name):
+        raise BadInput(f"{name!r} cannot be a cluster's name: up to 31 lowercase letters, digits and hyphens")
+    return state_dir() / "clusters" / name
+
+
+def clusters() -> list[Cluster]:
+    """The clusters that there are, by name."""
+    places = sorted((state_dir() / "clusters").glob("*/"))
+    return [found for place in places if (found := Cluster.read(place)) is not None]
+
+
+def find(name: str = "hadoop") -> Cluster:
+    """A cluster by name. NotFound where there is none."""
+    found = Cluster.read(folder_of(name))
+    if found is None:
+        raise NotFound(
+            f"there is no cluster {name}", mend=f"start it: tm cluster up hadoop --name {name}", anchor="no-cluster"
+        )
+    return found
+
+
+def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None) -> Cluster:
+    """Start a cluster and return when it is ready; `folder` instead of its place in the state directory. `say` hears what takes long.
+
+    BadInput where something is missing, or where the cluster is there with other settings; EngineFailed where a daemon ends.
+    """
+    folder = folder or folder_of(name)
+    with _alone(folder):
+        there = Cluster.read(folder)
+        if there is not None and there.settings != settings:
+            raise BadInput(
+                f"the cluster {there.name} is there with other settings",
+                place=str(folder),
+                mend=f"end it first: tm cluster down hadoop --name {there.name}",
+                anchor="cluster-differs",
+            )
+        if there is not None and there.state == "running":
+            return there
+        if settings.kerberos:
+            kerberos.check()
+        java = jars.java()
+        lib = jars.jars(say)
+        if there is not None:
+            say(f"the cluster {there.name} is {there.state}; starting it again")
+            there.stop(keep=True)
+        for left in reversed(range(_TRIES)):
+            try:
+                return _started(folder, settings, java, lib, there)
+            except EngineFailed as error:
+                if not left or "BindException" not in error.message:
+                    raise
+    raise AssertionError("the last try returns or raises")
+
+
+def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -> bool:
+    """End a cluster, whatever is left of it, and remove its directory unless it is to be kept; False where there was none."""
+    folder = folder or folder_of(name)
+    if not folder.exists():
+        return False
+    with _alone(folder):
+        try:
+            there = Cluster.read(folder)
+        except EngineFailed:  # a record that nobody can read; what it started carries the cluster's mark
+            there = None
+        if there is not None:
+            there.stop(keep)
+        else:
+            daemons.stop([], folder)
+            daemons.remove(folder)
+    return True
+
+
+def _started(folder: Path, settings: Settings, java: str, lib: Path, there: Cluster | None) -> Cluster:
+    """A cluster in `folder`, ready. Where that fails nothing of it runs, and what was there before is kept."""
+    taken = {port for other in clusters() if other.folder != folder for port in other.place.ports.values()}
+    chosen = ports.choose(taken, there.place.ports if there else None)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    cluster = Cluster(folder.name, hadoop_conf.Place(folder, chosen, lib, user), settings, java)
+    try:
+        for part in ("logs", "tmp"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        cluster.save()
+        _prepared(cluster)
+        for name in cluster.names:
+            cluster.daemon(name).start()
+        cluster.wait_ready()
+        _furnished(cluster)
+        cluster.ready = True
+        cluster.save()
+    except BaseException as error:
+        cluster.stop(keep=True)
+        if there is None:
+            daemons.remove(folder, but="logs" if isinstance(error, EngineFailed) else "")  # its message names a log
+        raise
+    return cluster
+
+
+def _prepared(cluster: Cluster) -> None:
+    """What the daemons need before they start."""
+    place, settings = cluster.place, cluster.settings
+    hadoop_conf.write(place, settings)
+    if settings.kerberos:
+        kerberos.make(place.folder, settings, place.ports["kdc"], (*settings.users, place.user))
+        cluster.daemon("kdc").start()
+        cluster.wait_listening("kdc")
+    if settings.high_availability:
+        told = {
+            "clientPort": place.ports["zookeeper"], "clientPortAddress": "localhost",
+            "dataDir": place.folder / "zookeeper", "tickTime": 500,
+        }  # fmt: skip
+        (place.folder / "zookeeper.cfg").write_text("".join(f"{name}={value}\n" for name, value in told.items()))
+    if not (place.folder / "namenode" / "current" / "VERSION").exists():
+        log = place.folder / "logs" / "format.log"
+        with log.open("w") as said:
+            done = subprocess.run(
+                cluster.command(NAMENODE, "-format", "-force", "-nonInteractive"),
+                env=daemons.environment(place.folder, cluster.environ),
+                cwd=place.folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+            )  # fmt: skip
+        if done.returncode != 0:
+            raise EngineFailed(
+                "HDFS could not be formatted:\n  " + "\n  ".join(daemons.last_words(log)), anchor="cluster-failed"
+            )
+
+
+def _furnished(cluster: Cluster) -> None:
+    """What a user finds in a cluster: directories in HDFS, labels on nodes."""
+    at, user = cluster.place.ports, cluster.place.user
+    if cluster.settings.kerberos:
+        _furnished_as_superuser(cluster)
+    else:
+        pages.make_folders(at["namenode.http"], user)
+    if labels := cluster.settings.labels:
+        pages.set_labels(
+            at[f"{cluster.active or 'resourcemanager'}.http"],
+            {cluster.node_id(number): label for number, label in labels.items()},
+        )
+
+
+def _furnished_as_superuser(cluster: Cluster) -> None:
+    """The same by Hadoop's own shell: WebHDFS would want Kerberos over HTTP."""
+    tickets = f"FILE:{kerberos.place(cluster.folder)}/hdfs.tickets"
+    kerberos.take_ticket(cluster.folder, "hdfs", tickets)
+    folders = ["/tmp/logs", "/user"]  # for everybody; homes are made by those whose they are
+    shell = ["-Dfs.permissions.umask-mode=000", "-mkdir", "-p", *folders]
+    done = cluster.run("org.apache.hadoop.fs.FsShell", *shell, environ={"KRB5CCNAME": tickets})
+    if done.returncode != 0:
+        raise EngineFailed(
+            f"{' and '.join(folders)} could not be made in HDFS: {done.stderr[-500:]}", anchor="cluster-failed"
+        )
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One at a time works on the cluster in `folder`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
