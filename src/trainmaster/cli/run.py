@@ -35,7 +35,7 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
     from trainmaster.client.submit import submit
 
     with naming_origins(asked):
-        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
     warn(asked.job)
     watch_to_end(job)
 
@@ -45,7 +45,7 @@ def show(asked: Any) -> None:
     from trainmaster.client.preview import lines, preview
 
     with naming_origins(asked):
-        found = preview(asked.job, asked.base)
+        found = preview(asked.job, asked.base, asked.engine)
     if wants_json():
         print_json(found)
         return

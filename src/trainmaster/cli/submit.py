@@ -30,7 +30,7 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
     from trainmaster.client.submit import submit
 
     with naming_origins(asked):
-        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True)
+        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
     warn(asked.job)
     if wants_json():
         print_json({"job": job, "handle": str(here(job))})

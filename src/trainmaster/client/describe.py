@@ -14,7 +14,7 @@ from trainmaster.client.flags import layer
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.job import COPIED, Job, uses
 
-ENGINES = ("local",)
+ENGINES = ("local", "yarn")
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
 _SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
 _PROGRAMS = {".py": "python", ".sh": "sh"}
@@ -23,11 +23,12 @@ _INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscrip
 
 @attrs.frozen(slots=True)
 class Described:
-    """A job, the directory that its paths are relative to, and where its values came from."""
+    """A job, the directory that its paths are relative to, where its values came from, and the engine it is for."""
 
     job: Job
     base: Path
     origins: Mapping[tuple[str, ...], str]
+    engine: str = "local"
 
 
 def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str], engine: str = "local") -> Described:
@@ -58,7 +59,7 @@ def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str],
     _only_known_roles(flags, said, roles)
     named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
     made, places = settings.job([named, *settings.standing(), (data, origins), (flags, said)])
-    return Described(made, base, places)
+    return Described(made, base, places, engine)
 
 
 def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:

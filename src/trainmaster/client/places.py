@@ -6,33 +6,64 @@ another place, the storage itself. The master's socket is in the runtime directo
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from trainmaster.engines.local.places import job_storage, runtime_dir, state_dir
 
-JOB_FILE, TOKEN_FILE = "job.json", "token"
+JOB_FILE, SITE_FILE, TOKEN_FILE = "job.json", "site.json", "token"
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
 LONGEST_ID = _LONGEST + len("-k3x7qa")
 
 __all__ = [
     "JOB_FILE",
     "LONGEST_ID",
+    "SITE_FILE",
     "TOKEN_FILE",
+    "client_of",
+    "engine_of",
     "in_id",
     "job_ids",
     "job_storage",
     "kept",
     "master_socket",
+    "site_of",
     "state_dir",
 ]
 
 
 def master_socket(job: str) -> Path:
     return runtime_dir() / job / "master.sock"
+
+
+def site_of(job: str) -> dict[str, Any]:
+    """What submit found out about the job's place; {} where that is not known."""
+    try:
+        found: dict[str, Any] = json.loads((job_storage(job) / SITE_FILE).read_bytes())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def engine_of(job: str) -> str:
+    """The engine that the job is on."""
+    return str(site_of(job).get("engine") or "local")
+
+
+def client_of(engine: str, requests: Callable[[Any], Any] = lambda job: ()) -> Any:
+    """The engine's `ClientSide`."""
+    if engine == "yarn":
+        from trainmaster.engines.yarn.client import YarnClient
+
+        return YarnClient(requests)
+    from trainmaster.engines.local.client import LocalClient
+
+    return LocalClient(requests)
 
 
 def in_id(name: str) -> str:

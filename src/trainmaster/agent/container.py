@@ -1,0 +1,15 @@
+"""The beginning of an agent in a container of a cluster: what it is given comes the way of its engine."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+
+def main() -> int:
+    """Be the agent until it is no longer needed."""
+    spec = import_module(f"trainmaster.engines.{os.environ['TRAINMASTER_ENGINE']}.inside").agent()
+    from trainmaster.agent.main import run
+
+    run(spec)
+    return 0

@@ -1,0 +1,127 @@
+"""The one archive that a container needs: our code and what it stands on, for any CPython >= 3.11 of the submitter's platform.
+
+It is a `tar.gz` of `start`, a shell script that finds such a Python, `begin.py`, and `lib/`, with the bytecode of the Python that made it.
+What is in it is taken from where it is installed, so it is what the submitter runs. Compiled modules are refused unless they are `abi3`:
+those of one Python version are left out where the package works without (websockets' `speedups`). The same content gives the same bytes,
+and its digest is its name, so it is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the
+installed files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import marshal
+import os
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trainmaster.core.errors import BadInput
+
+DISTRIBUTIONS = (
+    "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "nvidia-ml-py", "protobuf", "psutil", "starlette",
+    "typing_extensions", "uvicorn", "websockets",
+)  # fmt: skip
+_OURS = ("cli", "clusters", "integrations", "simulation")  # ours that no container runs
+_BEGIN = """\
+import os, sys
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from importlib import import_module
+module, _, name = sys.argv[1].partition(":")
+sys.exit(getattr(import_module(module), name)())
+"""
+NO_PYTHON = 76  # exit status
+_START = f"""\
+#!/bin/sh
+# Become MODULE:FUNCTION with the first Python >= 3.11 of this node.
+here=$(dirname "$0")
+for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11 /usr/local/bin/python3 /usr/bin/python3; do
+  [ -n "$python" ] && "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+    exec "$python" -I -S "$here/begin.py" "$@"
+done
+echo "no Python >= 3.11 on $(hostname): name one by environment.path, archive or requirements" >&2
+exit {NO_PYTHON}
+"""
+
+
+def archive(folder: Path) -> Path:
+    """The archive, `<digest>.tar.gz` below `folder`; made where it is not there yet. Raises BadInput where a package is missing."""
+    files = sorted(_files())
+    state = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
+    for name, path in files:
+        found = path.stat()
+        state.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    place = folder / state.hexdigest()[:32]
+    if (made := next(place.glob("*.tar.gz"), None)) is not None:
+        return made
+    content = _packed(files)
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = place / f".{os.getpid()}.tmp"
+    draft.write_bytes(content)
+    return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """(name in `lib/`, path) of all that is packed, but for bytecode."""
+    ours = Path(__file__).parent.parent
+    for path in ours.rglob("*"):
+        name = path.relative_to(ours)
+        if path.is_file() and name.parts[0] not in _OURS and "__pycache__" not in name.parts:
+            yield f"trainmaster/{name}", path
+    for distribution in DISTRIBUTIONS:
+        try:
+            listed = importlib.metadata.files(distribution) or []
+        except importlib.metadata.PackageNotFoundError as error:
+            raise BadInput(
+                f"{distribution} is not installed, and containers need it",
+                mend="install the engine's part: pip install 'trainmaster[yarn]'",
+                anchor="engine-not-installed",
+            ) from error
+        for file in listed:
+            if _wanted(file.parts):
+                yield str(file), Path(str(file.locate()))
+
+
+def _wanted(parts: Sequence[str]) -> bool:
+    name = parts[-1]
+    if ".." in parts or "__pycache__" in parts or "tests" in parts or parts[0].endswith((".dist-info", ".egg-info")):
+        return False
+    if ".so" in name or name.endswith(".pyd"):
+        return ".abi3." in name
+    return not name.endswith((".pyi", ".pth", ".typed", ".c", ".h", ".a"))
+
+
+def _packed(files: Sequence[tuple[str, Path]]) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, "start", _START.encode(), 0o755)
+        _add(tar, "begin.py", _BEGIN.encode())
+        for name, path in files:
+            content = path.read_bytes()
+            _add(tar, f"lib/{name}", content)
+            if name.endswith(".py"):
+                folder, _, module = name.rpartition("/")
+                cached = f"lib/{folder}/__pycache__/{module[:-3]}.{sys.implementation.cache_tag}.pyc".replace("//", "/")
+                _add(tar, cached, _bytecode(name, content))
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
+        file.write(plain.getbuffer())
+    return packed.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), mode
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """An unchecked hash-based pyc (PEP 552): the archive's times mean nothing."""
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
+    return head + marshal.dumps(code)

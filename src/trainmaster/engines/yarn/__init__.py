@@ -1,0 +1,1 @@
+"""Hadoop YARN: containers of a cluster, asked for and started in Python alone."""

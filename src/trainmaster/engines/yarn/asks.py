@@ -1,0 +1,79 @@
+"""Asks in YARN's words: sizes, priorities, labels, and the number that says whose an ask is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.job import Job
+from trainmaster.engines.contract import Request
+from trainmaster.hadoop.proto import yarn_pb2 as y
+
+GPU = "yarn.io/gpu"
+MIB = 2**20
+_SERIALS = 1 << 24
+_MIDDLE = 100  # the priority of a role that names none; YARN's lower number is served first
+LABEL = "label"  # the only key that `nodes.labels` may have: a node of YARN is in one partition
+
+
+class Numbers:
+    """Allocation request ids: of each (task, serial) one, the same for every master of the job."""
+
+    def __init__(self, job: Job) -> None:
+        self._tasks = [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
+        self._places = {task: place for place, task in enumerate(self._tasks)}
+
+    def of(self, task: str, serial: int) -> int:
+        return (self._places[task] + 1) * _SERIALS + serial
+
+    def key(self, number: int) -> tuple[str, int] | None:
+        """Whose it is; None for a number that is none of ours."""
+        place, serial = divmod(number, _SERIALS)
+        return (self._tasks[place - 1], serial) if 0 < place <= len(self._tasks) else None
+
+
+def ask_for(number: int, request: Request) -> y.ResourceRequestProto:
+    made = y.ResourceRequestProto(
+        priority=y.PriorityProto(priority=priority_of(request)), resource_name="*", capability=resource_of(request),
+        num_containers=1, relax_locality=True, allocation_request_id=number,
+    )  # fmt: skip
+    if label := label_of(request.nodes.get("labels") or {}):
+        made.node_label_expression = label
+    return made
+
+
+def withdrawal(number: int, request: Request) -> y.ResourceRequestProto:
+    """No more of the ask."""
+    made = ask_for(number, request)
+    made.num_containers = 0
+    return made
+
+
+def priority_of(request: Request) -> int:
+    return max(1, min(2 * _MIDDLE, _MIDDLE - request.priority % 1000))
+
+
+def resource_of(request: Request) -> y.ResourceProto:
+    return resource(request.memory, request.cores, request.gpus)
+
+
+def resource(memory: int, cores: float, gpus: int = 0, others: Mapping[str, int] | None = None) -> y.ResourceProto:
+    """`memory` in bytes."""
+    mib, vcores = math.ceil(memory / MIB), max(1, math.ceil(cores))
+    made = y.ResourceProto(memory=mib, virtual_cores=vcores)
+    made.resource_value_map.add(key="memory-mb", value=mib, units="Mi", type=y.COUNTABLE)
+    made.resource_value_map.add(key="vcores", value=vcores, units="", type=y.COUNTABLE)
+    for name, count in {**({GPU: gpus} if gpus else {}), **(others or {})}.items():
+        made.resource_value_map.add(key=name, value=count, units="", type=y.COUNTABLE)
+    return made
+
+
+def label_of(labels: Mapping[str, str]) -> str:
+    """The partition that a role asks for, or "". Raises BadInput for any other label."""
+    if unknown := sorted(labels.keys() - {LABEL}):
+        raise BadInput(
+            f"nodes of YARN have no {unknown[0]}: a node is in one partition",
+            place=f"nodes.labels.{unknown[0]}", mend=f"name the partition: labels: {{{LABEL}: NAME}}", anchor="labels",
+        )  # fmt: skip
+    return labels.get(LABEL, "")

@@ -1,0 +1,228 @@
+"""YARN as the submitting side uses it: what can run there, submitting, and what became of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
+from trainmaster.engines.contract import Request
+from trainmaster.engines.runtime_archive import archive
+from trainmaster.engines.yarn.asks import label_of, resource
+from trainmaster.engines.yarn.launching import ARCHIVE, context
+from trainmaster.engines.yarn.settings import PLACE, Settings, settings
+from trainmaster.engines.yarn.store import Store, user_of
+from trainmaster.engines.yarn.waiting import amount
+from trainmaster.hadoop.auth import Auth, Kerberos, Simple
+from trainmaster.hadoop.conf import Configuration, is_secure, load
+from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
+from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
+
+TYPE = "TRAINMASTER"
+MASTER = "trainmaster.master.container:main"
+_MIB = 2**20
+_SENT = (
+    "fs.",
+    "dfs.",
+    "hadoop.security.",
+    "hadoop.rpc.",
+    "ipc.",
+    "yarn.resourcemanager.",
+)  # what containers need of the configuration
+_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}
+
+T = TypeVar("T")
+
+
+class YarnClient:
+    """`ClientSide` on YARN. `requests(job)` says which containers a job asks for, at its largest."""
+
+    def __init__(
+        self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None, folder: str = ""
+    ) -> None:
+        """`folder`: the configuration, else where HADOOP_CONF_DIR says."""
+        self._requests = requests
+        environ = dict(os.environ if environ is None else environ)
+        try:
+            self.conf: Configuration = load(folder or None, environ)
+        except ConfError as error:
+            raise BadInput(
+                error.message, mend="export HADOOP_CONF_DIR=DIRECTORY, or try one here: tm cluster up hadoop", anchor="hadoop-conf"
+            ) from error  # fmt: skip
+        self.user = user_of(environ)
+
+    def _auth(self) -> Auth:
+        return Kerberos() if is_secure(self.conf) else Simple(self.user)
+
+    # -- before --
+
+    def check(self, job: Any) -> None:
+        """BadInput where a container is larger than the cluster ever grants, or the queue is none that takes jobs."""
+        _asked(self._checked(job, settings(job.engines.get("yarn") or {})))
+
+    async def _checked(self, job: Any, said: Settings) -> None:
+        async with ResourceManager.of(self.conf, self._auth()) as manager:
+            nodes, queue, new = await asyncio.gather(
+                manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING])),
+                self._queue(manager, said.queue),
+                manager.get_new_application(y.GetNewApplicationRequestProto()),
+            )
+        for request in self._requests(job):
+            label_of(request.nodes.get("labels") or {})
+            wanted = resource(request.memory, request.cores, request.gpus)
+            most = new.maximumCapability
+            if wanted.memory > most.memory or wanted.virtual_cores > most.virtual_cores:
+                key = "memory" if wanted.memory > most.memory else "cores"
+                raise BadInput(
+                    f"{request.role} needs {amount(request.memory, request.cores, request.gpus)} and the cluster grants at most "
+                    f"{amount(most.memory * _MIB, most.virtual_cores, 0)} to one container",
+                    place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show",
+                    anchor="larger-than-the-cluster",
+                )  # fmt: skip
+        if queue.state == y.Q_STOPPED:
+            raise BadInput(
+                f"queue {said.queue} is stopped",
+                place=f"{PLACE}.queue",
+                mend="choose another: tm cluster show",
+                anchor="queue",
+            )
+        if not nodes.nodeReports:
+            return  # the job waits, and says so
+
+    async def _queue(self, manager: ResourceManager, name: str) -> y.QueueInfoProto:
+        try:
+            answer = await manager.get_queue_info(y.GetQueueInfoRequestProto(queueName=name, includeChildQueues=True))
+        except RemoteError:
+            answer = None
+        if answer is None or not answer.HasField("queueInfo"):
+            raise BadInput(
+                f"there is no queue {name}",
+                place=f"{PLACE}.queue: {name}",
+                mend="see them all: tm cluster show",
+                anchor="queue",
+            )
+        if answer.queueInfo.childQueues:
+            children = ", ".join(child.queueName for child in answer.queueInfo.childQueues)
+            raise BadInput(
+                f"queue {name} takes no jobs, its queues do",
+                place=f"{PLACE}.queue: {name}",
+                mend=f"one of {children}",
+                anchor="queue",
+            )
+        return answer.queueInfo
+
+    # -- submitting --
+
+    def store(self) -> Store:
+        return Store(self.conf, self.user)
+
+    def submit(
+        self, job_id: str, job: Any, plain: Mapping[str, Any], site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
+        cache: Path,
+    ) -> dict[str, str]:  # fmt: skip
+        """Start the job's master in a container; what `site.json` says of it. `plain`: the job as JSON; `secret`: token, key, secrets."""
+        said = settings(job.engines.get("yarn") or {})
+        return _asked(self._submitted(job_id, job, said, plain, site, secret, certificate, cache))
+
+    async def _submitted(
+        self, job_id: str, job: Any, said: Settings, plain: Mapping[str, Any], site: Mapping[str, Any], secret: Mapping[str, Any],
+        certificate: str, cache: Path,
+    ) -> dict[str, str]:  # fmt: skip
+        made = await asyncio.to_thread(archive, cache)
+        shipped = asyncio.create_task(asyncio.to_thread(self._ship, made))
+        async with ResourceManager.of(self.conf, self._auth()) as manager:
+            new = await manager.get_new_application(y.GetNewApplicationRequestProto())
+            resources = {ARCHIVE: await shipped}
+            application = application_id_text(new.application_id)
+            told = {
+                "job_id": job_id, "job": plain, "site": {**site, "engine": "yarn", "application": application}, "user": self.user,
+                "certificate": certificate, "configuration": self.conf.resolved(*_SENT),
+                "resources": {name: _fields(one) for name, one in resources.items()},
+            }  # fmt: skip
+            made_context = context(MASTER, told, secret, resources, None, {"TRAINMASTER_ENGINE": "yarn"})
+            await manager.submit_application(
+                y.SubmitApplicationRequestProto(
+                    application_submission_context=self._submission(new.application_id, job_id, job, said, made_context)
+                )
+            )
+        return {"engine": "yarn", "application": application, "conf": str(self.conf.folder)}
+
+    def _ship(self, made: Path) -> Any:
+        return self.store().put(made, "runtime", made.name.partition(".")[0], unpacked=True)
+
+    def _submission(
+        self,
+        application: y.ApplicationIdProto,
+        job_id: str,
+        job: Any,
+        said: Settings,
+        made: y.ContainerLaunchContextProto,
+    ) -> y.ApplicationSubmissionContextProto:
+        size = job.master.resources
+        return y.ApplicationSubmissionContextProto(
+            application_id=application, application_name=job.name, queue=said.queue,
+            priority=y.PriorityProto(priority=max(0, job.priority)),
+            am_container_spec=made, maxAppAttempts=said.attempts, attempt_failures_validity_interval=round(said.validity * 1000),
+            resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
+            applicationTags=[f"trainmaster:{job_id}"[:100], *said.tags],
+        )  # fmt: skip
+
+    # -- afterwards --
+
+    def report(self, application: str) -> y.ApplicationReportProto:
+        """What YARN says of an application. Raises EngineFailed where YARN has forgotten it or cannot be asked."""
+        return _asked(self._report(application))
+
+    async def _report(self, application: str) -> y.ApplicationReportProto:
+        async with ResourceManager.of(self.conf, self._auth()) as manager:
+            request = y.GetApplicationReportRequestProto(application_id=application_id(application))
+            return (await manager.get_application_report(request)).application_report
+
+    def fate_of(self, application: str) -> str:
+        """`running` while YARN runs it or will, else `ended`, `failed`, `killed`; `unknown` where YARN has forgotten it."""
+        try:
+            return _ENDED.get(self.report(application).yarn_application_state, "running")
+        except _Forgotten:
+            return "unknown"
+
+    def end(self, application: str) -> None:
+        """Have YARN kill it, and wait until it has."""
+        _asked(self._end(application))
+
+    async def _end(self, application: str) -> None:
+        async with ResourceManager.of(self.conf, self._auth()) as manager:
+            request = y.KillApplicationRequestProto(
+                application_id=application_id(application), diagnostics="tm kill --force"
+            )
+            while not (await manager.force_kill_application(request)).is_kill_completed:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+class _Forgotten(EngineFailed):
+    """YARN knows nothing of the application."""
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    import attrs
+
+    return attrs.asdict(one)
+
+
+def _asked(question: Coroutine[Any, Any, T]) -> T:
+    """The only place where errors of Hadoop become ours."""
+    try:
+        return asyncio.run(question)
+    except TrainmasterError:
+        raise
+    except RemoteError as error:
+        if error.name == "ApplicationNotFoundException":
+            raise _Forgotten(str(error), anchor="yarn") from error
+        raise EngineFailed(f"YARN refuses: {error}", mend="see tm doctor", anchor="yarn") from error
+    except HadoopError as error:
+        raise EngineFailed(
+            error.message, mend="check that the cluster runs, and HADOOP_CONF_DIR: tm doctor", anchor="yarn"
+        ) from error

@@ -1,0 +1,334 @@
+"""YARN as a master uses it: the asks of one job, the containers it was given, the ends of both.
+
+The master speaks to the ResourceManager in beats: each tells what has changed of the asks and takes what was granted, what has ended, and
+what will be taken back. An ask is one container under an *allocation request id* that says whose it is, (task, serial), so a grant needs no
+matching by size (YARN rounds sizes up), and a master that follows knows whose containers it inherits. Asks are absolute: said again they
+change nothing, and a ResourceManager that was restarted and knows none of them (`not registered`) is told all again.
+
+A granted container is started on its node at once, with our agent, and told of when it runs. What a dead master was granted and never
+started is given back, and asked for anew.
+
+A node on which containers failed by no fault of a program's several times is asked for no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import EngineFailed
+from trainmaster.core.job import Job
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
+from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.yarn import exits, waiting
+from trainmaster.engines.yarn.asks import Numbers, ask_for, resource_of, withdrawal
+from trainmaster.engines.yarn.nodes import Nodes
+from trainmaster.hadoop.errors import HadoopError, RemoteError
+from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text
+
+PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
+EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
+AGAIN = 1.0  # s until a beat that failed is tried again
+FAILURES = 3  # of containers on one node, by no fault of a program's, until it is avoided
+_NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
+_OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
+_FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
+
+Key = tuple[str, int]
+Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
+Context = Callable[[Mapping[str, Any]], y.ContainerLaunchContextProto]
+log = logging.getLogger(__name__)
+
+
+@attrs.define(slots=True, eq=False)
+class _Held:
+    """A container that is ours."""
+
+    proto: y.ContainerProto
+    node: str
+    running: bool = False
+
+
+class YarnMaster:
+    """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given; `tracking` is the job's page."""
+
+    def __init__(
+        self, job: Job, spec: Spec, context: Context, scheduler: Scheduler, manager: ResourceManager, tracking: str = "",
+        preemption: float = 15.0,
+    ) -> None:  # fmt: skip
+        self._numbers, self._spec, self._context = Numbers(job), spec, context
+        self._scheduler, self._manager, self._tracking = scheduler, manager, tracking
+        self._preemption = preemption  # s between a warning and its end
+        self._queue = ""
+        self._nodes = Nodes()
+        self._wanted: dict[Key, Request] = {}
+        self._held: dict[Key, _Held] = {}
+        self._by_container: dict[int, Key] = {}
+        self._changed: dict[Key, y.ResourceRequestProto] = {}
+        self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
+        self._avoided: set[str] = set()
+        self._failures: Counter[str] = Counter()
+        self._response = 0
+        self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
+        self._stirred = asyncio.Event()
+        self._work: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._largest = y.ResourceProto()
+
+    # -- the contract --
+
+    async def open(self, epoch: int) -> Sequence[Holder]:
+        answer = await self._register()
+        self._queue, self._largest = answer.queue, answer.maximumCapability
+        for container in answer.containers_from_previous_attempts:
+            self._inherit(container)
+        running = await self._nodes.running([held.proto for held in self._held.values()])
+        holders = []
+        for key, held in list(self._held.items()):
+            if held.proto.id.id in running:
+                held.running = True
+                holders.append(Holder(*key, container_id_text(held.proto.id), held.node))
+            else:
+                self._give_back(key)
+        self._beating = self._begin(self._beat())
+        return holders
+
+    async def ask(self, requests: Sequence[Request]) -> None:
+        wanted = {(one.task, one.serial): one for one in requests}
+        for key in self._wanted.keys() - wanted.keys():
+            self._changed[key] = withdrawal(self._numbers.of(*key), self._wanted.pop(key))
+        for key in wanted.keys() - self._wanted.keys():
+            held = self._held.get(key)
+            if held is None:
+                self._wanted[key] = wanted[key]
+                self._changed[key] = ask_for(self._numbers.of(*key), wanted[key])
+            elif held.running:
+                self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
+        self._stirred.set()
+
+    async def release(self, task: str, serial: int) -> None:
+        key = (task, serial)
+        if (request := self._wanted.pop(key, None)) is not None:
+            self._changed[key] = withdrawal(self._numbers.of(*key), request)
+            self._tell(ContainerExited(*key, None, "not-needed"))
+        elif key in self._held:
+            self._give_back(key)
+        self._stirred.set()
+
+    async def changes(self) -> AsyncIterator[Change]:
+        while True:
+            change = await self._changes.get()
+            if isinstance(change, BaseException):
+                raise change
+            yield change
+
+    async def free(self) -> Sequence[Free]:
+        return await waiting.free(self._manager)
+
+    async def close(self, state: str) -> None:
+        for key in list(self._held):
+            self._give_back(key)
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        await self._say_what_changed()
+        request = y.FinishApplicationMasterRequestProto(
+            final_application_status=_FINAL[state], tracking_url=self._tracking
+        )
+        while not (await self._scheduler.finish_application_master(request)).isUnregistered:  # noqa: ASYNC110  it has to be asked
+            await asyncio.sleep(PENDING)
+        await self._nodes.close()
+        await self._scheduler.close()
+        await self._manager.close()
+
+    # -- beats --
+
+    async def _register(self) -> y.RegisterApplicationMasterResponseProto:
+        request = y.RegisterApplicationMasterRequestProto(host="", rpc_port=-1, tracking_url=self._tracking)
+        answer = await self._scheduler.register_application_master(request)
+        self._response = 0
+        self._nodes.take(answer.nm_tokens_from_previous_attempts)
+        return answer
+
+    async def _beat(self) -> None:
+        asked = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                self._take(await self._say_what_changed())
+            except RemoteError as error:
+                await self._refused(error)
+            except HadoopError as error:
+                log.warning("the ResourceManager cannot be asked: %s", error)
+                self._tell(Waiting("resource manager", "", "", f"the ResourceManager cannot be reached: {error}"))
+                await asyncio.sleep(AGAIN)
+            if not self._wanted:
+                asked = loop.time()
+            elif loop.time() - asked > EXPLAIN:
+                asked = loop.time()
+                self._begin(self._explain())
+            try:
+                async with asyncio.timeout(PENDING if self._wanted or self._returned else IDLE):
+                    await self._stirred.wait()
+            except TimeoutError:
+                continue
+
+    async def _say_what_changed(self) -> y.AllocateResponseProto:
+        self._stirred.clear()
+        changed, self._changed = self._changed, {}
+        returned = dict(self._returned)
+        request = y.AllocateRequestProto(
+            response_id=self._response, ask=list(changed.values()), release=list(returned.values())
+        )
+        if avoided := self._avoided:
+            request.blacklist_request.blacklist_additions.extend(sorted(avoided))
+        try:
+            answer = await self._scheduler.allocate(request)
+        except BaseException:
+            self._changed = changed | self._changed
+            raise
+        for number in returned:
+            self._returned.pop(number, None)
+        self._response = answer.response_id
+        return answer
+
+    async def _refused(self, error: RemoteError) -> None:
+        """The ResourceManager's word: it knows us not since it was restarted, or our attempt is over, or an ask is none it ever grants."""
+        name = error.class_name.rpartition(".")[2]
+        if name == _NOT_REGISTERED:
+            log.warning("the ResourceManager was restarted; it is told all again")
+            await self._register()
+            self._changed = {
+                key: ask_for(self._numbers.of(*key), one) for key, one in self._wanted.items()
+            } | self._changed
+            self._stirred.set()
+        elif name in _OVER:
+            self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
+            raise asyncio.CancelledError
+        elif name.startswith("InvalidResourceRequest"):
+            for key, one in list(self._wanted.items()):
+                if not _fits(resource_of(one), self._largest):
+                    del self._wanted[key]
+                    self._changed.pop(key, None)
+                    self._tell(Refused(*key, str(error)))
+        else:
+            log.warning("the ResourceManager refuses: %s", error)
+            await asyncio.sleep(AGAIN)
+
+    def _take(self, answer: y.AllocateResponseProto) -> None:
+        self._nodes.take(answer.nm_tokens)
+        starting: dict[str, list[tuple[Key, Request]]] = {}
+        for container in answer.allocated_containers:
+            key = self._numbers.key(container.allocation_request_id)
+            if key is None or key in self._held or (request := self._wanted.pop(key, None)) is None:
+                self._returned[container.id.id] = container.id
+                continue
+            self._changed[key] = withdrawal(container.allocation_request_id, request)
+            self._inherit(container)
+            starting.setdefault(self._held[key].node, []).append((key, request))
+        for asked in starting.values():
+            self._begin(self._start(asked))
+        for status in answer.completed_container_statuses:
+            self._ended(status)
+        preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
+        for one in preempted:
+            if (key := self._by_container.get(one.id.id)) is not None:
+                self._tell(Warned(*key, self._preemption))
+
+    # -- containers --
+
+    def _inherit(self, container: y.ContainerProto) -> None:
+        key = self._numbers.key(container.allocation_request_id)
+        if key is None:
+            self._returned[container.id.id] = container.id
+            return
+        self._held[key] = _Held(container, node_text(container.nodeId))
+        self._by_container[container.id.id] = key
+
+    async def _start(self, asked: Sequence[tuple[Key, Request]]) -> None:
+        """Start our agent in containers of one node, in one call."""
+        made = []
+        for key, request in asked:
+            spec = {
+                **self._spec(request, ()),
+                "container": container_id_text(self._held[key].proto.id),
+                "node": self._held[key].node,
+            }
+            made.append((self._held[key].proto, self._context(spec)))
+        failed = await self._nodes.start(made)
+        for key, _ in asked:
+            held = self._held.get(key)
+            if held is None:
+                continue
+            if (why := failed.get(held.proto.id.id)) is None:
+                held.running = True
+                self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
+            else:
+                self._blame(held.node)
+                self._give_back(key)
+                self._forget(key)
+                self._tell(ContainerExited(*key, None, "localization-failed", {"detail": why, "node": held.node}))
+
+    def _ended(self, status: y.ContainerStatusProto) -> None:
+        key = self._by_container.get(status.container_id.id)
+        if key is None:
+            return
+        node = self._forget(key).node
+        if exits.lost(status.exit_status, status.diagnostics):
+            self._tell(ContainerLost(*key, "node-lost", {"node": node}))
+            return
+        reason, figures = exits.reason(status.exit_status, status.diagnostics, node)
+        if reason in ("localization-failed", "disks-failed"):
+            self._blame(node)
+        self._tell(ContainerExited(*key, status.exit_status, reason, figures))
+
+    def _forget(self, key: Key) -> _Held:
+        held = self._held.pop(key)
+        del self._by_container[held.proto.id.id]
+        return held
+
+    def _give_back(self, key: Key) -> None:
+        container = self._held[key].proto.id
+        self._returned[container.id] = container
+        self._stirred.set()
+
+    def _blame(self, node: str) -> None:
+        self._failures[node] += 1
+        if self._failures[node] == FAILURES:
+            log.warning("node %s is avoided: %d containers failed there", node, FAILURES)
+            self._avoided.add(node.rpartition(":")[0])
+
+    # -- words --
+
+    async def _explain(self) -> None:
+        try:
+            told = await waiting.explain(self._manager, self._queue, list(self._wanted.values()))
+        except HadoopError as error:
+            log.warning("why it waits is not known: %s", error)
+            return
+        if self._wanted:
+            self._tell(told)
+
+    def _tell(self, change: Change) -> None:
+        self._changes.put_nowait(change)
+
+    def _begin(self, work: Any) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._changes.put_nowait(error)
+
+
+def _fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:
+    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores

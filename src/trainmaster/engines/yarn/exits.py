@@ -1,0 +1,58 @@
+"""What YARN says of a container that ended, in our reasons.
+
+The numbers are of `org.apache.hadoop.yarn.api.records.ContainerExitStatus`; a positive one is the command's own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainmaster.engines.runtime_archive import NO_PYTHON
+
+ABORTED = -100  # given back, or its node is gone: the diagnostics tell which
+REASONS: dict[int, str] = {
+    -101: "disks-failed",
+    -102: "preempted",
+    -103: "out-of-memory",  # virtual memory
+    -104: "out-of-memory",
+    -106: "killed-by-engine",  # by the ResourceManager
+    -107: "killed-by-engine",  # after the application's end
+    -108: "killed-by-engine",  # a container that lost its master
+    -1000: "localization-failed",  # ContainerExitStatus.INVALID, which a failed localization leaves
+}
+_USED = re.compile(r"([\d.]+ ?[KMGT]?B) of ([\d.]+ ?[KMGT]?B) (?:physical|virtual) memory used")
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+
+
+def lost(status: int, diagnostics: str) -> bool:
+    """Whether the container's node is gone: what ran there may still run."""
+    return status == ABORTED and "lost" in diagnostics.lower()
+
+
+def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
+    """The reason, where YARN knows one, and its figures."""
+    if status == NO_PYTHON:
+        return "no-python", {"node": node}
+    found = REASONS.get(status)
+    if found == "out-of-memory" and (used := _USED.search(diagnostics)):
+        return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}
+    if found in ("localization-failed", "killed-by-engine"):
+        return found, {"detail": line(diagnostics), "node": node}
+    if found == "preempted":
+        return found, {"by": "other jobs of the cluster"}
+    return found, {"node": node}
+
+
+def line(diagnostics: str) -> str:
+    """The line of YARN's diagnostics that says most: the first that names what went wrong, without Java's stack."""
+    lines = [
+        text.strip() for text in diagnostics.splitlines() if text.strip() and not text.startswith(("\tat ", "Caused"))
+    ]
+    told = next((text for text in lines if "Exception" in text or "rror" in text), lines[0] if lines else "")
+    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", told)[:300]
+
+
+def _bytes(text: str) -> int:
+    number, unit = re.fullmatch(r"([\d.]+) ?(\w+)", text).groups()  # type: ignore[union-attr]
+    return int(float(number) * _UNITS.get(unit, 1))

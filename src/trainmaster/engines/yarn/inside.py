@@ -1,0 +1,132 @@
+"""In a container of YARN: what it was given, for the master and for agents.
+
+A container's directory has a long path, and a socket's may have 107 bytes (unix(7)): sockets are in it all the same, under the name that
+the kernel gives to our open descriptor of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.yarn.launching import context, taken
+from trainmaster.hadoop.credentials import AM_RM_TOKEN, Credentials
+
+AGENT = "trainmaster.agent.container:main"
+_YARNS = (
+    "CONTAINER_ID",
+    "HADOOP_TOKEN_FILE_LOCATION",
+    "APPLICATION_WEB_PROXY_BASE",
+    "APP_SUBMIT_TIME_ENV",
+    "TRAINMASTER_ENGINE",
+)
+CONFIGURATION = "hadoop-conf"
+
+
+def agent() -> dict[str, Any]:
+    """The spec of this container's agent."""
+    told, _ = taken()
+    configure(told["configuration"])
+    here = os.getcwd()
+    private = os.path.join(here, ".trainmaster")
+    os.makedirs(private, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.join(here, "work"), exist_ok=True)
+    application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
+    return {
+        **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
+        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here), "node": told.get("node") or node(),
+    }  # fmt: skip
+
+
+def _programs(here: str) -> dict[str, str]:
+    """The environment that programs begin with: the container's, without what is ours and our master's."""
+    environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
+    if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is /home/, which nobody may write
+        environ["HOME"] = here
+    return environ
+
+
+def node() -> str:
+    return f"{os.environ.get('NM_HOST', socket.gethostname())}:{os.environ.get('NM_PORT', '0')}"
+
+
+def _short(folder: str) -> str:
+    """A short name of a directory, for as long as we live."""
+    return f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
+
+
+def configure(properties: Mapping[str, str]) -> None:
+    """Have Hadoop's configuration as the submitter had it, where libraries look for it."""
+    folder = Path(CONFIGURATION).absolute()
+    folder.mkdir(exist_ok=True)
+    rows = "".join(
+        f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in properties.items()
+    )
+    for name in ("core-site.xml", "hdfs-site.xml", "yarn-site.xml"):
+        (folder / name).write_text(f"<configuration>\n{rows}</configuration>\n")
+    os.environ["HADOOP_CONF_DIR"] = str(folder)
+
+
+def master() -> tuple[str, dict[str, Any], Any]:
+    """(the job's directory in this container, what the master is told, its seat's parts)."""
+    told, credentials = taken()
+    configure(told["configuration"])
+    directory = Path("jobs", told["job_id"]).absolute()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / "job.json").write_text(json.dumps(told["job"]))
+    (directory / "site.json").write_text(json.dumps(told["site"]))
+    return str(directory), told, Parts(told, credentials)
+
+
+class Parts:
+    """What a seat in a container of YARN is made of."""
+
+    def __init__(self, told: Mapping[str, Any], credentials: Credentials) -> None:
+        from trainmaster.hadoop.conf import load
+
+        self._told, self._credentials = told, credentials
+        self._conf = load(os.environ["HADOOP_CONF_DIR"])
+        self.address = _our_address(self._conf)
+        self.agents: dict[str, Any] = {"configuration": told["configuration"]}
+
+    def engine(self, job: Any, spec: Any) -> MasterSide:
+        from trainmaster.engines.yarn.engine import YarnMaster
+        from trainmaster.hadoop.auth import ByToken, Simple
+        from trainmaster.hadoop.conf import is_secure
+        from trainmaster.hadoop.credentials import RM_DELEGATION_TOKEN
+        from trainmaster.hadoop.yarn import ResourceManager, Scheduler
+
+        token = self._credentials.of_kind(AM_RM_TOKEN)
+        assert token is not None, "YARN gives its masters a token"
+        rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
+        who = ByToken(rm_token) if is_secure(self._conf) and rm_token is not None else Simple(self._told["user"])
+        manager = ResourceManager.of(self._conf, who)
+        return YarnMaster(job, spec, self._context, Scheduler.of(self._conf, token), manager)
+
+    def _context(self, spec: Mapping[str, Any]) -> Any:
+        secret = {name: spec[name] for name in ("token", "secrets")}
+        told = {name: value for name, value in spec.items() if name not in secret}
+        from trainmaster.engines.yarn.launching import Resource
+
+        resources = {name: Resource(**fields) for name, fields in self._told["resources"].items()}
+        return context(
+            AGENT, told, secret, resources, self._credentials.without_kind(AM_RM_TOKEN), {"TRAINMASTER_ENGINE": "yarn"}
+        )
+
+
+def _our_address(conf: Any) -> str:
+    """The address by which this node reaches the ResourceManager, so also the one by which others reach this node."""
+    from trainmaster.hadoop.conf import resource_managers
+
+    host, port = resource_managers(conf, "scheduler.address")[0]
+    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)
+        return str(probe.getsockname()[0])

@@ -1,0 +1,18 @@
+"""The beginning of a master in a container of a cluster: what it is given comes the way of its engine."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+
+def main() -> int:
+    """Be the master until the job is over; the exit status."""
+    engine = os.environ["TRAINMASTER_ENGINE"]
+    directory, told, parts = import_module(f"trainmaster.engines.{engine}.inside").master()
+    os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)
+    from trainmaster.master.main import run
+    from trainmaster.master.seats import InContainer
+
+    seat = InContainer(engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents)
+    return run(directory, told, seat)
