@@ -7,6 +7,7 @@ import pwd
 from pathlib import Path
 
 import pytest
+from hadoop_oracle import says
 
 from trainmaster.hadoop.conf import (
     Configuration,
@@ -300,3 +301,36 @@ def test_security(tmp_path: Path) -> None:
 def test_hdfs_native_is_told_what_it_would_not_resolve(tmp_path: Path) -> None:
     settings = hdfs_native_settings(of(tmp_path, {"fs.defaultFS": "hdfs://${host}:1", "host": "h", "yarn.x": "1"}))
     assert settings == {"fs.defaultFS": "hdfs://h:1"}
+
+
+def test_hadoop_itself_reads_the_same(tmp_path: Path) -> None:
+    """Whatever may be written, read by Hadoop's own class too."""
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    written = {
+        "host": " h ", "a": "${host}:1", "nested": "${${which}}", "which": "host", "unknown": "x${no.such}y${host}",
+        "loop": "${loop}", "pool": "a${loop}", "user": "${user.name}", "tmp": "${java.io.tmpdir}", "not": "${ host}$x",
+        "env": "${env.PATH}", "no": "${env.GONE-}",
+        "default": "${env.GONE:-${host}}", "dash": "${env.GONE-a:-b}", "three": "${env.GONE:-a-b}",
+        "empty": "", "space": "  ", "open": "${host",
+    }  # fmt: skip
+    more = """
+      <property name="attribute" value=" 1 "/>
+      <property><name> spaced </name><value>
+        2 </value></property>
+      <property><name>final</name><value>first</value><final>true</final></property>
+      <property><name>valueless</name></property>
+      <property><name>cdata</name><value><![CDATA[<a & b>]]></value></property>
+      <xi:include href="included.xml"><xi:fallback><property name="unused" value="1"/></xi:fallback></xi:include>
+      <xi:include href="gone.xml"><xi:fallback><property name="used" value="1"/></xi:fallback></xi:include>
+      <configuration><property><name>inner</name><value>3</value></property></configuration>
+    """
+    conf.joinpath("core-site.xml").write_text(site(written, more))
+    conf.joinpath("included.xml").write_text(site({"included": "4", "a": "over"}))
+    conf.joinpath("yarn-site.xml").write_text(site({"final": "second", "which": "a"}))
+    keys = [*written, *["attribute", "spaced", "final", "valueless", "cdata", "unused", "used", "inner", "included"]]
+    said = says("configuration", conf, *keys).split("\n")[:-1]
+    ours = load(conf)
+    assert dict(zip(keys, said, strict=True)) == {
+        key: ours.get(key) if key in ours.properties else "null" for key in keys
+    }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+from pathlib import Path
 
 import pytest
+from hadoop_oracle import says
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,10 @@ ANY = st.builds(
     st.dictionaries(st.text(max_size=20), st.binary(max_size=300), max_size=4),
 )
 TWO = Credentials(
-    {"": Token(b"\x01id", b"pw", AM_RM_TOKEN), "nn": Token(b"\x02id" * 20, b"pw2", HDFS_DELEGATION_TOKEN, "1.2.3.4:8020")},
+    {
+        "": Token(b"\x01id", b"pw", AM_RM_TOKEN),
+        "nn": Token(b"\x02id" * 20, b"pw2", HDFS_DELEGATION_TOKEN, "1.2.3.4:8020"),
+    },
     {"tm.key": b"\x00secret"},
 )
 
@@ -130,3 +135,18 @@ def test_mutated_bytes_are_read_or_refused_by_name(seed: int) -> None:
                 data[chance.randrange(len(data))] = chance.randrange(256)
             with contextlib.suppress(Garbled):
                 Credentials.read(bytes(data[: chance.randint(0, len(data))]))
+
+
+def test_hadoop_itself_reads_and_writes_the_same(tmp_path: Path) -> None:
+    credentials = Credentials(
+        {
+            "": Token(b"\x01" * 127, b"\x80" * 128, AM_RM_TOKEN),
+            "ünï": Token(b"i" * 300, b"", HDFS_DELEGATION_TOKEN, "ha-hdfs:ns"),
+        },
+        {"tm.key": bytes(range(256)), "none": b""},
+    )
+    given, writable, protobuf = (tmp_path / name for name in ("given", "writable", "protobuf"))
+    given.write_bytes(credentials.write())
+    says("credentials", given, writable, protobuf)
+    assert (writable.read_bytes()[4], protobuf.read_bytes()[4]) == (0, 1)
+    assert Credentials.read(writable.read_bytes()) == Credentials.read(protobuf.read_bytes()) == credentials

@@ -69,6 +69,10 @@ class _File:
         """Inside a fallback that is not needed."""
         return any(read for read in self._includes)
 
+    @property
+    def _in_field(self) -> bool:
+        return self._open[-2:-1] == ["property"] and self._open[-1] in _FIELDS
+
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         name = _local(name)
         if not self._open and name != "configuration":
@@ -79,12 +83,12 @@ class _File:
             self._line = self._parser.CurrentLineNumber
         elif name == _INCLUDE:
             self._includes.append(self._skipped or self._include(attributes.get("href", "")))
-        elif name in _FIELDS and self._open[-2:-1] == ["property"]:
-            self._fields[name] = ""
+        elif self._in_field:
+            self._fields.pop(name, None)  # an empty element says as much as none
 
     def _text(self, text: str) -> None:
-        if self._open[-2:-1] == ["property"] and self._open[-1] in _FIELDS:
-            self._fields[self._open[-1]] += text
+        if self._in_field:
+            self._fields[self._open[-1]] = self._fields.get(self._open[-1], "") + text
 
     def _end(self, _: str) -> None:
         name = self._open.pop()
