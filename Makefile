@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks s3server format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks s3server java format demo unit test test-full soak check docs docs-serve record peers bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -48,6 +48,10 @@ frameworks: setup $(VENV)/.pytorch $(VENV)/.tensorflow
 
 s3server:
 	@tools/s3server >/dev/null
+
+# The classes for Hadoop's formats, compiled into the package; a wheel built after it needs no javac where it runs.
+java: setup
+	@$(BIN)/python tools/formats
 
 demo: setup $(VENV)/.pytorch
 	$(BIN)/python examples/digits/data.py

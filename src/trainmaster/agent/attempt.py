@@ -30,7 +30,7 @@ from trainmaster.agent.output import Output
 from trainmaster.agent.place import Place
 from trainmaster.agent.program import CannotStart, Launch, Outcome, Program
 from trainmaster.agent.spool import Spool, tail
-from trainmaster.agent.streaming import Records
+from trainmaster.agent.streaming import Beside, Records
 from trainmaster.agent.watching import Limits, Told, Watching
 
 TAIL = 20  # lines of output in the report of an end
@@ -253,8 +253,10 @@ class Attempt:
     def _records(self, environ: Mapping[str, str]) -> Records:
         """What is fed to the program, and kept of its stdout."""
         given = next((one for one in (self._order.get("inputs") or {}).values() if one["as"] == "stream"), None)
-        into = next((one["local"] for one in self._outputs.values() if one["as"] == "stream"), None)
-        return Records(given, into, environ, self._told.fed)
+        made = next((one for one in self._outputs.values() if one["as"] == "stream"), None)
+        place, say = self.place, lambda line: self._output.write(line) if self._output else None
+        beside = Beside(environ, place.workplace.cwd, place.materials.private, place.spare, self._halt, say)
+        return Records(given, made, beside, self._told.fed)
 
     def _began_running(self) -> None:
         assert self._program is not None

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from trainmaster.agent.failure import AttemptFailed, failed
 
 LOOK = 0.2  # s between two looks at whether to stop
@@ -27,15 +29,29 @@ READ = 256 * 1024
 _PACKED = (".gz", ".bz2", ".xz", ".parquet")  # records of these have another size than their files
 
 
+@attrs.frozen(slots=True, eq=False)
+class Beside:
+    """Where processes beside the program run, of formats that need one. `halt`: the attempt is stopped; `spare`: children of the agent that
+    are not the program's; `say`: into the task's log, from the loop.
+    """
+
+    environ: Mapping[str, str]
+    cwd: str
+    private: str
+    spare: set[int]
+    halt: threading.Event
+    say: Callable[[str], None]
+
+
 class Records:
-    """The records of one launch. `given`: the order's fields of the input, `into`: the directory of the part files; each may be None.
-    `told(records, value)` hears how many were fed so far, and which part of all that is."""
+    """The records of one launch. `given`, `made`: the order's fields of the input and of the output; each may be None. `beside`
+    is due with either. `told(records, value)` hears how many were fed so far, and which part of all that is."""
 
     def __init__(
-        self, given: Mapping[str, Any] | None = None, into: str | None = None, environ: Mapping[str, str] | None = None,
+        self, given: Mapping[str, Any] | None = None, made: Mapping[str, Any] | None = None, beside: Beside | None = None,
         told: Callable[[int, float | None], None] = lambda records, value: None,
     ) -> None:  # fmt: skip
-        self._given, self._into, self._environ, self._told = given, into, environ or {}, told
+        self._given, self._made, self._beside, self._told = given, made, beside, told
         self._loop = asyncio.get_running_loop()
         self.failing: asyncio.Future[AttemptFailed] = self._loop.create_future()
         self.moved = self._in = 0  # bytes in and out
@@ -46,7 +62,7 @@ class Records:
         self.stdout: int | None = None
         if given is not None:
             self.stdin, self._feed = os.pipe2(os.O_CLOEXEC)
-        if into is not None:
+        if made is not None:
             self._record, self.stdout = os.pipe2(os.O_CLOEXEC)
 
     def forked(self) -> None:
@@ -58,7 +74,9 @@ class Records:
 
     def begin(self) -> None:
         """The program runs."""
-        for pipe, act in ((self._feed, self._feeding), (self._record, self._recording)):
+        feeding = self._feeding_java if _by_java(self._given) else self._feeding
+        recording = self._recording_java if _by_java(self._made) else self._recording
+        for pipe, act in ((self._feed, feeding), (self._record, recording)):
             if pipe >= 0:
                 thread = threading.Thread(target=self._guarded, args=(act, pipe), name=act.__name__, daemon=True)
                 self._threads.append(thread)
@@ -100,6 +118,7 @@ class Records:
         from trainmaster.data.streams import feed
 
         assert self._given is not None
+        assert self._beside is not None
         given = self._given
         pieces = [Piece(path, start, end) for path, start, end, _ in given["pieces"]]
         sizes = {path: size for path, _, _, size in given["pieces"]}
@@ -112,7 +131,7 @@ class Records:
 
         feed(
             pieces, sizes.__getitem__, pipe, format=given["format"], epochs=given["epochs"], shuffle=given["shuffle"],
-            seed=given["seed"], python=_python(self._environ), tell=tell, stop=self._stop,
+            seed=given["seed"], python=_python(self._beside.environ), tell=tell, stop=self._stop,
         )  # fmt: skip
         self._feed = -1
         os.close(pipe)  # the end of the records
@@ -120,8 +139,8 @@ class Records:
     def _recording(self, pipe: int) -> None:
         from trainmaster.data.streams import Parts
 
-        assert self._into is not None
-        parts = Parts(self._into)
+        assert self._made is not None
+        parts = Parts(self._made["local"])
         os.set_blocking(pipe, False)
         ready = select.poll()
         ready.register(pipe, select.POLLIN)
@@ -139,6 +158,32 @@ class Records:
             parts.write(data)
         parts.close()
 
+    def _feeding_java(self, pipe: int) -> None:
+        from trainmaster.agent import java
+
+        assert self._given is not None
+        assert self._beside is not None
+
+        def tell(records: int, size: int, part: float) -> None:
+            self.moved += size - self._in
+            self._in = size
+            self._tell(self._told, records, part)
+
+        java.feed(self._given, pipe, self._beside, self._loop, self._stop, tell)
+        self._feed = -1
+        os.close(pipe)  # the end of the records
+
+    def _recording_java(self, pipe: int) -> None:
+        from trainmaster.agent import java
+
+        assert self._made is not None
+        assert self._beside is not None
+
+        def moved(size: int) -> None:
+            self.moved += size
+
+        java.record(self._made, pipe, self._beside, self._loop, self._over, moved)
+
     def _tell(self, act: Callable[..., object], *given: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act, *given)
@@ -146,6 +191,11 @@ class Records:
     def _fail(self, failure: AttemptFailed) -> None:
         if not self.failing.done():
             self.failing.set_result(failure)
+
+
+def _by_java(stream: Mapping[str, Any] | None) -> bool:
+    """Whether a Hadoop class reads or writes it."""
+    return stream is not None and "options" in stream
 
 
 def _bytes(given: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import attrs
 from trainmaster.client.secrets import names
 from trainmaster.client.submit import check, prepared, requests, shipped_files
 from trainmaster.client.text import not_shipped, readable
-from trainmaster.core.job import COPIED, Input, Job, uses
+from trainmaster.core.job import COPIED, HADOOP, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
 from trainmaster.core.reading import job_to
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-def preview(job: Job, base: Path) -> dict[str, Any]:
+def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
     """Plain data; raises BadInput as submitting would."""
-    plain, values = prepared(job, base, os.environ)
-    check(plain, probe=False)
+    plain, values = prepared(job, base, os.environ, engine)
+    check(plain, probe=False, engine=engine)
     asked = [attrs.asdict(request) for request in requests(plain)]
     return {
         "job": job_to(plain),
         "directory": str(base),
-        "engine": "local",
+        "engine": engine,
         "requests": asked,
         "secrets": names(values),
         **_files(plain, base),
@@ -57,7 +57,7 @@ def _input(job: Job, name: str) -> dict[str, Any]:
         if given in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    if given.as_ == "mount" or local_path(given.url) is None:
+    if given.as_ == "mount" or local_path(given.url) is None or given.format.startswith(HADOOP):
         return {"url": given.url, "as": given.as_, "readers": readers}
     from trainmaster.core.splits import parts
     from trainmaster.data.sources import list_input

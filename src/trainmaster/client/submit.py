@@ -19,7 +19,7 @@ import attrs
 
 from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, kept, state_dir
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import COPIED, Environment, Job
+from trainmaster.core.job import COPIED, HADOOP, Environment, Job
 
 if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
@@ -224,6 +224,11 @@ def _check_inputs(job: Job) -> None:
     from trainmaster.data.stores import local_path
 
     for name, given in job.inputs.items():
+        if given.format.startswith(HADOOP):
+            from trainmaster.data.hadoop_formats import check
+
+            check(given)
+            continue
         if given.format != "auto":
             from trainmaster.data.formats import known
 

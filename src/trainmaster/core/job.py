@@ -29,6 +29,7 @@ SERVING = frozenset({"ps", "scheduler"})
 # Roles whose end the job does not wait for.
 NOT_COUNTING = SERVING | {"evaluator"}
 
+HADOOP = "hadoop:"  # a format that a Java class reads or writes
 COPIED, SHARED = "copy", "share"
 RUNNING, SUCCEEDED = "running", "succeeded"
 STATIC_INPUTS = frozenset({"download", "list", "stream"})  # split over the tasks when a generation forms
@@ -196,10 +197,16 @@ class Input(Section):
     to: tuple[str, ...] = key("the roles that read it", "texts", "every role that counts", default=())
     local: str = key("its path in the working directory", "relative path", "its name", default="")
     format: str = key(
-        "the format of its records: auto, lines, jsonl, csv, bytes or parquet",
+        "the format of its records: auto, lines, jsonl, csv, bytes or parquet; for a stream also hadoop:CLASS, an InputFormat",
         "text",
         "auto, by the files' endings",
         default="auto",
+    )
+    options: dict[str, str] = key(
+        "of a hadoop: format: records, cache, heap, jars, and settings of Hadoop, whose names have dots",
+        "labels",
+        "{}",
+        factory=dict,
     )
     epochs: int = key("how often every record is read, for stream and shards", "positive count", "1", default=1)
     shuffle: bool = key("whether files or ranges are dealt in a random order", "flag", "false", default=False)
@@ -220,6 +227,18 @@ class Output(Section):
         "the role, or the task like worker:0, that writes it", "role or task", "every role that counts", default=""
     )
     as_: str = key("upload: files of ./NAME; stream: records on stdout", "upload | stream", "upload", default="upload")
+    format: str = key(
+        "how a stream is stored: auto, as it was printed, or hadoop:CLASS, an OutputFormat",
+        "text",
+        "auto",
+        default="auto",
+    )
+    options: dict[str, str] = key(
+        "of a hadoop: format: records, part, heap, jars, and settings of Hadoop, whose names have dots",
+        "labels",
+        "{}",
+        factory=dict,
+    )
     layout: str = key(
         "task: <url>/<role>-<index>/; flat: all into <url>, equal names refused", "task | flat", "task", default="task"
     )

@@ -106,6 +106,26 @@ def split_records(files: Sequence[File], n: int, cuttable: Callable[[File], bool
     return dealt
 
 
+def deal_splits(files: Sequence[File], n: int, around: bool = False) -> list[list[File]]:
+    """Splits that somebody else has cut, dealt into `n` parts: in contiguous blocks of about equally many bytes, or (`around`) one to each
+    in turn. No part is without any as long as there are enough.
+    """
+    if n < 1:
+        raise ValueError(f"splits are dealt into at least one part, not {n}")
+    if around:
+        return [list(files[part::n]) for part in range(n)]
+    dealt: list[list[File]] = []
+    at, rest = 0, sum(file.size for file in files)
+    for left in range(n, 0, -1):
+        end, load, level = at, 0, rest / left
+        while end < len(files) - (left - 1) and (left == 1 or end == at or load + files[end].size / 2 <= level):
+            load += files[end].size
+            end += 1
+        dealt.append(list(files[at:end]))
+        at, rest = end, rest - load
+    return dealt
+
+
 def visible(name: str) -> bool:
     """Whether a name met while listing is data: not `.x`, not `_SUCCESS` or `_x`; `_column=value` is a folder of data, as Spark has it."""
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import Job
+from trainmaster.core.job import HADOOP, Job, Output
 from trainmaster.core.saving import is_save
 from trainmaster.data.outputs import PARTIAL, TEMPORARY, output_store
 from trainmaster.data.stores import LocalStore, Store
@@ -20,6 +20,7 @@ def check_outputs(job: Job, probe: bool = True) -> None:
     seen: dict[str, str] = {}
     for name, output in job.outputs.items():
         place = f"outputs.{name}.url: {output.url}"
+        _check_format(output, f"outputs.{name}.format: {output.format}")
         store = output_store(output)
         if (other := seen.setdefault(store.url, name)) != name:
             raise BadInput(
@@ -44,6 +45,16 @@ def check_outputs(job: Job, probe: bool = True) -> None:
                 mend="check the permissions there, or give it another url",
                 anchor="output-unwritable",
             )
+
+
+def _check_format(output: Output, place: str) -> None:
+    if output.format.startswith(HADOOP):
+        from trainmaster.data.hadoop_formats import check
+
+        check(output)
+    elif output.format != "auto":
+        mend = "leave it out, or name an OutputFormat: hadoop:CLASS"
+        raise BadInput(f"{output.format} is no format of an output", place=place, mend=mend, anchor="unknown-format")
 
 
 def _unwritable(store: Store, probe: bool) -> str | None:

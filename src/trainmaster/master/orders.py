@@ -13,8 +13,8 @@ from typing import Any
 from trainmaster import frameworks
 from trainmaster.core.actions import Order
 from trainmaster.core.formation import Formation, formation
-from trainmaster.core.job import SHARED, Input, Job, Role, uses
-from trainmaster.core.splits import Listing, parts, split_records
+from trainmaster.core.job import HADOOP, SHARED, Input, Job, Role, uses, writes
+from trainmaster.core.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.state import State, Task, outputs_of, size_of
 from trainmaster.engines.contract import Request
 from trainmaster.frameworks.contract import Placement
@@ -42,17 +42,27 @@ class Orders:
         unsized = group.gang and group.sizes is None
         memory = self._memory(role, task)
         return Request(
-            key, serial, task.role, task.index, memory + role.resources.overhead, role.resources.cores, role.resources.gpus,
+            key, serial, task.role, task.index, memory + self._beside(role), role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
             {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory,
         )  # fmt: skip
+
+    def _beside(self, role: Role) -> int:
+        """What the container has beside the program's memory, bytes: the overhead, and the JVM of each Hadoop format."""
+        through = [given for given in uses(self.job, role.name) if given.format.startswith(HADOOP)]
+        made = [output for output in writes(self.job, role.name) if output.format.startswith(HADOOP)]
+        if not through and not made:
+            return role.resources.overhead
+        from trainmaster.data.hadoop_formats import memory
+
+        return role.resources.overhead + sum(map(memory, through)) + sum(map(memory, made))
 
     def _memory(self, role: Role, task: Task) -> int:
         """What the program may use, bytes: after out-of-memory more than its role says, as far as the engine can grant it."""
         memory = round(role.resources.memory * task.memory_factor)
         if self.largest is None:
             return memory
-        return min(memory, max(role.resources.memory, self.largest - role.resources.overhead))
+        return min(memory, max(role.resources.memory, self.largest - self._beside(role)))
 
     # -- to agents --
 
@@ -141,6 +151,7 @@ class Orders:
         return {
             name: {
                 "url": output.url, "as": output.as_, "layout": output.layout, "overwrite": output.overwrite, "local": output.local or name,
+                **({"name": name, "format": output.format, "options": output.options} if output.format.startswith(HADOOP) else {}),
             }
             for name, output in outputs_of(self.job, task.role, task.index).items()
         }  # fmt: skip
@@ -154,7 +165,11 @@ class Orders:
         }  # fmt: skip
         readers = self._readers(state, given)
         place, count = readers.index(task.key), len(readers)
-        if given.as_ == "stream":
+        if given.format.startswith(HADOOP):
+            splits = self._split(given.name, count, "splits")[0 if given.split == "whole" else place]
+            told |= {"name": given.name, "options": given.options}
+            told["splits"] = [[split.size, split.stamp] for split in splits]
+        elif given.as_ == "stream":
             sizes = {file.path: file.size for file in listing.files}
             pieces = self._split(given.name, count, "records")[0 if given.split == "whole" else place]
             told["pieces"] = [[piece.path, piece.start, piece.end, sizes[piece.path]] for piece in pieces]
@@ -177,6 +192,8 @@ class Orders:
 
         files = self.listings[name].files
         given = self.job.inputs[name]
+        if mode == "splits":
+            return deal_splits(files, 1 if given.split == "whole" else count, given.shuffle)
         if mode == "records":
             return split_records(
                 files, 1 if given.split == "whole" else count, lambda file: cuttable(given.format, file.path)

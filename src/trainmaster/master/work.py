@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,13 +18,13 @@ from typing import Any
 from trainmaster.core.actions import Action, CommitFor, Step
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.fold import COMMIT
-from trainmaster.core.job import Input, Job
+from trainmaster.core.job import HADOOP, Input, Job, uses
 from trainmaster.core.splits import File, Listing
 from trainmaster.core.state import State
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LocalStorage, Storage
-from trainmaster.master.orders import Orders
+from trainmaster.master.orders import Orders, env_of
 
 LOGS = folder("master")
 WITHIN = 60.0  # s for a step of the end
@@ -73,7 +74,8 @@ class Work:
             try:
                 told["listings"][name] = self._listed(name, given)
             except (TrainmasterError, OSError) as error:
-                return {"missing": {"name": name, "detail": getattr(error, "message", "") or str(error)}}
+                mend = {"mend": error.mend} if isinstance(error, TrainmasterError) and error.mend else {}
+                return {"missing": {"name": name, "detail": getattr(error, "message", "") or str(error), **mend}}
         if (checkpoint := self._job.checkpoint) is not None and checkpoint.url:
             from trainmaster.data.checkpoints import newest
 
@@ -89,7 +91,7 @@ class Work:
         """List an input; the files go to `inputs/<name>.json`, what the events need of it is returned."""
         from trainmaster.data.sources import list_input
 
-        listing = list_input(given)
+        listing = self._splits(given) if given.format.startswith(HADOOP) else list_input(given)
         self._orders.listings[name] = listing
         content = json.dumps(
             [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
@@ -99,6 +101,15 @@ class Work:
             return shard_listing(given, listing) | {"bytes": listing.size}
         digest = hashlib.sha256(content.encode()).hexdigest()
         return {"files": len(listing.files), "bytes": listing.size, "digest": digest}
+
+    def _splits(self, given: Input) -> Listing:
+        """What an InputFormat makes of the input, found as its readers would find it."""
+        from trainmaster.data.hadoop_formats import list_splits
+
+        roles = [role for role in self._job.roles.values() if given in uses(self._job, role.name)]
+        env = env_of(roles[0]) if roles else {}
+        readers = sum(role.replicas.max for role in roles)
+        return list_splits(given, readers, {**os.environ, **env}, self._orders.site.get("cwd") or os.getcwd())
 
     # -- outputs --
 
