@@ -14,6 +14,9 @@ import attrs
 import hypothesis
 import leftovers
 import pytest
+from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
+
+__all__ = ["daemons_live", "hadoop", "on_hadoop", "secure_hadoop"]  # fixtures for all tests
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)

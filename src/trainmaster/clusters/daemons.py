@@ -14,8 +14,10 @@ import pwd
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -82,16 +84,31 @@ def last_words(log: Path, count: int = 8) -> list[str]:
 
 def stop(started: Iterable[Started], folder: Path, grace: float = GRACE) -> None:
     """End these daemons, what else carries the cluster's mark, and its containers. Returns when all are gone, else EngineFailed."""
-    every = {*started, *marked(folder)}
-    _ended(every, signal.SIGTERM, grace)
-    _ended(every, signal.SIGKILL, grace)
-    left = _swept(folder, grace)
+    with _undisturbed():
+        every = {*started, *marked(folder)}
+        _ended(every, signal.SIGTERM, grace)
+        _ended(every, signal.SIGKILL, grace)
+        left = _swept(folder, grace)
     if left:
         raise EngineFailed(
             f"{len(left)} processes of the cluster in {folder} do not end: {', '.join(str(one.pid) for one in left)}",
             mend="see what they wait for: ps -o pid,stat,wchan,args -p PID",
             anchor="cluster-failed",
         )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No second Ctrl-C breaks off what the first has begun."""
+    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 def _swept(folder: Path, grace: float) -> set[Started]:

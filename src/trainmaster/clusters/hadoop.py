@@ -63,6 +63,13 @@ def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say
 
     BadInput where something is missing, or where the cluster is there with other settings; EngineFailed where a daemon ends.
     """
+    return up_or_found(settings, name, folder, say)[0]
+
+
+def up_or_found(
+    settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None
+) -> tuple[Cluster, bool]:
+    """The same, and whether it was started: False where it ran already."""
     folder = folder or folder_of(name)
     with _alone(folder):
         there = Cluster.read(folder)
@@ -74,7 +81,7 @@ def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say
                 anchor="cluster-differs",
             )
         if there is not None and there.state == "running":
-            return there
+            return there, False
         if settings.kerberos:
             kerberos.check()
         java = jars.java()
@@ -84,7 +91,7 @@ def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say
             there.stop(keep=True)
         for left in reversed(range(_TRIES)):
             try:
-                return _started(folder, settings, java, lib, there)
+                return _started(folder, settings, java, lib, there), True
             except EngineFailed as error:
                 if not left or "BindException" not in error.message:
                     raise

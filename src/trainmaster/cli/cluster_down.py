@@ -1,0 +1,24 @@
+"""`tm cluster down`: the end of a cluster of this machine."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.cluster_given import kind_argument, name_option
+
+
+@click.command("down")
+@kind_argument
+@name_option
+@click.option("--keep", is_flag=True, help="keep its files; `up` starts it again on them")
+def command(kind: str, name: str, keep: bool) -> None:
+    """End all of a cluster's processes, its containers too, and remove its files, HDFS with them.
+
+    It does so however the cluster was left: half started, killed, or recorded by nobody. Nothing else is touched.
+    """
+    from trainmaster.clusters import hadoop
+
+    if hadoop.down(name, keep=keep):
+        click.echo(f"the cluster {name} is down{', its files are kept' if keep else ''}")
+    else:
+        click.echo(f"there is no cluster {name}")

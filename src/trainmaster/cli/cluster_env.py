@@ -1,0 +1,26 @@
+"""`tm cluster env`: exports for a shell."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.cluster_given import kind_argument, name_option
+from trainmaster.cli.given import json_option, print_json, wants_json
+
+
+@click.command("env")
+@kind_argument
+@name_option
+@json_option
+def command(kind: str, name: str) -> None:
+    """Print what a shell needs to use the cluster: eval "$(tm cluster env hadoop)"."""
+    import shlex
+
+    from trainmaster.clusters import hadoop
+
+    found = hadoop.find(name).environ
+    if wants_json():
+        print_json(found)
+        return
+    for variable, value in found.items():
+        click.echo(f"export {variable}={shlex.quote(value)}")

@@ -1,0 +1,99 @@
+"""Real Hadoop clusters for tests: one that a whole run shares, one with Kerberos, and clusters of a test's own.
+
+    pytestmark = pytest.mark.xdist_group("hadoop")  # one worker of a run has the clusters
+
+    def test_something(hadoop: Cluster): ...            # HDFS, a ResourceManager, 2 nodes of 4 GiB, 8 cores and 2 countable GPUs
+    def test_something(on_hadoop: Cluster): ...         # the same, and HADOOP_CONF_DIR leads there
+    def test_something(secure_hadoop: Cluster): ...     # with Kerberos (privacy)
+    with own_hadoop(Settings(nodes=1)) as cluster: ...  # to break as one likes, or with settings of one's own
+
+A test may kill daemons of the shared cluster: what is dead at the beginning of the next one is started again. What must not end by that
+(containers of other tests: there are none, for a group runs one after the other) needs no care. Where Java or Maven is missing the tests
+that want a cluster fail with the words of what is missing: a run that did not try must not look like one that passed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainmaster import linux
+from trainmaster.clusters import hadoop as hadoop_clusters
+from trainmaster.clusters.hadoop import Cluster, Settings
+from trainmaster.core.errors import BadInput
+
+SHARED = Settings(
+    nodes=2, memory=4096, cores=8, queues={"default": 70.0, "low": 30.0}, labels={}, resources={"yarn.io/gpu": 2}
+)
+SECURE = Settings(nodes=2, kerberos="privacy")
+_PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-clusters-{os.getuid()}"
+
+
+@contextmanager
+def own_hadoop(settings: Settings) -> Iterator[Cluster]:
+    """A cluster of one's own, ended and removed at the end."""
+    _sweep()
+    folder = _PLACE / _owner()
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="c", dir=folder)) / "hadoop"
+    try:
+        yield hadoop_clusters.up(settings, folder=place)
+    except BadInput as missing:
+        pytest.fail(str(missing))
+    finally:
+        hadoop_clusters.down(folder=place)
+        shutil.rmtree(place.parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def hadoop() -> Iterator[Cluster]:
+    with own_hadoop(SHARED) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def secure_hadoop() -> Iterator[Cluster]:
+    with own_hadoop(SECURE) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_hadoop(hadoop: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name, value in hadoop.environ.items():
+        monkeypatch.setenv(name, value)
+    return hadoop
+
+
+@pytest.fixture(autouse=True)
+def daemons_live(request: pytest.FixtureRequest) -> None:
+    """What an earlier test killed of a shared cluster lives again."""
+    for name in ("hadoop", "secure_hadoop"):
+        if name in request.fixturenames:
+            cluster = request.getfixturevalue(name)
+            if dead := [daemon for daemon in cluster.names if not cluster.daemon(daemon).alive]:
+                for daemon in dead:
+                    cluster.daemon(daemon).start()
+                cluster.wait_ready()
+
+
+def _owner() -> str:
+    """This process, as one that comes after it can tell whether it lives."""
+    me = linux.look(os.getpid())
+    assert me is not None
+    return f"{me.pid}-{me.start}"
+
+
+def _sweep() -> None:
+    """End the clusters of test runs that were killed."""
+    for owner in _PLACE.glob("*-*"):
+        pid, _, start = owner.name.partition("-")
+        if not linux.lives(int(pid), int(start)):
+            for place in owner.glob("*/hadoop"):
+                hadoop_clusters.down(folder=place)
+            shutil.rmtree(owner, ignore_errors=True)
