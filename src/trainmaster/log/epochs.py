@@ -23,6 +23,7 @@ import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.plain import Plain
+from trainmaster.log.segments import FOLDER as EVENTS
 from trainmaster.log.storage import Storage
 
 FOLDER = "epochs"
@@ -36,12 +37,16 @@ def highest(storage: Storage) -> int:
 
 
 def take(storage: Storage, holder: Mapping[str, Any] | None = None) -> int:
-    """Take the next epoch and return it. `holder` (host, pid, ...) is kept in its file for people to read."""
+    """Take the next epoch and return it. `holder` (host, pid, ...) is kept in its file for people to read.
+
+    What earlier masters hold open of the log is closed: from now on it can be read to its end.
+    """
     epoch = highest(storage)
     content = json.dumps(dict(holder or {})).encode() + b"\n"
     for _ in range(_TRIES):
         epoch += 1
         if storage.create(f"{FOLDER}/{epoch}", content):
+            storage.settle(EVENTS)
             return epoch
     raise StorageFailed(
         f"could not take an epoch: {_TRIES} in a row were taken",

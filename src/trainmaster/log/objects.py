@@ -1,10 +1,9 @@
-"""A storage behind a URL: objects of S3, Google or Azure, files of HDFS, whatever fsspec opens.
+"""A storage behind a URL: objects of S3, Google or Azure, whatever fsspec opens (HDFS has a storage of its own, `hdfs`).
 
 Objects are put whole and cannot be appended. What matters is *exclusive* creation, and filesystems differ in it:
 
 - obstore, s3fs, gcsfs, adlfs put with a condition (`If-None-Match: *`, `ifGenerationMatch=0`), which the server
   decides;
-- HDFS decides at the rename of a finished file;
 - fsspec's own default only looks first, which two at once both pass; obstore's fsspec class ignores the wish in
   silence.
 
@@ -41,6 +40,7 @@ class ObjectStorage:
     """The files under a URL."""
 
     appends = False
+    local = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -91,16 +91,16 @@ class ObjectStorage:
 
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
         with _ours("write", self._name(path)):
-            if _package(self._fs) == "hdfs_native":
-                self._finished(path, data, overwrite=True)
-            else:
-                self._fs.pipe_file(self._at(path), data)
+            self._fs.pipe_file(self._at(path), data)
 
     def appender(self, path: str) -> Appender:
         raise BadInput(f"{self._name(path)} cannot be appended to", anchor="storage-failed")
 
     def sync(self, path: str) -> None:
         """An object that was put is durable."""
+
+    def settle(self, folder: str) -> None:
+        """No object is ever open."""
 
     def remove(self, path: str) -> None:
         with _ours("remove", self._name(path)):
@@ -128,8 +128,6 @@ class ObjectStorage:
 
     def _find_exclusive(self) -> Callable[[str, bytes], bool]:
         package = _package(self._fs)
-        if package == "hdfs_native":
-            return lambda path, data: self._finished(path, data, overwrite=False)
         if package == "fsspec" and self._fs.protocol == "memory":
             return self._put_in_memory
         if package in ("obstore", *_CONDITIONAL):
@@ -170,21 +168,6 @@ class ObjectStorage:
             obstore.put(self._fs._construct_store(bucket), key, data, mode="create")
         except AlreadyExistsError:
             return False
-        return True
-
-    def _finished(self, path: str, data: bytes, overwrite: bool) -> bool:
-        """Write beside, then rename: the rename is atomic and, unless told otherwise, refuses an existing name."""
-        folder, _, name = self._at(path).rpartition("/")
-        draft = f"{folder}/.{name}.{secrets.token_hex(6)}.tmp"
-        try:
-            with self._fs.open(draft, "wb") as file:
-                file.write(data)
-            self._fs.mv(draft, self._at(path), overwrite=overwrite)
-        except FileExistsError:
-            return False
-        finally:
-            if self._fs.exists(draft):
-                self._fs.rm_file(draft)
         return True
 
     def _claim(self, path: str, data: bytes) -> bool:

@@ -1,7 +1,7 @@
 """What an attempt printed, as it is kept: numbered by the bytes printed, whatever was left out since.
 
     logs/<role>-<index>/<attempt>.log                one file: the first bytes | mark | the newest bytes
-    logs/<role>-<index>/<attempt>.log.d/<position>   its pieces, in a storage whose files cannot grow
+    logs/<role>-<index>/<attempt>.log.d/<position>   its pieces, in a storage that is elsewhere
 
 A *position* is the number of bytes that went into the log before. It stays what it is when older bytes are left out, so a reader goes on
 in one copy where it stopped in another: the agent's, the file, the pieces. What is left out is a *gap*: in a file it follows the first
@@ -175,7 +175,7 @@ class Copy:
 
     def read(self, position: int) -> tuple[int, bytes]:
         """What is there from `position` on, and where that begins; no bytes where nothing is there (yet)."""
-        if self._storage.appends:
+        if self._storage.local:
             return self._of_growing(position)
         found = self._of_objects(position) if self._looked else (position, b"")
         if not found[1]:
@@ -204,7 +204,7 @@ class Copy:
         return position, b""
 
     def _read(self, offset: int, size: int) -> bytes:
-        if not self._storage.appends:
+        if not self._storage.local:
             size = min(size, self._whole - offset)  # servers refuse to read beyond the end
         return b"" if size <= 0 else self._storage.read(self._path, offset, size) or b""
 

@@ -57,6 +57,7 @@ class Storage(Protocol):
 
     url: str
     appends: bool  # whether files can grow
+    local: bool  # whether it is a directory of this machine, where agents write for themselves
 
     @property
     def conditional(self) -> bool:
@@ -80,6 +81,11 @@ class Storage(Protocol):
     def sync(self, path: str) -> None:
         """Have what anyone wrote to `path` on stable storage."""
 
+    def settle(self, folder: str) -> None:
+        """Have the files of `folder` that others hold open closed, where that is a thing of the storage's: all that they ever had synced
+        can be read then, and nothing be added.
+        """
+
     def remove(self, path: str) -> None:
         """Remove a file; nothing where there is none."""
 
@@ -91,6 +97,10 @@ def storage_for(place: str | Path) -> Storage:
     text = os.fspath(place)
     if (path := local_path(text)) is not None:
         return LocalStorage(path)
+    if _SCHEME.match(text)[1].lower() in ("hdfs", "viewfs"):  # type: ignore[index]
+        from trainmaster.log.hdfs import HdfsStorage
+
+        return HdfsStorage(text)
     from trainmaster.log.objects import ObjectStorage
 
     return ObjectStorage(text)
@@ -122,7 +132,9 @@ def place_of(directory: str | Path) -> str:
 def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:
     """The one place that turns a foreign error into ours: what was done, to what, why it failed, what to do."""
     number = getattr(error, "errno", None)
-    if number in _FULL:
+    if mended := getattr(error, "mend", ""):  # whoever raised it knows better
+        reason, mend, anchor = _words(error), mended, getattr(error, "anchor", "storage-failed")
+    elif number in _FULL:
         reason, mend, anchor = (
             _FULL[number] + _room(path),
             "free space there, or use a larger place",
@@ -168,6 +180,7 @@ class LocalStorage:
     """A directory, of this machine or mounted. Files are the owner's alone; dot files are not listed."""
 
     appends = True
+    local = True
     conditional = True
 
     def __init__(self, root: str | Path) -> None:
@@ -270,6 +283,9 @@ class LocalStorage:
             raise storage_failed("sync", full, error) from error
         finally:
             os.close(descriptor)
+
+    def settle(self, folder: str) -> None:
+        """Whoever has a file open here may go on: what is read and then synced (`open_writer`) is what counts."""
 
     def remove(self, path: str) -> None:
         try:

@@ -226,7 +226,7 @@ class Feed:
             present = self._host.state.tasks[task]
             current = attempt >= present.attempt
             settled = not follow or not current or bool(present.final) or self._host.over
-            stored = present.left or (self._host.storage.appends and not (follow and current))
+            stored = present.left or (self._host.storage.local and not (follow and current))
             async for piece in self._stored(task, attempt, offset, growing=not settled):
                 yield piece
                 offset = piece["next"]

@@ -1,0 +1,201 @@
+"""Reading a block from a DataNode (DataTransferProtocol, version 28), for the one case that hdfs-native lacks: a block still being written.
+
+A DataNode gives of such a block what its writer has had acknowledged. The request names block and range; the answer is a status, then
+*packets*: a length, a header, sums (we ask for none: TCP has its own), and data. The first packet may begin before the range, at a
+multiple of the size that sums are taken over; an empty one is the last. The connection serves one request.
+
+On a secure cluster, where `protection` is set (dfs.data.transfer.protection), SASL comes first: DIGEST-MD5 with the block's token, and
+with integrity or privacy every later byte in wrapped messages, each after its length.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from trainmaster.hadoop.credentials import Token
+from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, HadoopError, RemoteError, Unreachable
+from trainmaster.hadoop.proto.datatransfer_pb2 import (
+    SUCCESS,
+    BaseHeaderProto,
+    BlockOpResponseProto,
+    ClientOperationHeaderProto,
+    ClientReadStatusProto,
+    DataTransferEncryptorMessageProto,
+    OpReadBlockProto,
+    PacketHeaderProto,
+)
+from trainmaster.hadoop.proto.hdfs_pb2 import DatanodeIDProto, LocatedBlockProto
+from trainmaster.hadoop.sasl import Digest
+
+M = TypeVar("M", bound=Message)
+
+VERSION = 28
+READ_BLOCK = 81
+CLIENT = "trainmaster"
+LIMIT = 64 << 20  # bytes in one message or packet; Hadoop's own is 16 MiB
+_SASL = 0xDEADBEEF
+_CHUNK = 64 << 10
+
+
+def read_block(
+    block: LocatedBlockProto, offset: int, size: int, *, protection: tuple[str, ...] = (), by_name: bool = False, timeout: float = 20.0
+) -> bytes:  # fmt: skip
+    """`size` bytes of a block from `offset` in it on, from the first of its DataNodes that gives them. Raises HadoopError.
+
+    `by_name`: connect to the DataNodes' names rather than their addresses (dfs.client.use.datanode.hostname).
+    """
+    failures: list[HadoopError] = []
+    for info in block.locs:
+        try:
+            return _read(info.id, block, offset, size, protection, by_name, timeout)
+        except HadoopError as error:
+            failures.append(error)
+    raise failures[0] if failures else Unreachable(f"no DataNode has block {block.b.blockId}")
+
+
+def _read(
+    node: DatanodeIDProto, block: LocatedBlockProto, offset: int, size: int, protection: tuple[str, ...], by_name: bool, timeout: float
+) -> bytes:  # fmt: skip
+    host = node.hostName if by_name else node.ipAddr
+    place = f"DataNode {host}:{node.xferPort}"
+    try:
+        with socket.create_connection((host, node.xferPort), timeout=timeout) as raw:
+            raw.settimeout(timeout)
+            stream = _Stream(raw, place)
+            if protection:
+                stream.protect(block, protection)
+            return _ranged(stream, block, offset, size)
+    except OSError as error:
+        raise Unreachable(f"{place} does not answer: {error.strerror or error}") from error
+
+
+def _ranged(stream: _Stream, block: LocatedBlockProto, offset: int, size: int) -> bytes:
+    header = ClientOperationHeaderProto(
+        baseHeader=BaseHeaderProto(block=block.b, token=block.blockToken), clientName=CLIENT
+    )
+    request = OpReadBlockProto(header=header, offset=offset, len=size, sendChecksums=False)
+    stream.send(struct.pack(">hb", VERSION, READ_BLOCK) + _delimited(request))
+    answer = stream.message(BlockOpResponseProto)
+    if answer.status != SUCCESS:
+        raise RemoteError("java.io.IOException", f"{stream.place}: {answer.message or answer.status}")
+    data = bytearray()
+    while len(data) < size:
+        header_, content = _packet(stream)
+        if not content:
+            break
+        skipped = offset + len(data) - header_.offsetInBlock
+        if not 0 <= skipped <= len(content):
+            raise Garbled(f"{stream.place} sent a packet at {header_.offsetInBlock}, not at {offset + len(data)}")
+        data += content[skipped:]
+    if len(data) < size:
+        raise Garbled(f"{stream.place} sent {len(data)} of {size} bytes of block {block.b.blockId}")
+    stream.send(_delimited(ClientReadStatusProto(status=SUCCESS)))
+    return bytes(data[:size])
+
+
+def _packet(stream: _Stream) -> tuple[PacketHeaderProto, bytes]:
+    whole, length = struct.unpack(">ih", stream.take(6))  # of data, sums and itself; of the header
+    if not 4 <= whole <= LIMIT or not 0 < length < 1 << 12:
+        raise Garbled(f"{stream.place} sent a packet of {whole} bytes with a header of {length}")
+    header = _parsed(PacketHeaderProto, stream.take(length), stream.place)
+    rest = stream.take(whole - 4)
+    if not 0 <= header.dataLen <= len(rest):
+        raise Garbled(f"{stream.place} sent a packet of {whole} bytes that says it has {header.dataLen}")
+    return header, rest[len(rest) - header.dataLen :]
+
+
+class _Stream:
+    """What goes to a DataNode and comes from it, in the clear or wrapped."""
+
+    def __init__(self, raw: socket.socket, place: str) -> None:
+        self.place = place
+        self._raw = raw
+        self._held = bytearray()
+        self._digest: Digest | None = None
+
+    def protect(self, block: LocatedBlockProto, protection: tuple[str, ...]) -> None:
+        told = block.blockToken
+        digest = Digest(
+            Token(told.identifier, told.password, told.kind, told.service), protection, protocol="hdfs", server="0"
+        )
+        self.send(struct.pack(">I", _SASL) + _delimited(_said(b"")))
+        self.send(_delimited(_said(digest.start(self._challenge()))))
+        digest.step(self._challenge())
+        if digest.wraps:
+            self._digest = digest
+
+    def _challenge(self) -> bytes:
+        told = self.message(DataTransferEncryptorMessageProto)
+        if told.status != DataTransferEncryptorMessageProto.SUCCESS:
+            raise AuthenticationFailed(f"{self.place} refuses us: {told.message}")
+        return told.payload
+
+    def send(self, data: bytes) -> None:
+        if self._digest is not None:
+            data = self._digest.wrap(data)
+            data = struct.pack(">I", len(data)) + data
+        self._raw.sendall(data)
+
+    def take(self, size: int) -> bytes:
+        while len(self._held) < size:
+            if self._digest is None:
+                self._held += self._received(_CHUNK)
+                continue
+            (length,) = struct.unpack(">I", self._exactly(4))
+            if length > LIMIT:
+                raise Garbled(f"{self.place} sent a message of {length} bytes")
+            self._held += self._digest.unwrap(self._exactly(length))
+        found = bytes(self._held[:size])
+        del self._held[:size]
+        return found
+
+    def message(self, kind: type[M]) -> M:
+        size = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift > 28:
+                raise Garbled(f"{self.place} sent a length that is none")
+        if size > LIMIT:
+            raise Garbled(f"{self.place} sent a message of {size} bytes")
+        return _parsed(kind, self.take(size), self.place)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self._received(size - len(data))
+        return bytes(data)
+
+    def _received(self, size: int) -> bytes:
+        data = self._raw.recv(size)
+        if not data:
+            raise Unreachable(f"{self.place} closed the connection")
+        return data
+
+
+def _said(payload: bytes) -> DataTransferEncryptorMessageProto:
+    return DataTransferEncryptorMessageProto(status=DataTransferEncryptorMessageProto.SUCCESS, payload=payload)
+
+
+def _parsed(kind: type[M], data: bytes, place: str) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Garbled(f"{place} sent bytes that are no {kind.__name__}") from error
+
+
+def _delimited(message: Message) -> bytes:
+    data = message.SerializeToString()
+    length, size = bytearray(), len(data)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + data

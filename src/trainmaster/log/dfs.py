@@ -1,0 +1,243 @@
+"""HDFS by hdfs-native: one client a NameNode, errors that name cause and mend, and no wait without a bound.
+
+Everything that the library raises becomes an OSError here: FileNotFoundError, FileExistsError, or a DfsError, whose `mend` and `anchor`
+go into what the user reads. hdfs-native tells most causes as text with a Java class in it; the table `CAUSES` reads that.
+
+Bounds. A refused or unknown NameNode is given up after about 5 s (hdfs-native by Hadoop's own defaults: minutes), for whoever calls tries
+again and says so meanwhile. A NameNode or DataNode that holds its connection open and says nothing would be waited for without end, so
+each call runs in a thread beside and is abandoned after its limit.
+
+A client starts threads of its own and does not survive a fork: one is made a process, when first needed. Its calls let go of the
+interpreter's lock: while a file was written in 29 ms, another thread never stood still for more than 3 ms.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import os
+import queue
+import re
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from trainmaster.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from hdfs_native import Client
+
+T = TypeVar("T")
+
+SCHEMES = ("hdfs", "viewfs")
+PORT = 8020  # of a NameNode, where an address names none
+LIMIT = 90.0  # s for a call; a write waits up to 60 s for a DataNode's word (hdfs-native's ACK_READ_TIMEOUT) and then tries another
+SETTINGS = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "250",
+    "dfs.client.failover.sleep.max.millis": "2000",
+}
+_WHO = (
+    "HADOOP_CONF_DIR",
+    "HADOOP_HOME",
+    "HADOOP_USER_NAME",
+    "HADOOP_PROXY_USER",
+    "HADOOP_TOKEN_FILE_LOCATION",
+    "KRB5CCNAME",
+)
+_RPC = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
+_OS_ERROR = re.compile(r"^(.*) \(os error (\d+)\)")
+
+# What is found in a Java class or in hdfs-native's words -> errno, what it means ("{told}": the first line of what was told), what to do.
+CAUSES: tuple[tuple[str, int, str, str], ...] = (
+    ("SafeModeException", errno.EAGAIN, "the NameNode {where} is in safe mode, and takes no changes",
+     "wait until it has left it; `hdfs dfsadmin -safemode get` tells"),
+    ("AccessControlException", errno.EACCES, "{told}", "ask for the permission, or use another place or user"),
+    ("StandbyException", errno.EAGAIN, "no NameNode of {where} is active", "see `hdfs haadmin -getAllServiceState`"),
+    ("RetriableException", errno.EAGAIN, "the NameNode {where} is still starting", "wait until it has started"),
+    ("QuotaExceeded", errno.EDQUOT, "a quota of HDFS is spent: {told}", "remove something there, or ask for more"),
+    ("could only be written to 0", errno.EAGAIN, "no DataNode takes the file now", "see `hdfs dfsadmin -report`"),
+    ("PathIsNotEmptyDirectoryException", errno.ENOTEMPTY, "{told}", "remove what is in it first"),
+    ("ParentNotDirectoryException", errno.ENOTDIR, "{told}", "use another path"),
+    ("InvalidPathException", errno.EINVAL, "HDFS does not take this name: {told}", "rename it; HDFS allows no ':'"),
+    ("MaxDirectoryItemsExceeded", errno.EDQUOT, "{told}", "use another folder"),
+    ("InvalidToken", errno.EACCES, "the delegation token is not valid (any more): {told}", "submit again, or bring a new token"),
+    ("NoSASLMechanism", errno.EACCES, "{where} takes no login that we have", "log in first: kinit"),
+    ("GSSAPIError", errno.EACCES, "Kerberos does not know us: {told}", "log in first: kinit"),
+    ("SASLError", errno.EACCES, "{where} refuses us: {told}", "log in first: kinit"),
+    ("is not allowed to impersonate", errno.EACCES, "{told}", "unset HADOOP_PROXY_USER"),
+    ("All DataNodes failed", errno.EIO, "no DataNode that has the file answers", "see `hdfs dfsadmin -report`"),
+    ("BlocksNotFound", errno.EIO, "no DataNode that has the file answers", "see `hdfs dfsadmin -report`"),
+    ("All nodes failed for write", errno.EIO, "the DataNodes that took the file are lost to us", "see `hdfs dfsadmin -report`"),
+    ("Block writer is closed", errno.EIO, "the DataNodes that took the file are lost to us", "see `hdfs dfsadmin -report`"),
+    ("Failed to complete file", errno.EAGAIN, "no DataNode has confirmed the file", "see `hdfs dfsadmin -report`"),
+    ("ChecksumError", errno.EIO, "what the DataNode has does not match its checksum", "see `hdfs fsck`"),
+)  # fmt: skip
+
+
+class DfsError(OSError):
+    """What HDFS, or the way to it, refused."""
+
+    def __init__(self, number: int, words: str, mend: str, anchor: str = "storage-failed") -> None:
+        super().__init__(number, words)
+        self.mend, self.anchor = mend, anchor
+
+
+class Dfs:
+    """The file system behind the beginning of a URL, as in hdfs://host:port. Paths are absolute."""
+
+    def __init__(self, url: str) -> None:
+        from hdfs_native import Client
+
+        self.url = url
+        authority, settings = _found(url)
+        self.where = authority
+        scheme = url.partition("://")[0].lower()
+        try:
+            self.client: Client = Client(f"{scheme}://{authority}", settings)
+        except Exception as error:
+            raise translated(error, self.where) from error
+
+    def call(self, act: Callable[[Client], T], limit: float = LIMIT) -> T:
+        """The result of `act`. Raises FileNotFoundError, FileExistsError and other OSErrors."""
+        return self.bounded(lambda: act(self.client), limit)
+
+    def bounded(self, act: Callable[[], T], limit: float = LIMIT) -> T:
+        """The same for what a file does."""
+        try:
+            return within(act, limit)
+        except TimeoutError as error:
+            raise DfsError(
+                errno.ETIMEDOUT, f"{self.where} has not answered for {limit:.0f} s", "see whether it runs"
+            ) from error
+        except BaseException as error:
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                raise translated(error, self.where) from error
+            raise
+
+
+def open_dfs(url: str) -> tuple[Dfs, str]:
+    """The file system of a URL, and the path in it, without a "/" at its end. Raises BadInput, or DfsError."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    begin = f"{scheme.lower()}://{authority}"
+    key = (os.getpid(), begin, *(os.environ.get(name) for name in _WHO))
+    with _LOCK:
+        if key not in _OPEN:
+            _OPEN[key] = Dfs(begin)
+        return _OPEN[key], (slash + path).rstrip("/")
+
+
+def is_dfs(url: str) -> bool:
+    return url.partition("://")[0].lower() in SCHEMES and "://" in url
+
+
+_OPEN: dict[tuple[object, ...], Dfs] = {}  # those of a parent process stay, untouched: their threads are gone
+_LOCK = threading.RLock()
+
+
+def translated(error: BaseException, where: str) -> OSError:
+    """An error of hdfs-native, or of the system, as one that says what to do."""
+    text = str(error)
+    found = _RPC.search(text)
+    java, told = (found[1], found[2].replace("\\n", "\n")) if found else ("", text)
+    told = _line(told)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, told)
+    if isinstance(error, FileExistsError):
+        return FileExistsError(errno.EEXIST, told)
+    for words, number, meaning, mend in CAUSES:
+        if words in java or words in text:
+            return DfsError(number, meaning.format(where=where, told=told), mend)
+    if isinstance(error, NotImplementedError):
+        return DfsError(errno.ENOTSUP, f"hdfs-native cannot do this: {told}", "use another place")
+    if isinstance(error, OSError):
+        system = _OS_ERROR.match(told)
+        reason = system[1].lower() if system else (error.strerror or told)
+        number = int(system[2]) if system else (error.errno or errno.EIO)
+        mend = "see whether it runs and can be reached from here; HADOOP_CONF_DIR says where it is"
+        return DfsError(number, f"{where} cannot be reached: {reason}", mend)
+    return DfsError(errno.EIO, f"{where}: {told or type(error).__name__}", "see the NameNode's log")
+
+
+def _line(text: str) -> str:
+    first = text.strip().split("\n", 1)[0].split("\tat ", 1)[0]
+    return first.strip().strip('"')[:300]
+
+
+def _found(url: str) -> tuple[str, dict[str, str]]:
+    """Who is asked, as the URL's authority, and the settings for the client. Raises BadInput where nobody is known by that name."""
+    from trainmaster.hadoop import conf as hadoop_conf
+    from trainmaster.hadoop.errors import ConfError
+
+    scheme, _, authority = url.partition("://")
+    settings: dict[str, str] = {}
+    services: dict[str, object] = {}
+    default, reason = "", "HADOOP_CONF_DIR is not set"
+    try:
+        if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
+            conf = hadoop_conf.load()
+            settings = hadoop_conf.hdfs_native_settings(conf)
+            services = dict(hadoop_conf.name_services(conf))
+            default = hadoop_conf.default_fs(conf)
+            reason = f"{conf.folder} does not name it"
+    except ConfError as error:
+        raise BadInput(error.message, place=url, mend="correct HADOOP_CONF_DIR", anchor="hadoop-conf") from error
+    if not authority and default.partition("://")[0] in SCHEMES:
+        authority = default.partition("://")[2].partition("/")[0]
+    if not authority:
+        raise BadInput(
+            f"{url}/ names no NameNode, and {reason}",
+            place=url,
+            mend="set HADOOP_CONF_DIR to the directory of the cluster's core-site.xml, or write hdfs://host:port/path",
+            anchor="hadoop-conf",
+        )
+    if scheme == "viewfs" or authority in services or ":" in authority:
+        return authority, settings | SETTINGS
+    try:
+        socket.getaddrinfo(authority, PORT)
+    except OSError as error:
+        raise BadInput(
+            f"{authority} is no host that can be found, and no nameservice: {reason}",
+            place=url,
+            mend="set HADOOP_CONF_DIR to the directory of the cluster's hdfs-site.xml, or correct the URL",
+            anchor="hadoop-conf",
+        ) from error
+    return f"{authority}:{PORT}", settings | SETTINGS
+
+
+# -- bounded calls --
+
+
+def within(act: Callable[[], T], limit: float) -> T:
+    """The result of `act`, run in a thread beside. Raises TimeoutError after `limit` seconds; the thread is then left to itself."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            result = act()
+        except BaseException as error:  # noqa: BLE001  a panic of Rust is no Exception
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    try:
+        work = _IDLE.pop()
+    except IndexError:
+        work = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(work,), daemon=True, name="hdfs").start()
+    work.put(run)
+    return future.result(limit)
+
+
+_IDLE: list[queue.SimpleQueue[Callable[[], None]]] = []  # of threads that wait for work
+os.register_at_fork(after_in_child=_IDLE.clear)
+
+
+def _serve(work: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        run = work.get()
+        run()
+        del run
+        _IDLE.append(work)

@@ -1,0 +1,269 @@
+"""A storage on HDFS: files that grow by `hsync`, names that the NameNode decides about.
+
+What HDFS does, each seen on a real one (3.4.2, hdfs-native 0.14.7; tests/conformance/test_hdfs.py):
+
+- `create` without overwrite and `rename` without overwrite are both decided by the NameNode: of 16 at once one succeeds. A
+  file is there from its creation on, whole only once it is closed; so `create` here writes beside and renames, which is all or nothing.
+- Closing a file with content waits for a DataNode's report and costs 0.5 s; `hsync` of a batch costs 2 to 3 ms. So the
+  event log is one open file an epoch, not a file a batch.
+- After `hsync` the bytes are on the DataNodes' disks and the NameNode tells the new length. After a write without
+  it nobody sees them, and whoever dies loses them.
+- hdfs-native reads closed blocks only: of an open file's last block it sees nothing, however long ago it was
+  synced. `openfile` asks the DataNode for that.
+- A writer that was killed leaves its file open, for an hour by HDFS's own clock. `recoverLease` closes it with all that
+  was synced: 0.4 s where the writer is dead, up to 3 s (one heartbeat of a DataNode) where it lives. From then on the
+  old writer's next `hsync` fails: it is fenced. While no DataNode that has the block answers it gives False, for ever.
+- A NameNode that is restarted takes 5 s of a client's tries; a writer goes on after it as if nothing had been. A
+  DataNode that is killed breaks every writer to it, at the next `hsync`; another file can be begun once one is back.
+
+So whoever takes an epoch calls `settle`: the earlier epochs' files are closed, with all that was ever told to be
+durable, and nobody can add to them. An appender that has failed is not used again, for nobody knows what it has
+written: `truncate` refuses, and the writer begins another segment. The file it leaves is closed as soon as HDFS answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.log.dfs import Dfs, DfsError, open_dfs
+from trainmaster.log.storage import Appender, Entry, checked, storage_failed
+
+if TYPE_CHECKING:
+    from hdfs_native import FileWriter
+
+T = TypeVar("T")
+
+SETTLED = 120.0  # s that closing a file which another left open may take
+_AGAIN = 0.1  # s between two looks at whether it is closed
+_CLOSING = 60.0  # s that closing a file of our own may take
+_OURS_ALONE, _FOLDER = 0o600, 0o700
+
+log = logging.getLogger(__name__)
+
+
+class HdfsStorage:
+    """The files under a URL. They are the owner's alone; dot files are not listed."""
+
+    appends = True
+    local = False
+    conditional = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        with _ours("open", self.url):
+            self._dfs, self._root = open_dfs(self.url)
+        self._left: set[str] = set()  # files of ours that a failure has left open
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{checked(path)}" if path else self._root or "/"
+
+    def _name(self, path: str) -> str:
+        return f"{self.url}/{path}" if path else self.url
+
+    def entries(self, folder: str) -> list[Entry]:
+        at = self._at(folder)
+        with _ours("list a folder", self._name(folder)):
+            try:
+                rows = self._dfs.call(lambda client: list(client.list_status(at, False)))
+            except FileNotFoundError:
+                return []
+        found = [Entry(row.path.rpartition("/")[2], 0 if row.isdir else row.length, row.isdir) for row in rows]
+        alone = len(rows) == 1 and rows[0].path == at  # it is no folder
+        return [] if alone else sorted((e for e in found if not e.name.startswith(".")), key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        if size == 0:
+            return b""
+        with _ours("read", self._name(path)):
+            try:
+                return read_range(self._dfs, self._at(path), offset, size)
+            except FileNotFoundError:
+                return None
+
+    def create(self, path: str, data: bytes) -> bool:
+        with _ours("create", self._name(path)):
+            try:
+                if self._there(path):
+                    return False
+                self._put(path, data, overwrite=False)
+            except FileExistsError:
+                return False
+        return True
+
+    def replace(self, path: str, data: bytes, durable: bool = True) -> None:
+        with _ours("write", self._name(path)):
+            self._put(path, data, overwrite=True)
+
+    def appender(self, path: str) -> Appender:
+        self._close_left()
+        with _ours("create", self._name(path)):
+            return _HdfsAppender(self, path, self._opened(self._at(path)))
+
+    def sync(self, path: str) -> None:
+        """Have a file that another left open closed, with all that it ever had synced."""
+        until = time.monotonic() + SETTLED
+        with _ours("read the end of", self._name(path)):
+            while not self._recovered(path):
+                if time.monotonic() > until:
+                    raise DfsError(
+                        errno.EAGAIN,
+                        f"its last block is not readable yet, after {SETTLED:.0f} s of recovery",
+                        "see that the DataNodes that have it run: hdfs fsck PATH -files -blocks -locations -openforwrite",
+                    )
+                time.sleep(_AGAIN)
+
+    def settle(self, folder: str) -> None:
+        for entry in self.entries(folder):
+            if not entry.folder:
+                self.sync(f"{folder}/{entry.name}")
+
+    def remove(self, path: str) -> None:
+        with _ours("remove", self._name(path)), contextlib.suppress(FileNotFoundError):
+            self._dfs.call(lambda client: client.delete(self._at(path), False))
+
+    def exists(self, path: str) -> bool:
+        with _ours("look at", self._name(path)):
+            return self._there(path)
+
+    # -- inside --
+
+    def _there(self, path: str) -> bool:
+        try:
+            self._dfs.call(lambda client: client.get_file_info(self._at(path)))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _opened(self, at: str) -> FileWriter:
+        return opened(self._dfs, at, _OURS_ALONE, _FOLDER)
+
+    def _put(self, path: str, data: bytes, overwrite: bool) -> None:
+        put(self._dfs, self._at(path), data, overwrite, _OURS_ALONE, _FOLDER)
+
+    def _recovered(self, path: str) -> bool:
+        try:
+            return self._dfs.call(lambda client: client.recover_lease(self._at(path)))
+        except FileNotFoundError:
+            return True
+
+    def _close_left(self) -> None:
+        """Have the files closed that failures have left open; what does not succeed now is tried at the next."""
+        for path in list(self._left):
+            try:
+                if not self._recovered(path):
+                    continue
+            except OSError as error:
+                log.info("%s is still open: %s", self._name(path), error.strerror)
+                return
+            self._left.discard(path)
+
+    def do(self, doing: str, path: str, act: Callable[[], T], limit: float = 0.0) -> T:
+        with _ours(doing, self._name(path)):
+            return self._dfs.bounded(act, limit) if limit else self._dfs.bounded(act)
+
+    def leave(self, path: str) -> None:
+        self._left.add(path)
+        self._close_left()
+
+
+class _HdfsAppender:
+    def __init__(self, storage: HdfsStorage, path: str, writer: FileWriter) -> None:
+        self._storage, self._path, self._writer = storage, path, writer
+        self._closed = self._broken = False
+
+    def write(self, data: bytes) -> None:
+        self._do("append", lambda: self._writer.write(data))
+
+    def sync(self) -> None:
+        self._do("sync", self._writer.hsync)
+
+    def truncate(self, size: int) -> None:
+        raise StorageFailed(f"a file of HDFS that is being written cannot be cut to {size} bytes", place=self._path)
+
+    def close(self) -> None:
+        """What was synced is safe whatever happens here, so a failure is no one's but the log's."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._broken:
+            try:
+                self._storage.do("close", self._path, self._writer.close, _CLOSING)
+            except StorageFailed as failure:
+                log.warning("%s", failure)
+                self._broken = True
+        if self._broken:
+            self._storage.leave(self._path)
+
+    def _do(self, doing: str, act: Callable[[], object]) -> None:
+        broken, self._broken = self._broken, True
+        if broken:
+            raise StorageFailed("a write to it has failed before", place=self._path, anchor="storage-failed")
+        self._storage.do(doing, self._path, act)
+        self._broken = False
+
+
+def read_range(dfs: Dfs, at: str, offset: int, size: int | None) -> bytes:
+    """The bytes of a file from `offset` on, `size` of them or all, those of its open end too. Raises FileNotFoundError."""
+    reader = dfs.call(lambda client: client.read(at))
+    closed = len(reader)  # what is in whole blocks: hdfs-native panics where more is asked for
+    end = None if size is None else offset + size
+    data = b""
+    if offset < closed:
+        data = dfs.bounded(lambda: reader.read_range(offset, min(closed, end or closed) - offset))
+    if end is not None and end <= closed:
+        return data
+    length = dfs.call(lambda client: client.get_file_info(at)).length
+    if length <= max(closed, offset):
+        return data
+    from trainmaster.log.openfile import read_end
+
+    begin = max(closed, offset)
+    return data + read_end(dfs, at, begin, min(length, end or length) - begin)
+
+
+def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overwrite: bool = False) -> FileWriter:
+    """A new file, open for writing, with the folders above it. Raises FileExistsError."""
+    from hdfs_native import WriteOptions
+
+    options = WriteOptions(permission=mode, overwrite=overwrite, create_parent=False)
+    try:
+        return dfs.call(lambda client: client.create(at, options))
+    except FileNotFoundError:
+        dfs.call(lambda client: client.mkdirs(at.rpartition("/")[0] or "/", folder_mode, True))
+        return dfs.call(lambda client: client.create(at, options))
+
+
+def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> None:
+    """Make a small file, whole or not at all. Raises FileExistsError where it is there and is not to be overwritten."""
+    folder, _, name = at.rpartition("/")
+    draft = f"{folder}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
+    try:
+        writer = opened(dfs, draft, mode, folder_mode)
+        try:
+            if data:
+                dfs.bounded(lambda: writer.write(data))
+        finally:
+            dfs.bounded(writer.close, _CLOSING)
+        dfs.call(lambda client: client.rename(draft, at, overwrite))
+    except OSError:
+        with contextlib.suppress(OSError):
+            dfs.call(lambda client: client.delete(draft, False))
+        raise
+
+
+@contextmanager
+def _ours(doing: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except TrainmasterError:
+        raise
+    except OSError as error:
+        raise storage_failed(doing, url, error) from error

@@ -1,0 +1,105 @@
+"""The end of a file of HDFS that its writer still holds open: what hdfs-native does not read.
+
+The NameNode tells which block is last and who has it, the DataNode what it holds of it. What a writer has synced is there; the caller
+asks for no more than that, by the length that the NameNode tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import getpass
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainmaster.hadoop import conf as hadoop_conf
+from trainmaster.hadoop import datanode
+from trainmaster.hadoop.auth import Auth, ByToken, Kerberos, Simple
+from trainmaster.hadoop.conf import Configuration
+from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Credentials
+from trainmaster.hadoop.errors import HadoopError, RemoteError
+from trainmaster.hadoop.hdfs import Namenode
+from trainmaster.hadoop.proto.hdfs_pb2 import (
+    GetBlockLocationsRequestProto,
+    GetBlockLocationsResponseProto,
+    LocatedBlocksProto,
+)
+from trainmaster.log.dfs import DfsError
+
+if TYPE_CHECKING:
+    from trainmaster.log.dfs import Dfs
+
+_WITHIN = 20.0  # s for the NameNode's answer
+
+
+def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes:
+    """Bytes of the last block, fewer where the storage is one that we cannot ask (viewfs). Raises OSError."""
+    if dfs.url.startswith("viewfs"):
+        return b""
+    conf = configuration()
+    try:
+        found = _blocks(conf, dfs, path, offset, size)
+        last = found.lastBlock
+        if not found.HasField("lastBlock") or found.isLastBlockComplete or offset < last.offset:
+            return b""  # closed meanwhile: the caller looks again
+        protection = tuple(conf.names("dfs.data.transfer.protection"))
+        by_name = conf.flag("dfs.client.use.datanode.hostname")
+        return datanode.read_block(last, offset - last.offset, size, protection=protection, by_name=by_name)
+    except RemoteError as error:
+        if error.name == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, error.message) from error
+        raise _failed(error) from error
+    except HadoopError as error:
+        raise _failed(error) from error
+
+
+def configuration() -> Configuration:
+    """That of HADOOP_CONF_DIR, or an empty one: a URL with host and port needs none."""
+    if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
+        return hadoop_conf.load()
+    return Configuration(Path())
+
+
+def auth_for(conf: Configuration) -> Auth:
+    """Who we are to the NameNode, as hdfs-native chooses it: a token that was given to us, a ticket, or just a name."""
+    if not hadoop_conf.is_secure(conf):
+        return Simple(os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
+    if file := os.environ.get("HADOOP_TOKEN_FILE_LOCATION"):
+        token = Credentials.read(Path(file).read_bytes()).of_kind(HDFS_DELEGATION_TOKEN)
+        if token is not None:
+            return ByToken(token)
+    return Kerberos()
+
+
+def _blocks(conf: Configuration, dfs: Dfs, path: str, offset: int, size: int) -> LocatedBlocksProto:
+    request = GetBlockLocationsRequestProto(src=path, offset=offset, length=size)
+
+    async def ask() -> GetBlockLocationsResponseProto:
+        async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf), f"hdfs://{dfs.where}") as namenode:
+            return await namenode.get_block_locations(request)
+
+    answers: list[GetBlockLocationsResponseProto] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:  # in a thread of its own: the caller may be in a loop
+        try:
+            answers.append(asyncio.run(ask()))
+        except BaseException as error:  # noqa: BLE001  raised below
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="open file")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return answers[0].locations
+
+
+def _failed(error: HadoopError) -> DfsError:
+    return DfsError(
+        errno.EIO,
+        f"the end of a file that is being written cannot be read now: {error.message}",
+        "try again; it can be read at the latest when its writer has closed it",
+    )
