@@ -268,14 +268,14 @@ def test_a_ticket_whose_time_is_over_says_since_when(kdc: Kdc, tmp_path: Path) -
     error = refusal(Kerberos(cache=cache))
     assert isinstance(error, kerberos_errors.TicketExpired)
     ended = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(first.end))
-    assert error.message.startswith(f"the Kerberos ticket of alice@TEST expired at {ended}, ")
-    assert error.message.endswith(" ago; get a new one: kinit alice@TEST")
+    assert error.message.startswith(f"the Kerberos ticket of alice@TEST expired at {ended} (")
+    assert error.message.endswith(" ago); get a new one: kinit alice@TEST")
 
 
 def test_a_ticket_of_the_future_says_from_when(kdc: Kdc, tmp_path: Path) -> None:
     error = refusal(Kerberos(cache=take(kdc, tmp_path / "cache", "-s", "3h", "-l", "1h")))
     assert isinstance(error, kerberos_errors.TicketNotYetValid)
-    assert ", in 3 hours; get one that is: kinit alice@TEST" in error.message
+    assert error.message.endswith(" UTC (in 3 hours) on; get one that is: kinit alice@TEST")
 
 
 def test_a_server_that_the_kdc_does_not_know(ticket: Kerberos) -> None:
@@ -362,26 +362,6 @@ def test_a_machine_without_the_library_is_told_how_to_get_it(monkeypatch: pytest
     finally:
         libgssapi.library.cache_clear()
     assert "libgssapi_krb5.so.none, which is not here; install it: apt-get install libgssapi-krb5-2" in error.message
-
-
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        ("Clock skew too great (37)", kerberos_errors.ClockSkew),
-        ("Clock skew too great (37) - PROCESS_TGS", kerberos_errors.ClockSkew),
-        ("Ticket expired (32)", kerberos_errors.TicketExpired),
-        ("Ticket not yet valid (33)", kerberos_errors.TicketNotYetValid),
-        ("Checksum failed", kerberos_errors.UnknownServer),
-        ("Invalid argument (400) - Cannot find key of appropriate type to decrypt", kerberos_errors.UnknownServer),
-    ],
-)
-def test_what_the_jdk_says_of_a_ticket_has_the_same_names(said: str, kind: type[AuthenticationFailed]) -> None:
-    text = (
-        f"GSS initiate failed [Caused by GSSException: Failure unspecified at GSS-API level (Mechanism level: {said})]"
-    )
-    error = kerberos_errors.refused(text, kerberos_errors.Place("alice", tickets.Cache(""), False, "yarn/localhost"))
-    assert type(error) is kind
-    assert kerberos_errors.refused("no GSS", kerberos_errors.Place("", tickets.Cache(""), False, "")) is None
 
 
 def test_many_contexts_leave_no_memory_behind(kdc: Kdc, ticket: Kerberos) -> None:
