@@ -171,7 +171,7 @@ def _save(
         for _ in range(_LOOKS):
             sent = {name: file for name, file in sent.items() if name in tree.leaves}
             wanted = [leaf for leaf in tree.leaves.values() if _version(sent.get(leaf.path)) != leaf.version]
-            flow.run(wanted, partial(_send, store, folder, tree, known, sent, flow))
+            flow.run(wanted, partial(_send, store, folder, tree, known, sent, flow), store.threads)
             if not whole():
                 raise Unsettled("the next checkpoint was begun before this one was sent, and is not whole", place=path)
             now = scan(path, keep_links=True)

@@ -7,6 +7,7 @@ import secrets
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import HADOOP, Job, Output
 from trainmaster.core.saving import is_save
+from trainmaster.data.hdfs import HdfsStore
 from trainmaster.data.outputs import PARTIAL, TEMPORARY, output_store
 from trainmaster.data.stores import LocalStore, Store
 from trainmaster.data.transfer import retried
@@ -63,6 +64,8 @@ def _unwritable(store: Store, probe: bool) -> str | None:
         return store.unwritable()
     if not probe:
         return None
+    if isinstance(store, HdfsStore):
+        return retried("look at an output", store.url, store.unwritable)
     name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
 
     def trial() -> None:

@@ -126,7 +126,7 @@ def upload_leaves(store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf],
             if _unchanged(tree, leaf):
                 return
 
-    flow.run(leaves, put)
+    flow.run(leaves, put, store.threads)
 
 
 def _unchanged(tree: Tree, leaf: Leaf) -> bool:
@@ -363,7 +363,7 @@ def _put_in_place(store: Store, how: _How, task: str, claim: _Claim) -> None:
         else:
             store.copy(f"{source}/{name}", target + _safe(name))
 
-    Flow().run(claim.files, place)
+    Flow().run(claim.files, place, store.threads)
 
 
 def _in_place(store: Store, how: _How, task: str, claim: _Claim) -> bool:

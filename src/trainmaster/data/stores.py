@@ -10,8 +10,8 @@ one, and a manifest written last says what belongs to the whole.
 Choice of libraries: `file://` and bare paths use the operating system and import nothing else. s3, gs and az go
 through obstore, whose one abi3 build serves every Python, behind its fsspec class; credentials and endpoint come from
 the environment that the cloud's own tools read (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-AWS_REGION, AWS_ENDPOINT_URL, instance and web identities). Without obstore installed, and for every other scheme,
-fsspec finds its own (s3fs, hdfs-native, ...).
+AWS_REGION, AWS_ENDPOINT_URL, instance and web identities). hdfs and viewfs are `hdfs.HdfsStore`, by hdfs-native. Without obstore installed,
+and for every other scheme, fsspec finds its own (s3fs, gcsfs, ...).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from urllib.parse import unquote
 import attrs
 
 from trainmaster.core.splits import File
-from trainmaster.data.transfer import CHUNK, copy_file, writing
+from trainmaster.data.transfer import CHUNK, THREADS, copy_file, writing
 from trainmaster.data.trees import leads_back
 from trainmaster.log import objects
+from trainmaster.log.dfs import is_dfs
 from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -57,6 +58,7 @@ class Store(Protocol):
 
     url: str
     renames: bool
+    threads: int  # files that are best moved at once
 
     def entries(self, folder: str) -> list[Entry]:
         """What `folder` holds, by name, hidden names too; nothing where it does not exist."""
@@ -100,8 +102,13 @@ class Store(Protocol):
 
 def store_for(url: str) -> Store:
     """The store at a path or URL. Raises BadInput for a scheme that nobody knows."""
-    path = local_path(url)
-    return LocalStore(path) if path is not None else RemoteStore(url)
+    if (path := local_path(url)) is not None:
+        return LocalStore(path)
+    if is_dfs(url):
+        from trainmaster.data.hdfs import HdfsStore
+
+        return HdfsStore(url)
+    return RemoteStore(url)
 
 
 def local_path(url: str) -> str | None:
@@ -119,6 +126,7 @@ class LocalStore:
     """A directory. Files and folders get the permissions that the user's umask gives."""
 
     renames = True
+    threads = THREADS
 
     def __init__(self, root: str) -> None:
         self.root = self.url = root.rstrip("/") or "/"
@@ -265,13 +273,15 @@ class LocalStore:
 class RemoteStore:
     """Files behind any URL that fsspec knows."""
 
+    renames = False
+    threads = THREADS
+
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/") + ("//" if url.endswith("://") else "")
         self._fs, self._root = objects.open_filesystem(self.url)
         self._small = objects.ObjectStorage(self.url)
-        self._package = type(self._fs).__module__.partition(".")[0]
-        self.renames = self._package == "hdfs_native"
-        self._folders = self._package not in ("obstore", "s3fs", "gcsfs", "adlfs")
+        package = type(self._fs).__module__.partition(".")[0]
+        self._folders = package not in ("obstore", "s3fs", "gcsfs", "adlfs")
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -347,12 +357,8 @@ class RemoteStore:
     def move(self, source: str, target: str, replace: bool = False) -> None:
         if not replace and self.exists(target):
             raise FileExistsError(f"{self.url}/{target}")
-        self._make_folder(target)
-        if self.renames:
-            self._fs.mv(self._at(source), self._at(target), overwrite=replace)
-        else:
-            self.copy(source, target)
-            self.remove(source)
+        self.copy(source, target)
+        self.remove(source)
 
     def remove(self, path: str) -> None:
         self._fs.invalidate_cache()

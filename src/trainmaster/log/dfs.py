@@ -93,6 +93,8 @@ class Dfs:
         self.url = url
         authority, settings = _found(url)
         self.where = authority
+        told = settings.get("fs.permissions.umask-mode", "")
+        self.umask = int(told, 8) if re.fullmatch(r"0?[0-7]{1,3}", told) else 0o022
         scheme = url.partition("://")[0].lower()
         try:
             self.client: Client = Client(f"{scheme}://{authority}", settings)

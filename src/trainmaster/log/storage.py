@@ -97,7 +97,7 @@ def storage_for(place: str | Path) -> Storage:
     text = os.fspath(place)
     if (path := local_path(text)) is not None:
         return LocalStorage(path)
-    if _SCHEME.match(text)[1].lower() in ("hdfs", "viewfs"):  # type: ignore[index]
+    if text.lower().startswith(("hdfs://", "viewfs://")):
         from trainmaster.log.hdfs import HdfsStorage
 
         return HdfsStorage(text)

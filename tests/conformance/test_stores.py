@@ -1,4 +1,4 @@
-"""Data on a real S3 server: what the unit tests show on a local directory and in memory holds there too."""
+"""Data on a real S3 server and a real HDFS: what the unit tests show on a local directory and in memory holds there too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from s3 import s3, s3_server, serving  # noqa: F401  fixtures
+from elsewhere import daemons_live, elsewhere, hadoop, hdfs, on_hadoop, s3, s3_server  # noqa: F401  fixtures
+from s3 import serving
 from stored_sets import sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
@@ -43,29 +44,31 @@ def made(folder: Path, **files: str) -> str:
 # -- inputs --
 
 
-def test_inputs_are_listed_and_staged(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    store = store_for(s3)
+def test_inputs_are_listed_and_staged(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    store = store_for(elsewhere)
     for name in ("in/a/1.csv", "in/b/1.csv", "in/b/_SUCCESS", "in/b/.hidden", f"in/b/{ODD}"):
         store.put(name, name.encode())
     store.put("in/empty", b"")
-    listing = list_input(f"{s3}/in/*/*")
+    listing = list_input(f"{elsewhere}/in/*/*")
     assert [listing.relative(file) for file in listing.files] == ["a/1.csv", "b/1.csv", f"b/{ODD}"]
     assert all(file.stamp for file in listing.files)
     told: list[tuple[int, int]] = []
-    download(list_input(f"{s3}/in/"), f"{tmp_path}/train", tell=lambda *figures: told.append(figures))
+    download(list_input(f"{elsewhere}/in/"), f"{tmp_path}/train", tell=lambda *figures: told.append(figures))
     assert (tmp_path / "train/b" / ODD).read_text() == f"in/b/{ODD}"
     assert (tmp_path / "train/empty").read_bytes() == b""
     assert told[-1] == (listing.size, listing.size)
-    assert list(records(Piece(f"{s3}/in/b/{ODD}", 0, None), len(f"in/b/{ODD}".encode()))) == [f"in/b/{ODD}".encode()]
+    assert list(records(Piece(f"{elsewhere}/in/b/{ODD}", 0, None), len(f"in/b/{ODD}".encode()))) == [
+        f"in/b/{ODD}".encode()
+    ]
     with pytest.raises(BadInput, match=r"matches no file"):
-        list_input(f"{s3}/in/*.parquet", "inputs.train.url")
+        list_input(f"{elsewhere}/in/*.parquet", "inputs.train.url")
 
 
-def test_a_large_file_goes_in_parts_and_a_stopped_download_goes_on(s3: str, tmp_path: Path) -> None:  # noqa: F811
+def test_a_large_file_goes_in_parts_and_a_stopped_download_goes_on(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
     content = os.urandom(1 << 20) * 70
     (tmp_path / "large").write_bytes(content)
     steps: list[int] = []
-    store_for(s3).upload(f"{tmp_path}/large", "in/large", steps.append)
+    store_for(elsewhere).upload(f"{tmp_path}/large", "in/large", steps.append)
     assert sum(steps) == len(content)
     assert len(steps) > 1
     stop = threading.Event()
@@ -75,24 +78,24 @@ def test_a_large_file_goes_in_parts_and_a_stopped_download_goes_on(s3: str, tmp_
             stop.set()
 
     with pytest.raises(Stopped):
-        download(list_input(f"{s3}/in"), f"{tmp_path}/train", tell=tell, stop=stop)
+        download(list_input(f"{elsewhere}/in"), f"{tmp_path}/train", tell=tell, stop=stop)
     assert (Path(staging_path(f"{tmp_path}/train")) / ".large.part").stat().st_size > len(content) // 2
     told: list[int] = []
-    download(list_input(f"{s3}/in"), f"{tmp_path}/train", tell=lambda done, total: told.append(done))
+    download(list_input(f"{elsewhere}/in"), f"{tmp_path}/train", tell=lambda done, total: told.append(done))
     assert told[0] > len(content) // 2
     assert (tmp_path / "train/large").read_bytes() == content
 
 
-def test_a_file_that_was_replaced_is_not_gone_on_with(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    store = store_for(s3)
+def test_a_file_that_was_replaced_is_not_gone_on_with(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    store = store_for(elsewhere)
     (tmp_path / "x").write_bytes(b"a" * (20 << 20))
     store.upload(f"{tmp_path}/x", "in/x", lambda _: None)
     stop = threading.Event()
     with pytest.raises(Stopped):
-        download(list_input(f"{s3}/in"), f"{tmp_path}/train", tell=lambda *_: stop.set(), stop=stop)
+        download(list_input(f"{elsewhere}/in"), f"{tmp_path}/train", tell=lambda *_: stop.set(), stop=stop)
     (tmp_path / "x").write_bytes(b"b" * (20 << 20))
     store.upload(f"{tmp_path}/x", "in/x", lambda _: None)
-    download(list_input(f"{s3}/in"), f"{tmp_path}/train")
+    download(list_input(f"{elsewhere}/in"), f"{tmp_path}/train")
     assert (tmp_path / "train/x").read_bytes() == b"b" * (20 << 20)
 
 
@@ -129,11 +132,11 @@ def test_a_wrong_key_and_a_missing_bucket_are_told(s3: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("layout", ["task", "flat"])
-def test_outputs_are_committed_once(s3: str, tmp_path: Path, layout: str) -> None:  # noqa: F811
-    output = Output("model", f"{s3}/model", layout=layout)
+def test_outputs_are_committed_once(elsewhere: str, tmp_path: Path, layout: str) -> None:  # noqa: F811
+    output = Output("model", f"{elsewhere}/model", layout=layout)
     job = Job(roles={"worker": Role("worker", "true")}, outputs={"model": output})
     check_outputs(job)
-    assert there(f"{s3}/model") == {}
+    assert there(f"{elsewhere}/model") == {}
     sent = {
         f"worker:{i}": upload(output, made(tmp_path / f"{i}", **{name: name}), "j-1", f"worker:{i}", 1)
         for i, name in enumerate(["a", ODD])
@@ -146,7 +149,7 @@ def test_outputs_are_committed_once(s3: str, tmp_path: Path, layout: str) -> Non
         commit(output, second, "j-1", "worker:0", 2)
     for _ in range(2):
         finish(output, sent, "j-1", True)
-    found = there(f"{s3}/model")
+    found = there(f"{elsewhere}/model")
     assert json.loads(found.pop("_SUCCESS"))["files"] == 2
     folders = ("", "") if layout == "flat" else ("worker-0/", "worker-1/")
     assert found == {f"{folders[0]}a": b"a", f"{folders[1]}{ODD}": ODD.encode()}
@@ -154,8 +157,8 @@ def test_outputs_are_committed_once(s3: str, tmp_path: Path, layout: str) -> Non
         check_outputs(job)
 
 
-def test_of_two_attempts_at_once_one_commits(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    output = Output("model", f"{s3}/model")
+def test_of_two_attempts_at_once_one_commits(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    output = Output("model", f"{elsewhere}/model")
     sent = [
         upload(output, made(tmp_path / name, model=name, **{name: name}), name, "worker:0", 1)
         for name in ("j-1", "j-2")
@@ -168,39 +171,39 @@ def test_of_two_attempts_at_once_one_commits(s3: str, tmp_path: Path) -> None:  
     assert len(won) == 1
     job = won[0]["id"].partition(".")[0]
     finish(output, {"worker:0": won[0]}, job, True)
-    found = there(f"{s3}/model")
+    found = there(f"{elsewhere}/model")
     found.pop("_SUCCESS")
     assert found == {"worker-0/model": job.encode(), f"worker-0/{job}": job.encode()}
 
 
-def test_a_failed_job_and_one_that_overwrites(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    output = Output("model", f"{s3}/model", overwrite=True)
+def test_a_failed_job_and_one_that_overwrites(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    output = Output("model", f"{elsewhere}/model", overwrite=True)
     for job, name, succeeded in (("j-1", "a", True), ("j-2", "b", True), ("j-3", "c", False)):
         uploaded = upload(output, made(tmp_path / job, **{name: job}), job, "worker:0", 1)
         commit(output, uploaded, job, "worker:0", 1)
         finish(output, {"worker:0": uploaded}, job, succeeded)
         if job == "j-2":
-            good = there(f"{s3}/model")
+            good = there(f"{elsewhere}/model")
             assert sorted(good) == ["_SUCCESS", "worker-0/b"]
-    assert there(f"{s3}/model") == good | {"_partial/worker-0/c": b"j-3"}
+    assert there(f"{elsewhere}/model") == good | {"_partial/worker-0/c": b"j-3"}
 
 
-def test_saves(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    output = Output("model", f"{s3}/model")
+def test_saves(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    output = Output("model", f"{elsewhere}/model")
     names = [f"1970-01-01T00-0{i}-00Z" for i in range(3)]
     for i, name in enumerate(names):
         saves.save(output, made(tmp_path / "w", vocab="words", model=f"{i}" * (i + 1)), "worker:0", name)
         (tmp_path / "w/vocab").touch()
         os.utime(tmp_path / "w/vocab", (0, 0))
     assert saves.prune(output, 1) == names[:2]
-    assert there(f"{s3}/model/_saves/{names[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
+    assert there(f"{elsewhere}/model/_saves/{names[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
 
 
 # -- checkpoints and the log --
 
 
-def test_checkpoints(s3: str, tmp_path: Path) -> None:  # noqa: F811
-    url = f"{s3}/ckpt"
+def test_checkpoints(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    url = f"{elsewhere}/ckpt"
     path = tmp_path / "ckpt"
     for step in range(1, 5):
         made(path, fixed="fixed", step=f"{step}" * step)
@@ -219,19 +222,19 @@ def test_checkpoints(s3: str, tmp_path: Path) -> None:  # noqa: F811
     assert (path / "step").read_text() == "333"
 
 
-def test_tasks_that_store_sets_at_once_get_numbers_of_their_own(s3: str, tmp_path: Path) -> None:  # noqa: F811
+def test_tasks_that_store_sets_at_once_get_numbers_of_their_own(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
     def store(i: int) -> int:
-        found = checkpoints.save_set(f"{s3}/ckpt", made(tmp_path / f"{i}", step=f"{i}"), f"worker:{i}", 1)
+        found = checkpoints.save_set(f"{elsewhere}/ckpt", made(tmp_path / f"{i}", step=f"{i}"), f"worker:{i}", 1)
         assert found is not None
         return found.number
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(store, range(6))) == [1, 2, 3, 4, 5, 6]
-    assert len(sets(f"{s3}/ckpt")) == 6
+    assert len(sets(f"{elsewhere}/ckpt")) == 6
 
 
-def test_of_many_who_create_one_name_one_is_told_true(s3: str) -> None:  # noqa: F811
-    storage = storage_for(f"{s3}/job")
+def test_of_many_who_create_one_name_one_is_told_true(elsewhere: str) -> None:  # noqa: F811
+    storage = storage_for(f"{elsewhere}/job")
     assert storage.conditional
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda i: storage.create("epochs/1", b"%d" % i), range(16)))
