@@ -7,8 +7,9 @@ token and secrets, so it is never on a command line or in a file.
     socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
     storage                       the job's storage, a path or URL
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
-                                  the job's for what dies with the boot
-    secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours)
+                                  the job's for what dies with the boot; `sockets`: the same under a short name; `cache`: what jobs share
+    secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours); `environment`:
+                                  a directory with the Python of the programs, which is activated in it
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     master_pid                    of the master that begins us, where it is on this machine
     devices, address, grace, log_limit, log_first, log_every, log_piece, cwd
@@ -92,13 +93,13 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     work = spec.get("work") or (os.path.join(directory, "work", name) if directory else os.getcwd())
     private = os.path.join(runtime, f"{name}.d")
     # A socket's path must fit 107 bytes (unix(7)), and names of roles may be long: none of this is longer than the master's own.
-    programs = Programs(os.path.join(runtime, f"{os.getpid():x}.sock"), agent.leasing.lease)
+    programs = Programs(os.path.join(spec.get("sockets") or runtime, f"{os.getpid():x}.sock"), agent.leasing.lease)
     place = Place(
         job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), engine=spec.get("engine", "local"),
         logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),
         workplace=Workplace(work, private), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
-        environ=dict(os.environ) if spec.get("environ") is None else dict(spec["environ"]), secrets=dict(spec.get("secrets") or {}),
+        environ=_environ(spec), secrets=dict(spec.get("secrets") or {}),
         report=agent.channel.report, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1",
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
@@ -111,8 +112,24 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     return place
 
 
+def _environ(spec: Mapping[str, Any]) -> dict[str, str]:
+    """What programs begin with."""
+    environ = dict(os.environ if spec.get("environ") is None else spec["environ"])
+    if not spec.get("environment"):
+        return environ
+    from pathlib import Path
+
+    from trainmaster.agent.activation import activate, fix
+
+    root = Path(spec["environment"]).absolute()
+    fix(root)
+    return activate(root, environ)
+
+
 def _cache(spec: Mapping[str, Any]) -> str:
-    """Where this machine keeps what jobs share: beside the jobs of the local engine, else below the task's own place."""
+    """Where this machine keeps what jobs share: as the engine says, else beside the jobs of the local engine."""
+    if given := spec.get("cache"):
+        return str(given)
     if directory := _directory(spec):
         return os.path.join(os.path.dirname(os.path.dirname(directory)), "cache")
     return os.path.join(os.getcwd(), ".cache")

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.client.connect import Disconnected, Facts, Past, live
 from trainmaster.client.follow import follow
+from trainmaster.client.places import engine_of
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
@@ -20,6 +21,11 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     `force`: its processes are ended first, whatever its master says; a new one then ends the job, and starts nothing of it.
     """
     by = f"user {getpass.getuser()}"
+    if force and engine_of(job) != "local" and _final(job) is None:
+        from trainmaster.client.distant import end
+
+        end(job, by, why)
+        return None
     if force and _final(job) is None:
         from trainmaster.client.submit import requests
         from trainmaster.engines.local.client import LocalClient

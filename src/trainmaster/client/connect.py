@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.client.places import JOB_FILE, TOKEN_FILE, job_storage, master_socket
+from trainmaster.client.places import JOB_FILE, TOKEN_FILE, engine_of, job_storage, master_socket
 from trainmaster.core.errors import EngineFailed, NotFound
 
 if TYPE_CHECKING:
@@ -34,17 +34,32 @@ class Disconnected(EngineFailed):
 
 def live(job: str) -> Live | None:
     """The job's master, or None where none answers."""
-    path = master_socket(job)
     try:
         token = (job_storage(job) / TOKEN_FILE).read_text().strip()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(CONNECT)
-            probe.connect(str(path))
+        if engine_of(job) == "local":
+            connect = functools.partial(unix, str(master_socket(job)))
+        else:
+            from trainmaster.client.distant import connection
+
+            connect = functools.partial(connection, job, token)
+        connect().close()
     except OSError:  # no socket, nobody behind it, or no token: nothing to ask
         return None
     from trainmaster.client.live import Live  # http.client takes its time, and a short job is over before
 
-    return Live(job, path, token)
+    return Live(job, connect, token)
+
+
+def unix(path: str) -> socket.socket:
+    """A connection to a Unix socket."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(CONNECT)
+        opened.connect(path)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 class Past:

@@ -35,13 +35,7 @@ def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str],
     """The job of a file, of flags and a command, or of both. Raises BadInput, naming the place of what is wrong."""
     from trainmaster.client import settings
 
-    if engine not in ENGINES:
-        raise BadInput(
-            f"there is no engine {engine!r}",
-            place=f"--engine {engine}",
-            mend=f"engines: {', '.join(ENGINES)}",
-            anchor="unknown-engine",
-        )
+    check_engine(engine)
     if file is None and not command:
         raise BadInput(
             "there is no job: neither a job file nor a command",
@@ -60,6 +54,17 @@ def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str],
     named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
     made, places = settings.job([named, *settings.standing(), (data, origins), (flags, said)])
     return Described(made, base, places, engine)
+
+
+def check_engine(engine: str) -> None:
+    """Raise BadInput where there is no engine of this name."""
+    if engine not in ENGINES:
+        raise BadInput(
+            f"there is no engine {engine!r}",
+            place=f"--engine {engine}",
+            mend=f"engines: {', '.join(ENGINES)}",
+            anchor="unknown-engine",
+        )
 
 
 def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
@@ -104,12 +109,12 @@ def _name(file: str | None, command: Sequence[str]) -> str:
         path = Path(str(file)).absolute()
         text = path.parent.name if path.stem in _PLAIN else path.stem
     else:
-        text = _program(command)
+        text = program(command)
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text).strip("-")
     return plain[:60] or "job"
 
 
-def _program(command: Sequence[str]) -> str:
+def program(command: Sequence[str]) -> str:
     """`train` for python train.py, `python` for python -c ..., `eval` for ./eval.sh."""
     program, *rest = command or ("job",)
     words = [word for word in rest if not word.startswith("-")]

@@ -1,7 +1,8 @@
 """A job on a cluster: what differs from one on this machine before its master runs there.
 
-Its programs see nothing of this machine: each task has a directory of its own, filled from `files`, inputs and outputs are on storage that
-every node reaches, and so is the job's own. What this machine keeps of it (`jobs/<id>`) is the job, its token, its certificate and where it is.
+Its programs see nothing of this machine: each task has a directory of its own, filled from `files`, inputs and outputs are on storage
+that every node reaches, and so is the job's own. What this machine keeps of it (`jobs/<id>`) is the job, its token, its certificate and its
+place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,11 +20,12 @@ import attrs
 from trainmaster.client.places import SITE_FILE, client_of, job_storage, site_of, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import COPIED, Job
+from trainmaster.engines.contract import Shipped
 
 if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
-CERTIFICATE = "certificate"
+CERTIFICATE, ENVIRONMENT = "certificate", "environment"
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -51,17 +55,51 @@ def _places(job: Job) -> Iterator[tuple[str, str]]:
 
 def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     """Start the job's master there; `site.json` says afterwards where it is."""
-    from trainmaster.core.reading import job_to
-
     certificate, key = certified()
-    site = site_of(name)
+    site, files = shipped(job, site_of(name))
     secret = {"token": token, "key": key, "secrets": values}
-    told = client_of(engine).submit(name, job, job_to(job), site, secret, certificate, state_dir() / "runtime")
+    told = client_of(engine).submit(name, job, site, secret, certificate, files, state_dir() / "runtime")
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
     draft = folder / f".{SITE_FILE}"
     draft.write_text(json.dumps({**site, **told}))
     os.replace(draft, folder / SITE_FILE)
+
+
+def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shipped]]:
+    """`site` with the names that this machine's files have in a container, and these files."""
+    told, files = dict(site), []
+    if archive := site.get("archive"):
+        files.append(Shipped("files.tar.gz", Path(archive)))
+        told["archive"] = "files.tar.gz"
+    archives = []
+    for number, given in enumerate(site.get("archives") or ()):
+        path, _, alias = given.partition("#")
+        if not _URL.match(path):
+            local = Path(path)
+            files.append(Shipped(f"archive-{number}-{local.name}", local))
+            given = f"archive-{number}-{local.name}#{alias or local.name.partition('.')[0]}"
+        archives.append(given)
+    if archives:
+        told["archives"] = archives
+    wanted = job.environment
+    if wanted.archive and not _URL.match(wanted.archive):
+        local = Path(site["cwd"], os.path.expanduser(wanted.archive))
+        if not local.is_file():
+            raise BadInput(
+                f"the archive {local} does not exist", place=f"environment.archive: {wanted.archive}", mend="check the path",
+                anchor="environment",
+            )  # fmt: skip
+        files.append(Shipped(ENVIRONMENT, local, unpacked=True))
+        told["environment"] = ENVIRONMENT
+    elif wanted.path:
+        told["environment"] = os.path.normpath(Path(site["cwd"], os.path.expanduser(wanted.path)))
+    elif wanted.requirements:
+        raise BadInput(
+            "requirements are installed on this machine alone", place=f"environment.requirements: {wanted.requirements}",
+            mend="pack an environment with them (conda-pack, venv-pack) and name it as environment.archive", anchor="environment",
+        )  # fmt: skip
+    return told, files
 
 
 def certified() -> tuple[str, str]:
@@ -86,8 +124,53 @@ def certified() -> tuple[str, str]:
     return made.public_bytes(serialization.Encoding.PEM).decode(), secret.decode()
 
 
+def connection(job: str, token: str) -> socket.socket:
+    """A connection to the job's master, under TLS. Raises OSError where none can be had."""
+    from trainmaster.agent.channel import trusting
+    from trainmaster.client.connect import CONNECT, unix
+    from trainmaster.log.epochs import read_master
+    from trainmaster.log.storage import place_of, storage_for
+
+    folder = job_storage(job)
+    record = read_master(storage_for(place_of(folder)), token)
+    if record is None:
+        raise FileNotFoundError("no master has said where it is")
+    if record.addresses[0].startswith("unix:"):  # of one that only concludes, here
+        return unix(record.addresses[0].removeprefix("unix:"))
+    host, _, port = record.addresses[0].rpartition(":")
+    plain = socket.create_connection((host.strip("[]"), int(port)), CONNECT)
+    secured: socket.socket = trusting((folder / CERTIFICATE).read_text()).wrap_socket(plain)
+    return secured
+
+
 def fate(job: str) -> str:
     """What the engine says became of the job's master: `running`, `ended`, `failed`, `killed`, or `unknown`."""
     site = site_of(job)
-    found: Any = client_of(site["engine"]).fate_of(site["application"])
-    return str(found)
+    return str(client_of(site["engine"]).fate_of(site["application"])[0])
+
+
+def conclude(job: str, kill: Mapping[str, str] | None = None) -> bool:
+    """Where the engine has ended all of the job and its log has not: have it ended. Whether that was begun."""
+    from trainmaster.client.connect import Past, live
+    from trainmaster.core.errors import NotFound
+    from trainmaster.core.plan import closed
+    from trainmaster.master.launch import conclude as begin
+
+    site = site_of(job)
+    found, why = client_of(site["engine"]).fate_of(site["application"])
+    if found == "running" or live(job) is not None:
+        return False
+    try:
+        if closed(Past(job).state()):
+            return False
+    except NotFound:  # its master never wrote
+        pass
+    begin(job, kill or {"by": site["engine"], "why": why or f"the application is {found}"})
+    return True
+
+
+def end(job: str, by: str, why: str) -> None:
+    """Have the engine end all of the job, then its log."""
+    site = site_of(job)
+    client_of(site["engine"]).end(site["application"])
+    conclude(job, {"by": by, "why": why})

@@ -50,10 +50,9 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
             "it has no directory bin, so it is no environment",
             "name one made by conda, venv or their pack tools",
         )
-    made = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
-    made["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
-    made["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
-    return made
+    from trainmaster.agent.activation import activate
+
+    return activate(root, environ)
 
 
 def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live
-from trainmaster.client.places import job_storage
+from trainmaster.client.places import engine_of, job_storage
 from trainmaster.client.sweep import abandoned
 from trainmaster.core.errors import EngineFailed
 
@@ -29,6 +29,7 @@ LOOK_MOST = 0.5
 AT_ONCE = 4  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 PATIENCE = 3.0  # s without a master before the job is taken up again
+LOOK_ELSEWHERE = 5.0  # s between two looks at what a cluster says of a job whose master does not answer
 
 Resume = Callable[[str], object]
 
@@ -49,11 +50,12 @@ def follow(
     seen = _Seen()
     stored = _Stored(job, seen, logs, tail)
     alone = None  # since when no master answers
-    resumed = False
+    looked = None  # when it was last looked whether somebody must take the job up
+    elsewhere = engine_of(job) != "local"  # a cluster ends a job without a word to us
     while True:
         master = live(job)
         if master is not None:
-            alone, resumed = None, False
+            alone = looked = None
             begun = clock()
             ended = yield from _relay(master, seen, logs, tail, clock)
             if ended:
@@ -66,8 +68,9 @@ def follow(
         yield from stored.news()
         alone += clock() - now  # whoever reads slowly does not wait for a master
         left = False  # whether nobody is left to do what follows the end
-        if clock() - alone > PATIENCE and not resumed and (stored.begun or not beginning(job)):
-            resumed = True
+        due = looked is None or (elsewhere and clock() - looked > LOOK_ELSEWHERE)
+        if clock() - alone > PATIENCE and due and (stored.begun or not beginning(job)):
+            looked = clock()
             left = not resume(job) and abandoned(job) and live(job) is None
             yield from stored.news()
         if stored.closed or (left and stored.ended):

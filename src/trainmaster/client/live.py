@@ -1,16 +1,15 @@
-"""A job by its living master: REST over the master's Unix socket."""
+"""A job by its living master: REST over the master's Unix socket, or over TLS where it lives on a cluster."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from trainmaster.client.connect import CONNECT, Disconnected, Facts
+from trainmaster.client.connect import Disconnected, Facts
 from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
 
 PREFIX = "/api/v1"
@@ -20,8 +19,9 @@ ANSWER = 15.0  # s that a master has for an answer, and for each next line of on
 class Live:
     """A job by its master."""
 
-    def __init__(self, job: str, path: Path, token: str) -> None:
-        self.job, self._path, self._token = job, path, token
+    def __init__(self, job: str, connect: Callable[[], socket.socket], token: str) -> None:
+        """`connect` opens a connection, within `CONNECT` seconds."""
+        self.job, self._connect, self._token = job, connect, token
 
     def status(self) -> Facts:
         return self._once("GET", "/status")
@@ -51,23 +51,21 @@ class Live:
                     raise Disconnected("the master went away in the middle of a line")
                 yield json.loads(line)
 
-    def open(self, timeout: float | None) -> _UnixConnection:
-        return _UnixConnection(self._path, timeout)
+    def open(self, timeout: float | None) -> _Connection:
+        return _Connection(self._connect, timeout)
 
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float | None) -> None:
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, opened: Callable[[], socket.socket], timeout: float | None) -> None:
         super().__init__("localhost", timeout=timeout)
-        self._path, self._limit = path, timeout
+        self._opened, self._limit = opened, timeout
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CONNECT)
-        self.sock.connect(str(self._path))
+        self.sock = self._opened()
         self.sock.settimeout(self._limit)
 
 

@@ -24,14 +24,16 @@ from trainmaster.core.job import COPIED, HADOOP, Environment, Job
 if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
+LOCAL = "local"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def submit(
-    job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None
-) -> str:
+    job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None,
+    engine: str = LOCAL,
+) -> str:  # fmt: skip
     """Start `job`; returns its id. Relative paths and the programs' directory are those of `base` (default: the present one).
 
     `key`: a job that was submitted under it before is returned instead. `fork`: the master may be forked out of this process.
@@ -42,9 +44,9 @@ def submit(
         if key and (known := _submitted_under(key)):
             return known
         state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
-    plain, values = prepared(job, base, taken)
-    check(plain)
-    if plain.environment != Environment():
+    plain, values = prepared(job, base, taken, engine)
+    check(plain, engine=engine)
+    if plain.environment != Environment() and engine == LOCAL:
         from trainmaster.client.environment import activated
 
         taken = activated(plain.environment, base, taken)
@@ -53,11 +55,12 @@ def submit(
     from trainmaster.master.launch import keep, launch
 
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
-    check_sockets(name)
+    if engine == LOCAL:
+        check_sockets(name)
     with kept("keep the job", job_storage(name)):
         try:
-            storage = _write(name, plain, site(plain, base, values), token)
-            if not values:
+            storage = _write(name, plain, site(plain, base, values) | {"engine": engine}, token)
+            if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
             ours = not key or _take(key, name)
         except OSError:
@@ -69,10 +72,28 @@ def submit(
         import shutil
 
         shutil.rmtree(storage)
-        return submit(job, base=base, key=key, fork=fork, environ=environ)
+        return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine)
+    if engine != LOCAL:
+        from trainmaster.client.distant import start
+
+        try:
+            start(engine, name, plain, values, token)
+        except BaseException:
+            _undo(storage, key, name)
+            raise
+        return name
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name
+
+
+def _undo(storage: Path, key: str, name: str) -> None:
+    """Nothing was started: leave nothing."""
+    import shutil
+
+    shutil.rmtree(storage, ignore_errors=True)
+    if key:
+        _give_up(key, name)
 
 
 def again(job: str, *, fork: bool = False) -> str:
@@ -82,7 +103,8 @@ def again(job: str, *, fork: bool = False) -> str:
     storage = job_storage(job)
     told = json.loads((storage / "site.json").read_bytes())
     try:
-        return submit(job_from(json.loads((storage / JOB_FILE).read_bytes())), base=Path(told["cwd"]), fork=fork)
+        described = job_from(json.loads((storage / JOB_FILE).read_bytes()))
+        return submit(described, base=Path(told["cwd"]), fork=fork, engine=told.get("engine", LOCAL))
     except BadInput as error:
         if error.anchor == "unset-variable":
             error.mend = f"the value of a secret is kept nowhere: set the variable, then tm retry {job}"
@@ -99,7 +121,7 @@ def submitters() -> dict[str, str]:
     return taken
 
 
-def prepared(job: Job, base: Path, environ: Mapping[str, str]) -> tuple[Job, Values]:
+def prepared(job: Job, base: Path, environ: Mapping[str, str], engine: str = LOCAL) -> tuple[Job, Values]:
     """The job as it is stored, with absolute places and without secret values; and these."""
     from trainmaster.client.secrets import separated
 
@@ -112,16 +134,20 @@ def prepared(job: Job, base: Path, environ: Mapping[str, str]) -> tuple[Job, Val
     storage = _absolute(plain.storage, base) if plain.storage else ""
     cache = tuple(_absolute(given, base) for given in plain.cache)
     changed = attrs.evolve(plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache)
+    if engine != LOCAL:
+        from trainmaster.client.distant import adapted
+
+        changed = adapted(changed, engine)
     return changed, values
 
 
-def check(job: Job, probe: bool = True) -> None:
-    """Raise BadInput where the job can never run here, before anything is started. `probe`: outputs may be tried by writing to them."""
+def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
+    """Raise BadInput where the job can never run there, before anything is started. `probe`: outputs may be tried by writing to them."""
     from trainmaster import frameworks
-    from trainmaster.engines.local.client import LocalClient
+    from trainmaster.client.places import client_of
 
     frameworks.load(job.framework)
-    LocalClient(requests).check(job)
+    client_of(engine, requests).check(job)
     _check_inputs(job)
     if job.outputs:
         from trainmaster.data.checks import check_outputs

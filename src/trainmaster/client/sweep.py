@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from trainmaster.client.places import engine_of
 from trainmaster.core.errors import TrainmasterError
 
 log = logging.getLogger(__name__)
@@ -30,13 +31,21 @@ def sweep() -> list[str]:
 
 def resume(job: str) -> bool:
     """Start a master for `job` if none of its processes is left; whether one was started."""
+    if engine_of(job) != "local":
+        from trainmaster.client.distant import conclude
+
+        return conclude(job)
     from trainmaster.engines.local.sweep import sweep as clear
 
     return job in clear() and _start(job)
 
 
 def abandoned(job: str) -> bool:
-    """Whether nothing of `job` lives on this machine."""
+    """Whether nothing of `job` lives where it runs."""
+    if engine_of(job) != "local":
+        from trainmaster.client.distant import fate
+
+        return fate(job) != "running"
     from trainmaster.engines.local.client import LocalClient
 
     return LocalClient(lambda job: ()).fate(job) != "running"

@@ -7,6 +7,7 @@ not its concern. The client side runs where a job is submitted, the master side 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
@@ -43,6 +44,15 @@ class Holder(Plain):
     serial: int
     container: str
     node: str
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Shipped(Plain):
+    """A file of the submitter's that each container of a cluster gets, under `name` in its directory. `unpacked`: an archive's contents."""
+
+    name: str
+    path: Path
+    unpacked: bool = False
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -11,13 +11,15 @@ def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
     from trainmaster.master.launch import agents
-    from trainmaster.master.main import detach, here
+    from trainmaster.master.main import afterwards, detach, here
 
     if arguments[:1] == ["--detach"]:
         arguments = arguments[1:]
         if os.fork():
             os._exit(0)
     detach(arguments[0])
+    if told.get("afterwards"):
+        return afterwards(arguments[0], told)
     return here(arguments[0], told, agents())
 
 

@@ -67,6 +67,15 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
     return True
 
 
+def conclude(job: str, kill: Mapping[str, str]) -> None:
+    """Start a master that brings the log of a job to its end, whose engine has ended all its processes."""
+    from trainmaster.engines.local.places import job_storage
+
+    storage = job_storage(job)
+    token = (storage / "token").read_text().strip()
+    _spawn(str(storage), {"token": token, "secrets": {}, "kill": dict(kill), "afterwards": True})
+
+
 def _kept(storage: Path) -> dict[str, Any]:
     """What `keep` wrote, completed by what is set now; nothing where the job has secrets."""
     try:

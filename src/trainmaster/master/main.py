@@ -41,7 +41,7 @@ from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
-from trainmaster.master.seats import Here, Seat
+from trainmaster.master.seats import Afterwards, Here, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -76,6 +76,11 @@ def detach(storage: str, link: Any = None) -> None:
 def here(storage: str, told: Mapping[str, Any], link: Any) -> int:
     """Be the master of the job in the directory `storage` of this machine, with the template of its agents at `link`."""
     return run(storage, told, Here(storage, told, link))
+
+
+def afterwards(storage: str, told: Mapping[str, Any]) -> int:
+    """Bring the job in the directory `storage` to its end, of which no engine runs anything any more."""
+    return run(storage, told, Afterwards(storage, told, None))
 
 
 def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
@@ -178,7 +183,8 @@ class _Life:
             "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices),
             "token": self.told["token"], "secrets": self.told.get("secrets") or {}, "storage": self.storage_place,
             "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit, "log_first": self.job.logs.first,
-            "log_every": self.job.logs.every, "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"), **self.seat.agent(),
+            "log_every": self.job.logs.every, "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"),
+            "environment": self.site.get("environment"), **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:

@@ -161,3 +161,12 @@ class InContainer:
 
     def leave(self) -> None:
         """The container goes with all that it holds."""
+
+
+class Afterwards(Here):
+    """On this machine, for a job whose engine has ended all its processes: what is left to do is its log's end."""
+
+    def engine(self, job: Job, spec: Spec) -> MasterSide:
+        from trainmaster.engines.nothing import Nothing
+
+        return Nothing()

@@ -109,7 +109,8 @@ class Work:
         roles = [role for role in self._job.roles.values() if given in uses(self._job, role.name)]
         env = env_of(roles[0]) if roles else {}
         readers = sum(role.replicas.max for role in roles)
-        return list_splits(given, readers, {**os.environ, **env}, self._orders.site.get("cwd") or os.getcwd())
+        cwd = self._orders.site.get("cwd") or ""
+        return list_splits(given, readers, {**os.environ, **env}, cwd if os.path.isdir(cwd) else os.getcwd())
 
     # -- outputs --
 

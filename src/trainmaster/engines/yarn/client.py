@@ -8,11 +8,15 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
+
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
-from trainmaster.engines.contract import Request
+from trainmaster.core.reading import job_to
+from trainmaster.engines.contract import Request, Shipped
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn.asks import label_of, resource
-from trainmaster.engines.yarn.launching import ARCHIVE, context
+from trainmaster.engines.yarn.exits import line
+from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, settings
 from trainmaster.engines.yarn.store import Store, user_of
 from trainmaster.engines.yarn.waiting import amount
@@ -121,38 +125,47 @@ class YarnClient:
         return Store(self.conf, self.user)
 
     def submit(
-        self, job_id: str, job: Any, plain: Mapping[str, Any], site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
+        self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
         cache: Path,
     ) -> dict[str, str]:  # fmt: skip
-        """Start the job's master in a container; what `site.json` says of it. `plain`: the job as JSON; `secret`: token, key, secrets."""
+        """Start the job's master in a container; what `site.json` says of it.
+
+        `secret`: token, key, secrets. `files`: of this machine, brought to each container. `cache`: a folder of this machine for what is
+        made once and shipped often.
+        """
         said = settings(job.engines.get("yarn") or {})
-        return _asked(self._submitted(job_id, job, said, plain, site, secret, certificate, cache))
+        return _asked(self._submitted(job_id, job, said, site, secret, certificate, files, cache))
 
     async def _submitted(
-        self, job_id: str, job: Any, said: Settings, plain: Mapping[str, Any], site: Mapping[str, Any], secret: Mapping[str, Any],
-        certificate: str, cache: Path,
+        self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
+        files: Sequence[Shipped], cache: Path,
     ) -> dict[str, str]:  # fmt: skip
-        made = await asyncio.to_thread(archive, cache)
-        shipped = asyncio.create_task(asyncio.to_thread(self._ship, made))
+        shipping = asyncio.create_task(asyncio.to_thread(self._ship, files, cache))
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
-            resources = {ARCHIVE: await shipped}
+            resources = await shipping
             application = application_id_text(new.application_id)
+            environment = _environment(job, site, said)
             told = {
-                "job_id": job_id, "job": plain, "site": {**site, "engine": "yarn", "application": application}, "user": self.user,
-                "certificate": certificate, "configuration": self.conf.resolved(*_SENT),
-                "resources": {name: _fields(one) for name, one in resources.items()},
+                "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
+                "certificate": certificate, "configuration": self.conf.resolved(*_SENT), "environment": environment,
+                "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
-            made_context = context(MASTER, told, secret, resources, None, {"TRAINMASTER_ENGINE": "yarn"})
+            made = context(MASTER, told, secret, resources, None, environment)
             await manager.submit_application(
                 y.SubmitApplicationRequestProto(
-                    application_submission_context=self._submission(new.application_id, job_id, job, said, made_context)
+                    application_submission_context=self._submission(new.application_id, job_id, job, said, made)
                 )
             )
-        return {"engine": "yarn", "application": application, "conf": str(self.conf.folder)}
+        return {"application": application, "conf": str(self.conf.folder)}
 
-    def _ship(self, made: Path) -> Any:
-        return self.store().put(made, "runtime", made.name.partition(".")[0], unpacked=True)
+    def _ship(self, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
+        """What every container gets, by the names that it has there."""
+        store, ours = self.store(), archive(cache)
+        found = {ARCHIVE: store.put(ours, "runtime", ours.name.partition(".")[0], unpacked=True)}
+        for one in files:
+            found[one.name] = store.put(one.path, "files", unpacked=one.unpacked)
+        return found
 
     def _submission(
         self,
@@ -182,12 +195,13 @@ class YarnClient:
             request = y.GetApplicationReportRequestProto(application_id=application_id(application))
             return (await manager.get_application_report(request)).application_report
 
-    def fate_of(self, application: str) -> str:
-        """`running` while YARN runs it or will, else `ended`, `failed`, `killed`; `unknown` where YARN has forgotten it."""
+    def fate_of(self, application: str) -> tuple[str, str]:
+        """`running` while YARN runs it or will, else `ended`, `failed`, `killed`, or `unknown` to YARN; and what YARN says of it."""
         try:
-            return _ENDED.get(self.report(application).yarn_application_state, "running")
-        except _Forgotten:
-            return "unknown"
+            report = self.report(application)
+        except _Forgotten as error:
+            return "unknown", error.message
+        return _ENDED.get(report.yarn_application_state, "running"), line(report.diagnostics)
 
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""
@@ -206,10 +220,18 @@ class _Forgotten(EngineFailed):
     """YARN knows nothing of the application."""
 
 
-def _fields(one: Any) -> dict[str, Any]:
-    import attrs
-
-    return attrs.asdict(one)
+def _environment(job: Any, site: Mapping[str, Any], said: Settings) -> dict[str, str]:
+    """Variables of every container, the master's too."""
+    made = {"TRAINMASTER_ENGINE": "yarn"}
+    if site.get("environment"):
+        made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
+    if job.environment.image:
+        made |= {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": job.environment.image}
+        if said.mounts:
+            made["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(said.mounts)
+        if said.network:
+            made["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = said.network
+    return made
 
 
 def _asked(question: Coroutine[Any, Any, T]) -> T:

@@ -25,6 +25,7 @@ _YARNS = (
     "APPLICATION_WEB_PROXY_BASE",
     "APP_SUBMIT_TIME_ENV",
     "TRAINMASTER_ENGINE",
+    "TRAINMASTER_PYTHON",
 )
 CONFIGURATION = "hadoop-conf"
 
@@ -117,7 +118,7 @@ class Parts:
 
         resources = {name: Resource(**fields) for name, fields in self._told["resources"].items()}
         return context(
-            AGENT, told, secret, resources, self._credentials.without_kind(AM_RM_TOKEN), {"TRAINMASTER_ENGINE": "yarn"}
+            AGENT, told, secret, resources, self._credentials.without_kind(AM_RM_TOKEN), self._told["environment"]
         )
 
 
