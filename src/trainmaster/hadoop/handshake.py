@@ -76,7 +76,7 @@ class Handshake:
         if reply.error is not None:
             raise self._refused(reply.error)
         if reply.call != wire.SASL_CALL:
-            raise Garbled(f"{self._peer} answers call {reply.call} before any was made")
+            raise Garbled(f"answers call {reply.call} before any was made")
         said = wire.read_message(RpcSaslProto, reply.body)
         match said.state:
             case RpcSaslProto.NEGOTIATE if self.mechanism is None:
@@ -87,7 +87,7 @@ class Handshake:
                 return self._finish(self.mechanism, said)
             case RpcSaslProto.SUCCESS:
                 raise AuthenticationFailed(f"{self._peer} takes {WORDS['SIMPLE']} alone; we come with {self._ours()}")
-        raise Garbled(f"{self._peer} sends SASL state {said.state} out of its turn")
+        raise Garbled(f"sends SASL state {said.state} out of its turn")
 
     def _initiate(self, said: RpcSaslProto) -> bytes:
         wanted = CHOICE[type(self._auth)]
@@ -115,17 +115,18 @@ class Handshake:
         return wrapped(mechanism, context) if mechanism.wraps else context
 
     def _mechanism(self, offer: Offer) -> Mechanism:
+        protocol, server = wire.text(offer.protocol), wire.text(offer.serverId)
         match self._auth:
             case ByToken(token, protection):
-                return Digest(token, protection, protocol=offer.protocol, server=offer.serverId, nonce=self._nonce)
+                return Digest(token, protection, protocol=protocol, server=server, nonce=self._nonce)
             case Kerberos():
                 from trainmaster.hadoop import gssapi  # loads the system's library
 
                 # a server that has some key of the realm is not yet the one that we want
-                named = offer.serverId if _is_number(self._peer.host) else self._peer.host
+                named = server if _is_number(self._peer.host) else self._peer.host
                 principal = gssapi.server_principal(self._peer.principal, named)
                 layers = [gssapi.LAYERS[word] for word in self._auth.protection]
-                return gssapi.Gssapi(self._auth, offer.protocol, offer.serverId, principal, layers)
+                return gssapi.Gssapi(self._auth, protocol, server, principal, layers)
         raise TypeError(self._auth)
 
     def _context(self, user: str) -> bytes:
@@ -137,9 +138,13 @@ class Handshake:
 
     def _refused(self, error: RemoteError | AuthenticationFailed) -> AuthenticationFailed:
         """Whatever the server says before it knows us is a refusal."""
-        if isinstance(error, AuthenticationFailed):
-            return error
-        return AuthenticationFailed(f"{self._peer} refuses us: {error}")
+        if not isinstance(error, AuthenticationFailed):
+            error = AuthenticationFailed(f"{self._peer} refuses us: {error}")
+        if isinstance(self._auth, Kerberos):
+            from trainmaster.hadoop.kerberos_errors import refused
+
+            return refused(error)
+        return error
 
 
 def _is_number(host: str) -> bool:
@@ -186,9 +191,9 @@ class Inbox:
 
     def _opened(self, mechanism: Mechanism, reply: wire.Reply) -> list[wire.Reply]:
         if reply.call != wire.SASL_CALL or reply.error is not None:
-            raise Garbled(f"{self._peer} answers unwrapped what must be wrapped")
+            raise Garbled("answers unwrapped what must be wrapped")
         said = wire.read_message(RpcSaslProto, reply.body)
         if said.state != RpcSaslProto.WRAP:
-            raise Garbled(f"{self._peer} sends SASL state {said.state} where calls are answered")
+            raise Garbled(f"sends SASL state {said.state} where calls are answered")
         data = mechanism.unwrap(said.token)
         return [wire.read_reply(frame, self._peer) for frame in self._inner.feed(data)]

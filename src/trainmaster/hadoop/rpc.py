@@ -101,7 +101,12 @@ class Connection(asyncio.Protocol):
             frame = self._early.popleft()
             if not self._early and self.ended is None:
                 self._came.clear()
-            answer = await asyncio.to_thread(handshake.receive, frame) if handshake.blocks else handshake.receive(frame)
+            try:
+                answer = (
+                    await asyncio.to_thread(handshake.receive, frame) if handshake.blocks else handshake.receive(frame)
+                )
+            except Garbled as error:
+                raise self._placed(error) from None
             self._inbox.mechanism = handshake.mechanism
             self._write(answer)
 
@@ -125,7 +130,10 @@ class Connection(asyncio.Protocol):
         finally:
             if number is not None:
                 self._waiting.pop(number, None)
-        return wire.read_message(response, body)
+        try:
+            return wire.read_message(response, body)
+        except Garbled as error:
+            raise self._placed(error) from None
 
     async def close(self) -> None:
         """Calls that wait fail. Returns when the socket is closed."""
@@ -197,8 +205,8 @@ class Connection(asyncio.Protocol):
                     raise Garbled(f"sends {len(self._early)} frames before it was asked for any")
                 if self._early:
                     self._came.set()
-        except Garbled as error:
-            self._fail(Garbled(f"{self.peer} {error.message}"))
+        except HadoopError as error:
+            self._fail(self._placed(error))
 
     def _take(self, reply: wire.Reply) -> None:
         if reply.fatal or (reply.error is not None and reply.call < 0):
@@ -219,10 +227,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, OSError):
             self._read_rest()
-        told = _reason(error) if isinstance(error, OSError) else "closed the connection"
-        self._end(
-            Unreachable(f"{self.peer} {told}" if error is None else f"the connection to {self.peer} broke: {told}")
-        )
+        said = _reason(error) if isinstance(error, OSError) else "closed the connection"
+        self._end(Unreachable(f"{self.peer} {said}"))
         self._gone.set()
 
     def _read_rest(self) -> None:
@@ -257,6 +263,9 @@ class Connection(asyncio.Protocol):
                 answer.set_exception(Unreachable(error.message, sent=True) if isinstance(error, Unreachable) else error)
         self._came.set()
         self._writable.set()
+
+    def _placed(self, error: HadoopError) -> HadoopError:
+        return Garbled(f"{self.peer} {error.message}") if isinstance(error, Garbled) else error
 
     @staticmethod
     def _unsent(error: HadoopError) -> HadoopError:

@@ -194,11 +194,11 @@ class _Integrity:
     def unwrap(self, data: bytes) -> bytes:
         number = self._received.to_bytes(4, "big")
         if len(data) < _SUM + 6 or data[-6:] != _KIND + number:
-            raise Garbled(f"a wrapped message is not the one that is due, number {self._received}")
+            raise Garbled(f"sends a wrapped message that is not the one due, number {self._received}")
         opened = self.open(data[:-6])
         message, given = opened[:-_SUM], opened[-_SUM:]
         if not hmac.compare_digest(given, _sum(self._theirs, number, message)):
-            raise Garbled("a wrapped message was changed on its way")
+            raise Garbled("sends a wrapped message that was changed on its way")
         self._received = (self._received + 1) & 0xFFFFFFFF
         return message
 

@@ -5,8 +5,8 @@ sides send *frames*: a length of 4 bytes, big-endian, then messages, each with i
 header, the method's header and the parameter; a reply is a header, and on success a body.
 
 What comes from the other side may be anything. `Splitter` refuses a length that is beyond LIMIT before it holds the
-bytes; `read_reply` refuses whatever is no reply. All refusals are Garbled. After one the connection is of no use: nobody
-knows where the next frame begins.
+bytes; `read_reply` refuses whatever is no reply. All refusals are Garbled, in words that follow the server's name. After one the
+connection is of no use: nobody knows where the next frame begins.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Splitter:
             while len(held) - start >= 4:
                 size = int.from_bytes(held[start : start + 4], "big")
                 if size > LIMIT:
-                    raise Garbled(_no_length(bytes(held[start : start + 16])))
+                    raise Garbled(_refused(size, bytes(held[start : start + 16])))
                 if len(held) - start < 4 + size:
                     break
                 start += 4 + size
@@ -150,9 +150,11 @@ class Splitter:
             del held[:start]
 
 
-def _no_length(data: bytes) -> str:
+def _refused(size: int, data: bytes) -> str:
     if data[:4] in (b"HTTP", b"<htm", b"<!DO"):
         return "answers as a web server does: this is the port of its pages, not of RPC"
+    if size < 4 * LIMIT:
+        return f"sends a frame of {size >> 20} MiB, more than the {LIMIT >> 20} MiB that one may have"
     return f"sends what is no Hadoop RPC: {data!r}"
 
 
@@ -163,16 +165,13 @@ def read_reply(data: bytes, place: str) -> Reply:
     head = read_message(RpcResponseHeaderProto, head_bytes)
     number = head.callId - (1 << 32) if head.callId > LAST_CALL else head.callId
     if head.status != SUCCESS:
-        try:
-            error = of_remote(head.exceptionClassName, head.errorMsg, fatal=head.status == FATAL, place=place)
-        except UnicodeDecodeError as wrong:
-            raise Garbled(f"a reply's error is not text: {wrong.reason}") from wrong
-        return Reply(number, b"", error)
+        name, told = text(head.exceptionClassName), text(head.errorMsg)
+        return Reply(number, b"", of_remote(name, told, fatal=head.status == FATAL, place=place))
     if at == len(data):
         return Reply(number, b"")
     body, at = _delimited(view, at)
     if at != len(data):
-        raise Garbled(f"a reply of {len(data)} bytes ends after {at}")
+        raise Garbled(f"sends a reply of {len(data)} bytes that ends after {at}")
     return Reply(number, bytes(body))
 
 
@@ -181,10 +180,15 @@ def read_message(kind: type[M], data: bytes | memoryview) -> M:
     try:
         message = kind.FromString(bytes(data))
     except DecodeError as wrong:
-        raise Garbled(f"{len(data)} bytes are no {kind.__name__}: {wrong}") from wrong
+        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: {wrong}") from wrong
     if not message.IsInitialized():
-        raise Garbled(f"{len(data)} bytes are no {kind.__name__}: a required field is not there")
+        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: a required field is not there")
     return message
+
+
+def text(value: object) -> str:
+    """A string of a message, which is bytes where it is not UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _delimited(data: memoryview, at: int) -> tuple[memoryview, int]:
@@ -192,12 +196,12 @@ def _delimited(data: memoryview, at: int) -> tuple[memoryview, int]:
     size = 0
     for shift in range(0, 35, 7):
         if at >= len(data):
-            raise Garbled(f"a message's length is cut off after {at} bytes")
+            raise Garbled(f"sends a message whose length is cut off after {at} bytes")
         byte = data[at]
         at += 1
         size |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
     if size > len(data) - at:
-        raise Garbled(f"a message of {size} bytes where {len(data) - at} are left")
+        raise Garbled(f"sends a message of {size} bytes where {len(data) - at} are left")
     return data[at : at + size], at + size
