@@ -186,6 +186,11 @@ def command(answer: y.AllocateResponseProto) -> Command | None:
     return Command(answer.a_m_command) if answer.HasField("a_m_command") else None
 
 
+def why(exception: y.SerializedExceptionProto) -> str:
+    """What a node says of one of several requests, in a line: the cause often stands on the second of its lines."""
+    return " ".join(exception.message.split()) or exception.class_name
+
+
 # -- identities, as people and logs write them --
 
 _NUMBER_BITS = 40  # of a container's id; above it stands the ResourceManager's epoch, one more after each restart
