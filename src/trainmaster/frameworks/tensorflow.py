@@ -36,5 +36,6 @@ def environment(formation: Formation, task: str) -> Placement:
         roles = formation.roles
         cluster = {role: [peer.at("tensorflow") for peer in roles[role]] for role in CLUSTER if role in roles}
         env["TF_CLUSTER_DEF"] = json.dumps(cluster)
-        env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": me.role, "index": me.index}})
+        cloud = {"environment": "cloud"} if "master" in cluster else {}  # whose programs are written for this form
+        env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": me.role, "index": me.index}} | cloud)
     return Placement(env)

@@ -1,0 +1,177 @@
+"""The configuration of XLearning, as its users write it: flags, keys, site files and how values are spelled.
+
+Every flag stands for a key, `--worker-memory 2G` for `xlearning.worker.memory`, so all that is said becomes one table, the later winning:
+XLearning's defaults, the site file, `--conf`, the flags. Keys are written here without `xlearning.`; `hbox.` is the same. Facts:
+XLearning 1.0 to 1.4 and Hbox 1.8 (ClientArguments, XLearningConfiguration).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainmaster.core.errors import BadInput
+from trainmaster.integrations.dialect import VALUE, Said, count, not_here, unknown, wrong
+
+WHAT = "XLearning"
+DEFAULT = "XLearning's default"
+# Flags, and the key of the configuration that each stands for.
+FLAGS = {
+    "app-name": "app.name", "app-type": "app.type", "am-memory": "am.memory", "am-cores": "am.cores", "driver-memory": "am.memory",
+    "driver-cores": "am.cores", "worker-num": "worker.num", "worker-memory": "worker.memory", "worker-cores": "worker.cores",
+    "worker-gpus": "worker.gpus", "ps-num": "ps.num", "ps-memory": "ps.memory", "ps-cores": "ps.cores", "ps-gpus": "ps.gpus",
+    "chiefworker-memory": "chief.worker.memory", "evaluatorworker-memory": "evaluator.worker.memory", "tf-evaluator": "tf.evaluator",
+    "input-strategy": "input.strategy", "output-strategy": "output.strategy", "inputformat": "inputformat.class",
+    "outputformat": "outputformat.class", "inputformat-shuffle": "input.stream.shuffle", "inputformat-enable": "input.stream",
+    "outputformat-enable": "out.stream", "stream-epoch": "stream.epoch", "isRenameInputFile": "inputfile.rename",
+    "inRenameInputFile": "inputfile.rename", "output-index": "output.index", "create-containerid-dir": "createcontainerid.dir",
+    "files": "files", "archiveFiles": "archiveFiles", "cacheFile": "cacheFile", "cacheArchive": "cacheArchive", "jars": "jars",
+    "user-path": "user.path", "user-ldlibrarypath": "user.ldlibrarypath", "user-classpath-first": "user.classpath.first",
+    "host-local-enable": "host.local.enable", "priority": "app.priority", "queue": "app.queue", "board-enable": "tf.board.enable",
+    "board-index": "tf.board.worker.index", "board-logdir": "tf.board.log.dir", "board-reloadinterval": "tf.board.reload.interval",
+    "board-historydir": "tf.board.history.dir", "board-modelpb": "board.modelpb", "board-cacheTimeout": "board.cache.timeout",
+    "duration": "vpc.duration", "docker-image": "docker.image", "container-type": "container.type", "cluster": "cluster.name",
+    "launch-cmd": "launch.cmd", "xlearning-cmd": "launch.cmd", "hbox-cmd": "launch.cmd",
+}  # fmt: skip
+REPEATED = ("input", "output", "s3input", "s3output", "conf")
+OPTIONS = dict.fromkeys((*FLAGS, *REPEATED), VALUE)
+DEFAULTS = {
+    "app.type": "standalone", "am.memory": "1024", "am.cores": "1", "worker.num": "1", "worker.memory": "1024", "worker.cores": "1",
+    "worker.gpus": "0", "ps.num": "0", "ps.memory": "1024", "ps.cores": "1", "ps.gpus": "0", "app.priority": "3",
+    "input.strategy": "DOWNLOAD", "output.strategy": "UPLOAD", "container.maxFailures.rate": "0.5", "tf.board.enable": "false",
+    "tf.board.worker.index": "0", "tf.board.log.dir": "eventLog", "tf.board.reload.interval": "1", "tf.evaluator": "false",
+    "tf.distribution.strategy": "false", "createcontainerid.dir": "true", "stream.epoch": "1", "input.stream.shuffle": "false",
+    "inputformat.class": "org.apache.hadoop.mapred.TextInputFormat", "outputformat.class": "TextMultiOutputFormat",
+    "output.index": "-1", "user.classpath.first": "true", "placeholder.whole.enable": "false", "tf.board.path": "tensorboard",
+    "worker.mem.autoscale": "0.5", "ps.mem.autoscale": "0.2", "memory.overhead.fraction": "0.10", "memory.overhead.minimum": "384",
+    "inputformat.cache": "false", "inputformat.cachesize.limit": "102400",
+}  # fmt: skip
+# Keys that a job is made of and that no flag and no default has.
+OTHERS = {
+    "app.max.attempts", "job.exec.timeout", "localresource.timeout", "task.timeout", "interresult.upload.interval",
+    "am.nodeLabelExpression",
+    "worker.nodeLabelExpression", "ps.nodeLabelExpression", "job.labelname", "host.blacklist", "docker.registry.host",
+    "docker.registry.port", "container.env",
+}  # fmt: skip
+# Other spellings, of other versions, and the ones meant.
+SAME = {
+    "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache", "board.path": "tf.board.path",
+    "worker.gpu": "worker.gpus", "ps.gpu": "ps.gpus", "docker.image.name": "docker.image", "inputformat-shuffle": "input.stream.shuffle",
+}  # fmt: skip
+# How XLearning itself works: what beats, polls, threads and keeps history. Ours works otherwise, and a job means the same without.
+MACHINERY = re.compile(
+    r"(allocate|status\.update|log\.pull)\.interval|task\.timeout\.check\.interval|messages\.len\.max|execute\.node\.limit|staging\.dir"
+    r"|cleanup\.enable|download\.file\..*|upload\.(output|file)\.thread\.nums|file\.list\.level|container\.(heartbeat|update)\..*"
+    r"|container\.auto\.create\.output\.dir|container\.extra\.java\.opts|container\.jvm\.memory\..*|container\.mem\.usage\.warn\.fraction"
+    r"|container\.running\.log\.enable|report\.container\.status|env\.maxlength|history\..*|local\.resource\.visibility|reserve\.port\..*"
+    r"|interresult\.(upload\.timeout|save\.inc|upload\.inc)|inputformat\.cachefile\.name|cachefile\.check\.enable|client\..*|log\.sampling"
+    r"|chief\.worker\.minimum\..*|mpi\..*|horovod\..*|digits\..*|tf\.mode\.single|mxnet\.mode\.single|append\.defaultfs\.enable"
+    r"|tf\.board\.upload|am\.extra\..*|jvm\..*|cluster\.name\.history\..*|cluster\.delegation\..*"
+)
+REFUSED: dict[str, tuple[str, str]] = {
+    "host.local.enable": ("the wish for the hosts of the previous run", "leave it out: tasks go where there is room"),
+    "board.modelpb": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
+    "board.cache.timeout": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
+    "cluster.name": ("the choice of a cluster by name", "set HADOOP_CONF_DIR to the configuration of that cluster"),
+    "docker.run.args": ("arguments of docker run", "engines.yarn.mounts and engines.yarn.network, by --set"),
+    "docker.worker.dir": ("a directory of its own in the image", "leave it out: programs run in the container's working directory"),
+    "docker.work.dir": ("a directory of its own in the image", "leave it out: programs run in the container's working directory"),
+    "tf.board.ps.enable": ("TensorBoard beside a ps", "--board-index names a worker; or --board-logdir a place that all reach"),
+    "tf.input.ps.enable": ("an input of the ps", "--set inputs.NAME.to='[worker, ps]'"),
+    "output.local.dir": ("another name of the output's directory", "say it: --output URL#NAME"),
+    "interresult.dir": ("another name of saves", "leave it out: they are interResult_<time>"),
+    "remote.defaultFS": ("another default file system", "write whole URLs, or set fs.defaultFS in HADOOP_CONF_DIR"),
+    "failed.upload": ("the upload of what a failed task wrote", "--set saves.every=10m: what was saved before stays"),
+    "am.cmd": ("a command of the master's", "run it as a role of its own in a job file"),
+    "am.cmd.enable": ("a command of the master's", "run it as a role of its own in a job file"),
+}  # fmt: skip
+_MEMORY = re.compile(r"(\d{1,9})([GgMm]?)")
+_DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
+
+
+def table_of(found: Sequence[tuple[str, Said]], environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
+    """All that is said, by key: what the defaults, the site file, --conf and the flags say."""
+    table = {key: Said(text, DEFAULT, False) for key, text in DEFAULTS.items()}
+    table |= site(environ)
+    for name, said in found:
+        if name == "conf":
+            _one_of_conf(said, table)
+    table |= {FLAGS[name]: said for name, said in found if name in FLAGS}
+    return table
+
+
+def site(environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
+    """What the first site file says: xlearning-site.xml in XLEARNING_CONF_DIR or HADOOP_CONF_DIR, hbox-site.xml in HBOX_CONF_DIR."""
+    from trainmaster.hadoop.errors import ConfError
+    from trainmaster.hadoop.sitefile import read
+
+    homes = [f"{environ[home]}/conf" for home in ("XLEARNING_HOME", "HBOX_HOME") if environ.get(home)]
+    folders = [environ[name] for name in ("XLEARNING_CONF_DIR", "HBOX_CONF_DIR") if environ.get(name)]
+    folders += homes + [environ[name] for name in ("HADOOP_CONF_DIR",) if environ.get(name)]
+    paths = [Path(folder, name) for folder in folders for name in ("xlearning-site.xml", "hbox-site.xml")]
+    path = next((path for path in paths if path.is_file()), None)
+    table: dict[str, Said] = {}
+    try:
+        for one in read(path) if path is not None else ():
+            if one.name.startswith(("xlearning.", "hbox.")):
+                _note(table, one.name, Said(one.value, f"{path} line {one.place.rpartition(':')[2]}", False))
+    except ConfError as error:
+        raise BadInput(str(error), place=str(path), mend="mend the file", anchor="dialect") from error
+    return table
+
+
+def _one_of_conf(said: Said, table: dict[str, Said]) -> None:
+    name, mark, text = said.text.partition("=")
+    if not mark:
+        raise wrong(said, "KEY=VALUE")
+    if not name.startswith(("xlearning.", "hbox.")):
+        instead = (
+            "set it in the files of HADOOP_CONF_DIR; what an input format reads: --set inputs.NAME.options.KEY=VALUE"
+        )
+        raise not_here(said, f"the setting {name} of Hadoop", instead)
+    _note(table, name, Said(text, f"flag --conf {name}"))
+
+
+def _note(table: dict[str, Said], name: str, said: Said) -> None:
+    """Put a key of the configuration into the table; what nobody knows is refused."""
+    key = name.partition(".")[2]
+    key = SAME.get(key, key)
+    known = {*DEFAULTS, *FLAGS.values(), *OTHERS, *REFUSED}
+    if key not in known and not MACHINERY.fullmatch(key) and not key.startswith(("am.env.", "container.env.")):
+        raise unknown(name, [f"xlearning.{one}" for one in sorted(known)], f"{WHAT} at {said.origin}")
+    table[key] = said
+
+
+def memory(said: Said) -> str:
+    """`10G`, `512m`, or `1024`, which is MB; as a size of ours."""
+    told = _MEMORY.fullmatch(said.text.strip())
+    if told is None or not int(told[1]):
+        raise wrong(said, "memory: 10G, 512M, or a number of MB")
+    return f"{int(told[1])}{'GiB' if told[2] in ('G', 'g') else 'MiB'}"
+
+
+def duration(said: Said) -> str:
+    """`1d`, `0.5h`, `30`, which is seconds; 0 is for ever."""
+    text = said.text.strip()
+    if _DURATION.fullmatch(text) is None:
+        raise wrong(said, "a time: 30s, 5m, 1.5h, 1d, or 0 for ever")
+    unit = "" if text[-1] in "smhd" else "s"
+    return f"{text}{unit}" if float(text.rstrip("smhd")) else "none"
+
+
+def milliseconds(said: Said) -> str:
+    """A number of milliseconds; 0 is none."""
+    return f"{count(said)}ms" if count(said) else "none"
+
+
+def fraction(said: Said, most: float = math.inf) -> float:
+    try:
+        number = float(said.text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= most:
+        raise wrong(said, f"a number from 0 to {most:g}" if most < math.inf else "a number, 0 or more")
+    return number
