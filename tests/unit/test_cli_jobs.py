@@ -128,7 +128,7 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "nothing.yaml"], "there is no job file nothing.yaml"),
         (["run", "python", "--dry-run"], "a command comes after --: tm run -- python ..."),
         (["run", "--frm", "x", "--", "true"], "there is no option --frm"),
-        (["run", "--engine", "yarn", "--", "true"], "there is no engine 'yarn'"),
+        (["run", "--engine", "mesos", "--", "true"], "there is no engine 'mesos'"),
         (["run", "--framework", "pytorhc", "--", "true"], "did you mean pytorch?"),
         (["run", "--memory", "12", "--", "true"], "flag --memory"),
         (["run", "--memory", "9000TiB", "--", "true"], "roles.worker.resources.memory"),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONNECT = 5.0  # s that a living master has for accepting a connection
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
 
+ENDING = "it has not written its end, which is done now: its processes were ended"
+
 Facts = dict[str, Any]
 
 
@@ -146,6 +148,10 @@ def status(job: str) -> Facts:
         except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
             return _stored_status(job, silent=live(job) is not None)
         except NotFound:  # it has not begun
+            if engine_of(job) != "local":
+                from trainmaster.client.distant import before
+
+                return before(job)
             if not beginning(job) and live(job) is None:
                 raise
             time.sleep(0.02)
@@ -160,6 +166,10 @@ def _stored_status(job: str, silent: bool = False) -> Facts:
     found = status(state)
     if state.ended is None and silent:
         found["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
+    elif state.ended is None and engine_of(job) != "local":
+        from trainmaster.client.distant import conclude, waits
+
+        found["waiting"] = f"{ENDING} by its cluster" if conclude(job) else waits(job)
     elif state.ended is None and abandoned(job):
         found["waiting"] = f"no process of it is left, and it has not ended; submit it again: tm retry {job}"
     return found

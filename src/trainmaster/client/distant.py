@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import SITE_FILE, client_of, job_storage, site_of, state_dir
-from trainmaster.core.errors import BadInput
+from trainmaster.client.places import JOB_FILE, SITE_FILE, client_of, job_storage, site_of, state_dir
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped
 
@@ -147,6 +147,33 @@ def fate(job: str) -> str:
     """What the engine says became of the job's master: `running`, `ended`, `failed`, `killed`, or `unknown`."""
     site = site_of(job)
     return str(client_of(site["engine"]).fate_of(site["application"])[0])
+
+
+def waits(job: str) -> str:
+    """What the job waits for while its master does not answer, as the engine tells it; "" where that does not answer either."""
+    site = site_of(job)
+    try:
+        return str(client_of(site["engine"]).waits(site["application"]))
+    except TrainmasterError:
+        return ""
+
+
+def before(job: str) -> dict[str, Any]:
+    """The status of a job whose master has not written anything yet. Raises NotFound where none will."""
+    from trainmaster.core.errors import NotFound
+    from trainmaster.core.reading import job_from
+    from trainmaster.core.report import status
+    from trainmaster.core.state import State, populate
+
+    found, why = client_of(site_of(job)["engine"]).fate_of(site_of(job)["application"])
+    if found != "running":
+        raise NotFound(
+            f"{job} is {found}, and its master never wrote anything: {why}", place=site_of(job)["application"],
+            mend=f"see YARN's own logs of the application; submit it again: tm retry {job}", anchor="no-events",
+        )  # fmt: skip
+    state = State(id=job)
+    populate(state, job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes())))
+    return {**status(state), "waiting": waits(job)}
 
 
 def conclude(job: str, kill: Mapping[str, str] | None = None) -> bool:

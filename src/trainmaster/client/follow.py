@@ -29,7 +29,7 @@ LOOK_MOST = 0.5
 AT_ONCE = 4  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 PATIENCE = 3.0  # s without a master before the job is taken up again
-LOOK_ELSEWHERE = 5.0  # s between two looks at what a cluster says of a job whose master does not answer
+LOOK_ELSEWHERE = 3.0  # s between two looks at what a cluster says of a job whose master does not answer
 
 Resume = Callable[[str], object]
 
@@ -52,6 +52,7 @@ def follow(
     alone = None  # since when no master answers
     looked = None  # when it was last looked whether somebody must take the job up
     elsewhere = engine_of(job) != "local"  # a cluster ends a job without a word to us
+    why, asked = "", -LOOK_ELSEWHERE  # what it says, and when it was asked
     while True:
         master = live(job)
         if master is not None:
@@ -78,8 +79,16 @@ def follow(
             return
         if left:
             raise _nobody(job)
-        yield {"lost": clock() - alone}
+        if elsewhere and clock() - asked > LOOK_ELSEWHERE:
+            why, asked = _waits(job), clock()
+        yield {"lost": clock() - alone} | ({"why": why} if why else {})
         wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST) if stored.quick else LOOK_MOST)
+
+
+def _waits(job: str) -> str:
+    from trainmaster.client.distant import waits
+
+    return waits(job)
 
 
 def _nobody(job: str) -> EngineFailed:

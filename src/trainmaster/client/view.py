@@ -41,6 +41,7 @@ class Watching:
         self.job = job
         self.status: Facts = {}
         self.lost = 0.0  # s since a master answered
+        self.why = ""  # what the engine says of that
         self.lines = Lines()
         self.commits: list[Facts] = []
         self.cpu: dict[str, deque[float]] = {}
@@ -51,7 +52,7 @@ class Watching:
 
     def take(self, item: Facts) -> list[tuple[str, str]]:
         """Remember `item`; returns the lines of output that it completes."""
-        self.lost = item.get("lost", 0.0)
+        self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
         if (piece := item.get("log")) is not None:
             return _shown(self.lines.add(piece))
         if (event := item.get("event")) is not None:
@@ -86,6 +87,8 @@ class Watching:
     @property
     def waiting(self) -> str:
         """What the job waits for, with figures; "" while it waits for nothing."""
+        if self.lost > LOST and self.why:
+            return self.why
         if self.lost > LOST:
             return f"no master answers since {format_seconds(round(self.lost))}; it is taken up again"
         return str(self.status.get("waiting") or "")

@@ -19,7 +19,7 @@ from trainmaster.engines.yarn.exits import line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, settings
 from trainmaster.engines.yarn.store import Store, user_of
-from trainmaster.engines.yarn.waiting import amount
+from trainmaster.engines.yarn.waiting import amount, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load
 from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
@@ -202,6 +202,13 @@ class YarnClient:
         except _Forgotten as error:
             return "unknown", error.message
         return _ENDED.get(report.yarn_application_state, "running"), line(report.diagnostics)
+
+    def waits(self, application: str) -> str:
+        """What an application waits for whose master does not answer."""
+        report = self.report(application)
+        if report.yarn_application_state >= y.RUNNING:
+            return f"YARN runs {application}, and its master does not answer yet"
+        return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue)}"
 
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""

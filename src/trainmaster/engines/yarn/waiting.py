@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainmaster.core.quantities import format_bytes
@@ -50,6 +51,36 @@ def words(request: Request, count: int, nodes: Sequence[Free], queue: y.QueueInf
         f"queue {queue.queueName}", of, share,
         f"queue {queue.queueName} is at {percent} % of its share ({share}); its limit, or that of a user in it, is reached",
     )  # fmt: skip
+
+
+_RESOURCE = r"<memory:(\d+), vCores:(\d+)[^>]*>"
+_LIMITS = {
+    "Queue's AM resource limit exceeded": (
+        "the share of queue {queue} for masters is reached",
+        "Queue Resource Limit for AM",
+        "Queue AM Resource Usage",
+    ),
+    "User's AM resource limit exceeded": (
+        "your share of queue {queue} for masters is reached",
+        "User AM Resource Limit of the queue",
+        "User AM Resource Usage",
+    ),
+}
+
+
+def unstarted(diagnostics: str, queue: str) -> str:
+    """YARN's own words for why a master was not started, with its figures."""
+
+    def figure(name: str) -> str:
+        found = re.search(rf"{re.escape(name)} = {_RESOURCE}", diagnostics)
+        return amount(int(found[1]) * MIB, int(found[2]), 0) if found else "?"
+
+    for said, (words, limit, used) in _LIMITS.items():
+        if said in diagnostics:
+            asked = figure("AM Resource Request")
+            return f"{words.format(queue=queue)}: asked {asked}; used {figure(used)} of {figure(limit)}"
+    said = diagnostics.strip().splitlines()[0] if diagnostics.strip() not in ("", "N/A") else ""
+    return re.sub(r"^\[[^]]*\] ", "", said)[:300] or f"it is in queue {queue}"
 
 
 async def free(manager: ResourceManager) -> list[Free]:
