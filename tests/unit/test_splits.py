@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.core.records import lines, quoted
-from trainmaster.core.splits import File, Piece, fixed_prefix, parts, split_files, split_records, visible
+from trainmaster.core.splits import File, Piece, deal_splits, fixed_prefix, parts, split_files, split_records, visible
 from trainmaster.runtime import reading
 
 listings = st.lists(st.integers(0, 2000), max_size=40).map(
@@ -48,6 +48,22 @@ def test_empty_files_are_spread() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="split"):
         split_files([], 0)
+
+
+@given(listings, counts)
+def test_splits_are_dealt_in_blocks_or_in_turn(files: list[File], n: int) -> None:
+    blocks, around = deal_splits(files, n), deal_splits(files, n, around=True)
+    assert len(blocks) == len(around) == n
+    assert [file for part in blocks for file in part] == files
+    assert [file for row in range(len(files)) for part in around for file in part[row : row + 1]] == files
+    if len(files) >= n:
+        assert all(blocks), "no task is without any"
+
+
+@given(st.integers(1, 200), counts, st.sampled_from([0, 100]))
+def test_equal_splits_are_dealt_equally(count: int, n: int, size: int) -> None:
+    dealt = [len(part) for part in deal_splits([File(str(i), size) for i in range(count)], n)]
+    assert max(dealt) - min(dealt) <= 1
 
 
 def cuttable(file: File) -> bool:

@@ -114,12 +114,13 @@ def deal_splits(files: Sequence[File], n: int, around: bool = False) -> list[lis
         raise ValueError(f"splits are dealt into at least one part, not {n}")
     if around:
         return [list(files[part::n]) for part in range(n)]
+    sizes = [max(file.size, 1) for file in files]  # what stands behind no file often tells none
     dealt: list[list[File]] = []
-    at, rest = 0, sum(file.size for file in files)
+    at, rest = 0, sum(sizes)
     for left in range(n, 0, -1):
         end, load, level = at, 0, rest / left
-        while end < len(files) - (left - 1) and (left == 1 or end == at or load + files[end].size / 2 <= level):
-            load += files[end].size
+        while end < len(files) - (left - 1) and (left == 1 or end == at or load + sizes[end] / 2 <= level):
+            load += sizes[end]
             end += 1
         dealt.append(list(files[at:end]))
         at, rest = end, rest - load

@@ -23,11 +23,12 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 import attrs
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.hadoop import sitefile
+from trainmaster.hadoop.errors import ConfError
 
 JAVA = Path(__file__).parent / "java"
 JAR = JAVA / "formats.jar"
@@ -143,8 +144,8 @@ def _counted(data: bytes) -> bytes:
 
 
 def call(
-    wanted: bytes, about: str, *, environ: Mapping[str, str], cwd: str, heap: int, jars: Sequence[str] = ()
-) -> Call:
+    wanted: bytes, about: str, *, environ: Mapping[str, str], cwd: str, heap: int, jars: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Call:  # fmt: skip
     """The JVM for a request, as this node has it. `about`: the key of the job file. Raises JavaFailed, naming the node."""
     whole = {name: value for name, value in os.environ.items() if name.startswith(_CARRIED)} | dict(environ)
     try:
@@ -152,7 +153,7 @@ def call(
         hadoop = classpath(whole)
         command = [
             java, f"-Xmx{max(heap >> 20, 16)}m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-            f"-Dlog4j.configuration=file:{JAVA / 'log4j.properties'}", *shlex.split(whole.get("HADOOP_CLIENT_OPTS", "")),
+            f"-Dlog4j.configuration=file:{JAVA / 'log4j.properties'}", *flags, *shlex.split(whole.get("HADOOP_CLIENT_OPTS", "")),
             "-cp", ":".join([ours(whole, hadoop), *jars, *hadoop]), MAIN,
         ]  # fmt: skip
     except JavaFailed as error:
@@ -219,12 +220,11 @@ def _of_conf(conf: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def _property(path: Path, key: str) -> str:
-    """A value of one of Hadoop's files, of which no other is needed here."""
+    """A value of one of Hadoop's files, whose other values may be wrong."""
     try:
-        properties = ElementTree.parse(path).getroot().iter("property")
-    except (OSError, ElementTree.ParseError):
+        return next((found.value for found in sitefile.read(path) if found.name == key), "")
+    except ConfError:
         return ""
-    return next((one.findtext("value") or "" for one in properties if one.findtext("name") == key), "")
 
 
 def _complete(entries: Iterable[str]) -> bool:

@@ -1,22 +1,12 @@
 package trainmaster;
 
-import java.io.BufferedInputStream;
-import java.io.BufferedOutputStream;
 import java.io.Closeable;
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.EOFException;
-import java.io.File;
-import java.io.FileInputStream;
-import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
-import java.util.zip.GZIPInputStream;
-import java.util.zip.GZIPOutputStream;
 
 import org.apache.hadoop.io.DataOutputBuffer;
 import org.apache.hadoop.mapred.Reporter;
@@ -44,8 +34,7 @@ final class Reading {
     private final DataOutputBuffer held = new DataOutputBuffer(); // guarded by this
     private final List<byte[]> drawn = new ArrayList<>();
     private final long most = Runtime.getRuntime().maxMemory() / 4; // bytes in `drawn`
-    private final long limit;
-    private long cached;
+    private final Cache cache;
     private long waiting;
     private Random random;
     private volatile long count;
@@ -57,7 +46,7 @@ final class Reading {
         this.formats = formats;
         this.pipe = pipe;
         values = new Values(formats.told.get("records"));
-        limit = Long.parseLong(formats.told.get("cache"));
+        cache = new Cache(formats.told.get("folder"), Long.parseLong(formats.told.get("cache")));
     }
 
     void run() throws Exception {
@@ -93,20 +82,18 @@ final class Reading {
     }
 
     private void read(int number, double before, double part, boolean again) throws Exception {
-        File file = new File(formats.told.get("folder"), number + ".gz");
-        if (file.exists()) {
-            replay(file);
+        if (cache.replay(number, this::give)) {
             progress = before + part;
             return;
         }
-        Cache cache = again && limit > 0 && cached < limit ? new Cache(file) : null;
+        Cache.Draft draft = again ? cache.draft(number) : null;
         DataOutputBuffer record = new DataOutputBuffer();
         try (Source source = opened(formats.split(formats.splits.get(number)))) {
             while (!early && source.next(record)) {
                 byte[] made = new byte[record.getLength()];
                 System.arraycopy(record.getData(), 0, made, 0, made.length);
-                if (cache != null && !cache.add(made)) {
-                    cache = null;
+                if (draft != null && !draft.add(made)) {
+                    draft = null;
                 }
                 give(made);
                 if ((count & 1023) == 0) {
@@ -114,38 +101,24 @@ final class Reading {
                 }
             }
         }
-        if (cache != null) {
-            cache.end(!early);
+        if (draft != null) {
+            draft.end(!early);
         }
         progress = before + part;
     }
 
-    private void replay(File file) throws IOException {
-        try (DataInputStream from = new DataInputStream(
-                new BufferedInputStream(new GZIPInputStream(new FileInputStream(file), 65536), 65536))) {
-            while (!early) {
-                byte[] record;
-                try {
-                    record = new byte[from.readInt()];
-                } catch (EOFException end) {
-                    return;
-                }
-                from.readFully(record);
-                give(record);
-            }
-        }
-    }
-
-    private void give(byte[] record) throws IOException {
+    /** Whether more are wanted. */
+    private boolean give(byte[] record) throws IOException {
         if (random == null) {
             send(record);
-            return;
+            return !early;
         }
         while (!drawn.isEmpty() && !early && (drawn.size() >= BUFFER || waiting + record.length > most)) {
             send(draw());
         }
         drawn.add(record);
         waiting += record.length;
+        return !early;
     }
 
     private byte[] draw() {
@@ -267,52 +240,5 @@ final class Reading {
                 reader.close();
             }
         };
-    }
-
-    /** The records of one split on the disk; what cannot be kept is read again. */
-    private final class Cache {
-        private final File file;
-        private final File draft;
-        private final DataOutputStream to;
-
-        Cache(File file) throws IOException {
-            this.file = file;
-            draft = new File(file.getPath() + ".part");
-            to = new DataOutputStream(new BufferedOutputStream(new GZIPOutputStream(new FileOutputStream(draft), 65536) {
-                {
-                    def.setLevel(1);
-                }
-            }, 65536));
-        }
-
-        /** Whether it is kept still. */
-        boolean add(byte[] record) {
-            try {
-                to.writeInt(record.length);
-                to.write(record);
-                if ((count & 1023) != 0 || cached + draft.length() <= limit) {
-                    return true;
-                }
-            } catch (IOException full) {
-                System.err.println("the cache of the first epoch cannot grow: " + full);
-            }
-            cached = limit; // no more of it
-            end(false);
-            return false;
-        }
-
-        void end(boolean whole) {
-            try {
-                to.close();
-            } catch (IOException full) {
-                whole = false;
-            }
-            long size = draft.length();
-            if (whole && cached + size <= limit && draft.renameTo(file)) {
-                cached += size;
-            } else {
-                draft.delete();
-            }
-        }
     }
 }

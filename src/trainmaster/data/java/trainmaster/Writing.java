@@ -1,11 +1,7 @@
 package trainmaster;
 
-import java.io.DataInputStream;
-import java.io.BufferedInputStream;
-import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.util.Arrays;
 
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -29,12 +25,10 @@ import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
 final class Writing {
     private final Formats formats;
     private final Values values;
-    private final DataInputStream from;
+    private final Printed printed;
     private final long size;
     private final Class<?> keys;
     private final Class<?> contents;
-    private byte[] line = new byte[64 * 1024];
-    private int length;
 
     private interface Part {
         void write(Object key, Object value) throws Exception;
@@ -44,7 +38,7 @@ final class Writing {
 
     Writing(Formats formats, InputStream from) {
         this.formats = formats;
-        this.from = new DataInputStream(new BufferedInputStream(from, 256 * 1024));
+        printed = new Printed(from);
         values = new Values(formats.told.get("records"));
         size = Long.parseLong(formats.told.get("part"));
         keys = formats.conf.getClass("mapreduce.job.output.key.class", Object.class);
@@ -94,63 +88,27 @@ final class Writing {
 
     // -- records --
 
-    /** Read a line without its end, or the first frame; whether there was one. */
     private boolean next() throws IOException {
-        length = 0;
-        if (values.framed) {
-            int first = from.read();
-            if (first < 0) {
-                return false;
-            }
-            frame(first);
-            return true;
-        }
-        int found;
-        while ((found = from.read()) >= 0 && found != '\n') {
-            room(1);
-            line[length++] = (byte) found;
-        }
-        return found >= 0 || length > 0;
-    }
-
-    private void frame(int first) throws IOException {
-        try {
-            int more = first << 24 | from.readUnsignedByte() << 16 | from.readUnsignedByte() << 8 | from.readUnsignedByte();
-            if (more < 0) {
-                throw new IOException("a frame of " + more + " bytes: the program prints no frames");
-            }
-            room(more);
-            from.readFully(line, length, more);
-            length += more;
-        } catch (EOFException cut) {
-            throw new IOException("the last frame that the program printed is cut off");
-        }
-    }
-
-    private void room(int more) {
-        if (line.length - length < more) {
-            line = Arrays.copyOf(line, Math.max(2 * line.length, length + more));
-        }
+        printed.length = 0;
+        return values.framed ? printed.frame() : printed.line();
     }
 
     private long record(Part part) throws Exception {
         int cut = 0;
         int begin = 0;
         if (values.framed && values.keyed) {
-            cut = begin = length;
-            int first = from.read();
-            if (first < 0) {
+            cut = begin = printed.length;
+            if (!printed.frame()) {
                 throw new IOException("the last key that the program printed is without a value");
             }
-            frame(first);
         } else if (values.keyed) {
-            while (cut < length && line[cut] != '\t') {
+            while (cut < printed.length && printed.data[cut] != '\t') {
                 cut++;
             }
-            begin = Math.min(cut + 1, length);
+            begin = Math.min(cut + 1, printed.length);
         }
-        part.write(Values.decode(line, 0, cut, keys), Values.decode(line, begin, length, contents));
-        return length + 1L;
+        part.write(Values.decode(printed.data, 0, cut, keys), Values.decode(printed.data, begin, printed.length, contents));
+        return printed.length + 1L;
     }
 
     // -- the two APIs --
