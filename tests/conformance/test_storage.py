@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import TM, Engine, python, workers
-from s3 import s3, s3_server, serving  # noqa: F401  fixtures
+from elsewhere import HDFS, daemons_live, elsewhere, hadoop, hdfs, on_hadoop, s3, s3_server  # noqa: F401  fixtures
+from s3 import serving
 from waiting import until
 
 from trainmaster.client.logs import pieces
@@ -25,10 +26,10 @@ from trainmaster.log.storage import Storage, storage_for
 HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo "over $TRAINMASTER_INDEX"'
 
 
-@pytest.fixture(params=["path", "file", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, s3: str) -> str:  # noqa: F811
-    if request.param == "s3":
-        return f"{s3}/of jobs/"
+@pytest.fixture(params=["path", "file", "s3", HDFS])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param in ("s3", "hdfs"):
+        return f"{request.getfixturevalue(request.param)}/of jobs/"
     return f"file://{tmp_path}/store" if request.param == "file" else f"{tmp_path}/store/"
 
 
@@ -97,12 +98,12 @@ def test_watching_goes_on_over_the_death_of_a_master(engine: Engine, storage: st
 
 
 @pytest.mark.parametrize("every", ["50ms", "1h"])
-def test_what_a_lost_agent_has_collected_is_still_there(engine: Engine, s3: str, every: str) -> None:  # noqa: F811
+def test_what_a_lost_agent_has_collected_is_still_there(engine: Engine, elsewhere: str, every: str) -> None:  # noqa: F811
     tell = "if [ $TRAINMASTER_ATTEMPT = 1 ]; then echo first; sleep 1000; fi; echo second"
-    job = engine.submit(workers(tell), storage=s3, logs={"every": every})
+    job = engine.submit(workers(tell), storage=elsewhere, logs={"every": every})
     job.until_line("first")
     if every == "50ms":
-        until(lambda: kept(s3, job.id).entries("logs/worker-0/1.log.d"), what=job.status)
+        until(lambda: kept(elsewhere, job.id).entries("logs/worker-0/1.log.d"), what=job.status)
     (agent,) = processes.living(job.id, processes.AGENT)
     os.kill(agent.process.pid, signal.SIGKILL)
     job.succeeded()

@@ -10,6 +10,7 @@ Hadoop's umask (`fs.permissions.umask-mode`) leaves.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.splits import File
 from trainmaster.data.transfer import CHUNK
-from trainmaster.log.dfs import open_dfs
+from trainmaster.log.dfs import DfsError, open_dfs
 from trainmaster.log.hdfs import opened, put, read_range
 from trainmaster.log.storage import storage_failed
 
@@ -141,7 +142,9 @@ class HdfsStore:
         try:
             put(self._dfs, probe, b"", False)
             self._dfs.call(lambda client: client.delete(probe, False))
-        except PermissionError as error:
+        except DfsError as error:
+            if error.errno not in (errno.EACCES, errno.EDQUOT):
+                raise
             return error.strerror
         return None
 

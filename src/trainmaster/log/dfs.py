@@ -143,7 +143,7 @@ def translated(error: BaseException, where: str) -> OSError:
     """An error of hdfs-native, or of the system, as one that says what to do."""
     text = str(error)
     found = _RPC.search(text)
-    java, told = (found[1], found[2].replace("\\n", "\n")) if found else ("", text)
+    java, told = (found[1], found[2].replace("\\n", "\n").replace('\\"', '"')) if found else ("", text)
     told = _line(told)
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, told)
