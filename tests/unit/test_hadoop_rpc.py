@@ -69,8 +69,8 @@ def test_a_refusal_is_every_callers_answer() -> None:
 def test_who_came_with_a_token_does_not_go_on_by_name() -> None:
     """A server that takes names alone answers SUCCESS at once."""
     success = wire.frame(
-        wire.RpcResponseHeaderProto(callId=(1 << 32) + wire.SASL_CALL, status=wire.SUCCESS),
-        wire.RpcSaslProto(state=wire.RpcSaslProto.SUCCESS),
+        wire.delimited(wire.RpcResponseHeaderProto(callId=(1 << 32) + wire.SASL_CALL, status=wire.SUCCESS)),
+        wire.delimited(wire.RpcSaslProto(state=wire.RpcSaslProto.SUCCESS)),
     )
     (said,) = played("token", [(1, success)])
     assert said.endswith("takes a user's name alone; we come with a token")

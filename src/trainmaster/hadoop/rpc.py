@@ -31,12 +31,12 @@ from trainmaster.hadoop import wire
 from trainmaster.hadoop.auth import Auth
 from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
-from trainmaster.hadoop.proto.rpc_pb2 import RequestHeaderProto
 
 M = TypeVar("M", bound=Message)
 
 PING = 10.0  # s without a word while calls wait
 SILENCE = 20_000  # ms until an unacknowledged byte means that nobody is there
+HELD = 1 << 16  # bytes to be written until they are at once
 EARLY = 16  # frames; more come in no handshake
 
 
@@ -58,7 +58,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._number = 0
-        self._methods: dict[str, RequestHeaderProto] = {}
+        self._methods: dict[str, bytes] = {}
+        self._outbox: list[bytes] = []
+        self._held = 0
         self._heard = False
         self._pinger: asyncio.TimerHandle | None = None
         self.ended: HadoopError | None = None
@@ -150,7 +152,7 @@ class Connection(asyncio.Protocol):
 
     # -- out --
 
-    def _method(self, name: str) -> RequestHeaderProto:
+    def _method(self, name: str) -> bytes:
         if name not in self._methods:
             self._methods[name] = wire.method(name, self._protocol)
         return self._methods[name]
@@ -171,8 +173,19 @@ class Connection(asyncio.Protocol):
             self._pinger = asyncio.get_running_loop().call_later(PING, self._ping)
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None and self.ended is None:
-            self._transport.write(data)
+        """What is written in one step of the loop goes out at its end, in one packet where it fits."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(data)
+        self._held += len(data)
+        if self._held > HELD:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outbox and self._transport is not None and self.ended is None:
+            self._transport.write(b"".join(self._outbox))
+        self._outbox.clear()
+        self._held = 0
 
     def _ping(self) -> None:
         self._pinger = None

@@ -63,8 +63,8 @@ def header(authentication: int) -> bytes:
     return b"hrpc" + bytes([VERSION, 0, authentication])
 
 
-def request(call: int, client: bytes, *messages: Message) -> bytes:
-    """One frame."""
+def request(call: int, client: bytes, *parts: bytes) -> bytes:
+    """One frame; `parts` are messages with their lengths."""
     head = RpcRequestHeaderProto(
         rpcKind=RPC_PROTOCOL_BUFFER,
         rpcOp=RpcRequestHeaderProto.RPC_FINAL_PACKET,
@@ -72,16 +72,17 @@ def request(call: int, client: bytes, *messages: Message) -> bytes:
         clientId=client,
         retryCount=-1,
     )
-    return frame(head, *messages)
+    return frame(delimited(head), *parts)
 
 
-def call(number: int, client: bytes, method: RequestHeaderProto, parameter: Message) -> bytes:
-    return request(number, client, method, parameter)
+def call(number: int, client: bytes, method: bytes, parameter: Message) -> bytes:
+    return request(number, client, method, delimited(parameter))
 
 
-def method(name: str, protocol: str) -> RequestHeaderProto:
-    return RequestHeaderProto(
-        methodName=name, declaringClassProtocolName=protocol, clientProtocolVersion=PROTOCOL_VERSION
+def method(name: str, protocol: str) -> bytes:
+    """The same for all calls of it."""
+    return delimited(
+        RequestHeaderProto(methodName=name, declaringClassProtocolName=protocol, clientProtocolVersion=PROTOCOL_VERSION)
     )
 
 
@@ -90,7 +91,7 @@ def context(protocol: str, user: str, client: bytes) -> bytes:
     told = IpcConnectionContextProto(protocol=protocol)
     if user:
         told.userInfo.CopyFrom(UserInformationProto(effectiveUser=user))
-    return request(CONTEXT, client, told)
+    return request(CONTEXT, client, delimited(told))
 
 
 def ping(client: bytes) -> bytes:
@@ -99,22 +100,24 @@ def ping(client: bytes) -> bytes:
 
 
 def sasl(message: RpcSaslProto) -> bytes:
-    return request(SASL_CALL, _NO_CLIENT, message)
+    return request(SASL_CALL, _NO_CLIENT, delimited(message))
 
 
-def frame(*messages: Message) -> bytes:
-    parts = [b""]
-    for message in messages:
-        data = message.SerializeToString()
-        parts += [_varint(len(data)), data]
+def frame(*parts: bytes) -> bytes:
     size = sum(map(len, parts))
     if size > LIMIT:
         raise Garbled(f"a request of {size >> 20} MiB is more than the {LIMIT >> 20} MiB that one may have")
-    parts[0] = size.to_bytes(4, "big")
-    return b"".join(parts)
+    return b"".join((size.to_bytes(4, "big"), *parts))
+
+
+def delimited(message: Message) -> bytes:
+    data = message.SerializeToString()
+    return _varint(len(data)) + data
 
 
 def _varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
