@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import JOB_FILE, SITE_FILE, client_of, job_storage, site_of, state_dir
+from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, site_of, state_dir
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped
@@ -173,7 +173,7 @@ def before(job: str) -> dict[str, Any]:
         )  # fmt: skip
     state = State(id=job)
     populate(state, job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes())))
-    return {**status(state), "waiting": waits(job)}
+    return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waits(job)}
 
 
 def conclude(job: str, kill: Mapping[str, str] | None = None) -> bool:

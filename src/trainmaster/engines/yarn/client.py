@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import attrs
 
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
+from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Request, Shipped
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn.asks import label_of, resource
@@ -22,7 +24,8 @@ from trainmaster.engines.yarn.store import Store, user_of
 from trainmaster.engines.yarn.waiting import amount, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load
-from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
+from trainmaster.hadoop.credentials import Credentials
+from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
@@ -30,12 +33,16 @@ TYPE = "TRAINMASTER"
 MASTER = "trainmaster.master.container:main"
 _MIB = 2**20
 _SENT = (
-    "fs.",
+    "fs.defaultFS",
+    "fs.viewfs.",
     "dfs.",
     "hadoop.security.",
     "hadoop.rpc.",
     "ipc.",
     "yarn.resourcemanager.",
+    "yarn.application.classpath",  # for Hadoop's formats, as for all that follow
+    "io.",
+    "net.topology.",
 )  # what containers need of the configuration
 _ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}
 
@@ -57,10 +64,22 @@ class YarnClient:
             raise BadInput(
                 error.message, mend="export HADOOP_CONF_DIR=DIRECTORY, or try one here: tm cluster up hadoop", anchor="hadoop-conf"
             ) from error  # fmt: skip
-        self.user = user_of(environ)
+        self._secure, self._environ = is_secure(self.conf), environ
+
+    @functools.cached_property
+    def user(self) -> str:
+        """Who we are on the cluster. Raises EngineFailed where it wants a ticket and there is none."""
+        if not self._secure:
+            return user_of(self._environ)
+        from trainmaster.hadoop.gssapi import identity
+
+        try:
+            return identity(Kerberos()).short
+        except HadoopError as error:
+            raise _failed(error) from error
 
     def _auth(self) -> Auth:
-        return Kerberos() if is_secure(self.conf) else Simple(self.user)
+        return Kerberos() if self._secure else Simple(self.user)
 
     # -- before --
 
@@ -143,21 +162,35 @@ class YarnClient:
         shipping = asyncio.create_task(asyncio.to_thread(self._ship, files, cache))
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
-            resources = await shipping
+            resources, tokens = await shipping, await self._tokens(job)
             application = application_id_text(new.application_id)
             environment = _environment(job, site, said)
             told = {
                 "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
-                "certificate": certificate, "configuration": self.conf.resolved(*_SENT), "environment": environment,
+                "certificate": certificate, "configuration": self._configuration(), "environment": environment,
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
-            made = context(MASTER, told, secret, resources, None, environment)
+            made = context(MASTER, told, secret, resources, tokens, environment)
             await manager.submit_application(
                 y.SubmitApplicationRequestProto(
                     application_submission_context=self._submission(new.application_id, job_id, job, said, made)
                 )
             )
         return {"application": application, "conf": str(self.conf.folder)}
+
+    async def _tokens(self, job: Any) -> Credentials:
+        """What containers show on a secure cluster in the place of our ticket: tokens for YARN, and for each HDFS that the job names."""
+        if not self._secure:
+            return Credentials()
+        from trainmaster.hadoop.delegation import fetch
+
+        places = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
+        places += [job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
+        return await fetch(self.conf, Kerberos(), urls=["", *(url for url in places if url.startswith("hdfs://"))])
+
+    def _configuration(self) -> dict[str, str]:
+        """What containers need of the configuration; no secret is among it."""
+        return {name: value for name, value in self.conf.resolved(*_SENT).items() if not is_secret(name)}
 
     def _ship(self, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
         """What every container gets, by the names that it has there."""
@@ -180,8 +213,17 @@ class YarnClient:
             application_id=application, application_name=job.name, queue=said.queue,
             priority=y.PriorityProto(priority=max(0, job.priority)),
             am_container_spec=made, maxAppAttempts=said.attempts, attempt_failures_validity_interval=round(said.validity * 1000),
+            am_container_resource_request=[self._masters(job, said)], node_label_expression=said.label or None,
             resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
             applicationTags=[f"trainmaster:{job_id}"[:100], *said.tags],
+        )  # fmt: skip
+
+    def _masters(self, job: Any, said: Settings) -> y.ResourceRequestProto:
+        """The ask for the master's own container."""
+        size, label = job.master.resources, label_of(job.master.nodes.labels) or said.label
+        return y.ResourceRequestProto(
+            priority=y.PriorityProto(priority=0), resource_name="*", capability=resource(size.memory, size.cores), num_containers=1,
+            node_label_expression=label or None,
         )  # fmt: skip
 
     # -- afterwards --
@@ -252,6 +294,12 @@ def _asked(question: Coroutine[Any, Any, T]) -> T:
             raise _Forgotten(str(error), anchor="yarn") from error
         raise EngineFailed(f"YARN refuses: {error}", mend="see tm doctor", anchor="yarn") from error
     except HadoopError as error:
-        raise EngineFailed(
-            error.message, mend="check that the cluster runs, and HADOOP_CONF_DIR: tm doctor", anchor="yarn"
-        ) from error
+        raise _failed(error) from error
+
+
+def _failed(error: HadoopError) -> EngineFailed:
+    if isinstance(error, AuthenticationFailed):
+        return EngineFailed(error.message, mend="get a ticket: kinit", anchor="yarn")
+    return EngineFailed(
+        error.message, mend="check that the cluster runs, and HADOOP_CONF_DIR: tm doctor", anchor="yarn"
+    )

@@ -28,9 +28,10 @@ from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.yarn import exits, waiting
 from trainmaster.engines.yarn.asks import Numbers, ask_for, resource_of, withdrawal
 from trainmaster.engines.yarn.nodes import Nodes
+from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
-from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text
+from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text, token_of
 
 PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
 EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
@@ -56,14 +57,17 @@ class _Held:
 
 
 class YarnMaster:
-    """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given; `tracking` is the job's page."""
+    """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given, `scheduler(token)` a connection to the
+    ResourceManager, which changes the master's token now and then; `tracking` is the job's page.
+    """
 
     def __init__(
-        self, job: Job, spec: Spec, context: Context, scheduler: Scheduler, manager: ResourceManager, tracking: str = "",
-        preemption: float = 15.0,
+        self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
+        tracking: str = "", preemption: float = 15.0,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = Numbers(job), spec, context
-        self._scheduler, self._manager, self._tracking = scheduler, manager, tracking
+        self._scheduler_for, self._scheduler = scheduler, scheduler(token)
+        self._manager, self._tracking = manager, tracking
         self._preemption = preemption  # s between a warning and its end
         self._queue = ""
         self._nodes = Nodes()
@@ -223,6 +227,11 @@ class YarnMaster:
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
+        if answer.HasField(
+            "am_rm_token"
+        ):  # the old one is good for some time yet, and for no new connection after that
+            self._begin(self._scheduler.close())
+            self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
         starting: dict[str, list[tuple[Key, Request]]] = {}
         for container in answer.allocated_containers:
             key = self._numbers.key(container.allocation_request_id)

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from trainmaster.engines.contract import MasterSide
 from trainmaster.engines.yarn.launching import context, taken
-from trainmaster.hadoop.credentials import AM_RM_TOKEN, Credentials
+from trainmaster.hadoop.credentials import AM_RM_TOKEN, HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
 
 AGENT = "trainmaster.agent.container:main"
 _YARNS = (
@@ -32,7 +32,7 @@ CONFIGURATION = "hadoop-conf"
 
 def agent() -> dict[str, Any]:
     """The spec of this container's agent."""
-    told, _ = taken()
+    told, credentials = taken()
     configure(told["configuration"])
     here = os.getcwd()
     private = os.path.join(here, ".trainmaster")
@@ -41,15 +41,22 @@ def agent() -> dict[str, Any]:
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
-        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here), "node": told.get("node") or node(),
+        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here, private, credentials),
+        "node": told.get("node") or node(),
     }  # fmt: skip
 
 
-def _programs(here: str) -> dict[str, str]:
-    """The environment that programs begin with: the container's, without what is ours and our master's."""
+def _programs(here: str, private: str, credentials: Credentials) -> dict[str, str]:
+    """The environment that programs begin with: the container's, without what is ours. Of its tokens they have those of HDFS."""
     environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
     if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is /home/, which nobody may write
         environ["HOME"] = here
+    tokens = {alias: token for alias, token in credentials.tokens.items() if token.kind == HDFS_DELEGATION_TOKEN}
+    if tokens:
+        path = os.path.join(private, "hdfs.tokens")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(Credentials(tokens).write())
+        environ["HADOOP_TOKEN_FILE_LOCATION"] = path
     return environ
 
 
@@ -101,7 +108,6 @@ class Parts:
         from trainmaster.engines.yarn.engine import YarnMaster
         from trainmaster.hadoop.auth import ByToken, Simple
         from trainmaster.hadoop.conf import is_secure
-        from trainmaster.hadoop.credentials import RM_DELEGATION_TOKEN
         from trainmaster.hadoop.yarn import ResourceManager, Scheduler
 
         token = self._credentials.of_kind(AM_RM_TOKEN)
@@ -109,7 +115,7 @@ class Parts:
         rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
         who = ByToken(rm_token) if is_secure(self._conf) and rm_token is not None else Simple(self._told["user"])
         manager = ResourceManager.of(self._conf, who)
-        return YarnMaster(job, spec, self._context, Scheduler.of(self._conf, token), manager)
+        return YarnMaster(job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager)
 
     def _context(self, spec: Mapping[str, Any]) -> Any:
         secret = {name: spec[name] for name in ("token", "secrets")}
@@ -118,7 +124,12 @@ class Parts:
 
         resources = {name: Resource(**fields) for name, fields in self._told["resources"].items()}
         return context(
-            AGENT, told, secret, resources, self._credentials.without_kind(AM_RM_TOKEN), self._told["environment"]
+            AGENT,
+            told,
+            secret,
+            resources,
+            self._credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
+            self._told["environment"],
         )
 
 
