@@ -31,7 +31,9 @@ from trainmaster.core.errors import BadInput
 SHARED = Settings(
     nodes=2, memory=4096, cores=8, queues={"default": 70.0, "low": 30.0}, labels={}, resources={"yarn.io/gpu": 2}
 )
-SECURE = Settings(nodes=2, kerberos="privacy")
+SECURE = Settings(  # what is on the wire is the caller's choice; who does not choose has the first
+    nodes=2, kerberos="privacy", properties={"hadoop.rpc.protection": "privacy,integrity,authentication"}
+)
 _PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-clusters-{os.getuid()}"
 
 

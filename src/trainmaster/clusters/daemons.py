@@ -112,10 +112,19 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _swept(folder: Path, grace: float) -> set[Started]:
-    """Kill what is left until a look finds nothing: a process may have been made during the last one."""
+    """Kill what is left, and what it could become: all are halted before any is killed, for a parent's death hides whose a child was."""
+    left: set[Started] = set()
     end = time.monotonic() + grace
-    while (left := {*marked(folder), *containers(folder)}) and time.monotonic() < end:
+    while time.monotonic() < end:
+        if more := {*marked(folder), *containers(folder)} - left:
+            for one in more:
+                linux.send(one.pid, one.ticks, signal.SIGSTOP)
+            left |= more
+            continue
+        if not left:
+            break
         _ended(left, signal.SIGKILL, 1.0)
+        left = {one for one in left if one.alive}
     return left
 
 

@@ -25,7 +25,7 @@ from trainmaster.clusters.settings import Settings
 from trainmaster.core.errors import EngineFailed, NotFound
 
 RECORD = "cluster.json"
-READY = 120.0  # s that a start may take; 10 is usual
+READY = 180.0  # s that a start may take; 10 is usual
 _PAUSE = 0.1
 _HDFS, _YARN = "org.apache.hadoop.hdfs.server.", "org.apache.hadoop.yarn.server."
 NAMENODE = f"{_HDFS}namenode.NameNode"

@@ -12,7 +12,8 @@ from typing import Any
 
 from trainmaster.core.errors import EngineFailed
 
-_PATIENCE = 5.0  # s an answer may take
+_PATIENCE = 5.0  # s an answer may take; who does not get it asks again
+_DONE = 60.0  # s that something may take to be done: on a busy machine a daemon's first answer takes 10, loading its classes
 _LABELS = "/ws/v1/cluster"
 
 
@@ -27,13 +28,15 @@ def ask(port: int, path: str, body: Mapping[str, object] | None = None, method: 
 
 def tell(port: int, path: str, body: Mapping[str, object] | None = None, method: str = "POST") -> None:
     """The same where there must be success."""
-    status, text = _asked(port, path, body, method)
+    status, text = _asked(port, path, body, method, _DONE)
     if status not in (200, 201):
         raise EngineFailed(f"localhost:{port}{path} answered {status}: {text[:300]}", anchor="cluster-failed")
 
 
-def _asked(port: int, path: str, body: Mapping[str, object] | None, method: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("localhost", port, timeout=_PATIENCE)
+def _asked(
+    port: int, path: str, body: Mapping[str, object] | None, method: str, patience: float = _PATIENCE
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("localhost", port, timeout=patience)
     try:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         given = json.dumps(body) if body is not None else None
