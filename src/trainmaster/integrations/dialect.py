@@ -230,26 +230,25 @@ def ours(found: Sequence[tuple[str, Said]], engine: str) -> Options:
 
 def shown(told: Translation) -> tuple[dict[str, Any], list[str]]:
     """What would be done, as data; and as the lines of a job file that says the same, with what would be asked for as comments."""
-    import yaml
-
     from trainmaster.client.preview import lines, preview
 
     asked = told.described
     found = preview(asked.job, asked.base, asked.engine)
-    text = yaml.safe_dump(_short(told.file), sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
     more = list(lines(found))
-    return found, [
-        *text.splitlines(),
-        f"# tm run --engine {asked.engine} job.yaml",
-        *(f"# {line}" for line in more[more.index("") + 1 :]),
-    ]
+    comments = [f"tm run --engine {asked.engine} job.yaml", *more[more.index("") + 1 :]]
+    return found, [*job_file(told).splitlines(), *(f"# {line}" for line in comments)]
 
 
-def _short(file: dict[str, Any]) -> dict[str, Any]:
-    """A job file as one would write it: a fixed number of replicas is a number."""
-    roles = {name: dict(role) for name, role in file["roles"].items()}
+def job_file(told: Translation) -> str:
+    """The job as one would write it: a fixed number of replicas is a number."""
+    import yaml
+
+    roles = {name: dict(role) for name, role in told.file["roles"].items()}
     for role in roles.values():
         sizes = role.get("replicas")
         if isinstance(sizes, Mapping) and len(set(sizes.values())) == 1:
             role["replicas"] = next(iter(sizes.values()))
-    return {**file, "roles": roles}
+    text: str = yaml.safe_dump(
+        {**told.file, "roles": roles}, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True
+    )
+    return text

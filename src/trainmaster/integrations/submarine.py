@@ -188,6 +188,8 @@ class _Translating:
                 if role and role != "worker"
                 else [one for one in roles if not role or one in ("worker", "master")]
             )
+            if name == "env" and not role and self.board:
+                for_roles.append("tensorboard")
             self._MANY[name](self, value, for_roles)
         if "queue" in one:
             say(("engines", "yarn", "queue"), one["queue"].text, one["queue"])
@@ -224,12 +226,9 @@ class _Translating:
 
     def _check(self) -> None:
         one = self.one
-        if "num_schedulers" in one or "scheduler_launch_cmd" in one or "scheduler_resources" in one:
-            said = next(
-                one[key] for key in ("num_schedulers", "scheduler_launch_cmd", "scheduler_resources") if key in one
-            )
-            if said.text != "0":
-                raise not_here(said, "a scheduler, which is mxnet's,", "leave it out")
+        for key in ("num_schedulers", "scheduler_launch_cmd", "scheduler_resources", "scheduler_docker_image"):
+            if key in one and one[key].text != "0":
+                raise not_here(one[key], "a scheduler, which is mxnet's,", "leave it out")
         if self.framework == "pytorch" and (self.ps or "ps_launch_cmd" in one or "ps_resources" in one):
             raise self._refused("ps_launch_cmd", "num_ps", "ps_resources", why="PyTorch has no ps", mend="leave it out")
         if self.framework == "pytorch" and self.board:
@@ -340,7 +339,7 @@ class _Translating:
                 "a variable of YARN's container runtime",
                 "--docker_image, and engines.yarn.mounts or .network by --set",
             )
-        for role in (*roles, *(["tensorboard"] if self.board else ())):
+        for role in roles:
             self.draft.say(("roles", role, "env", name), text, said)
 
     def _quicklink(self, said: Said, roles: Sequence[str]) -> None:

@@ -214,8 +214,9 @@ class _Translating:
             sizes["evaluator"] = (1, "evaluator.worker.memory", "worker")
         for role, (number, key, kind) in sizes.items():
             self._role(role, number, table.get(key, table["worker.memory"]), kind)
-        if not cluster and workers > 1:
-            self._independent(workers)
+        rate = fraction(table["container.maxFailures.rate"], 1.0)
+        if (allowed := math.ceil(workers * rate) - 1) > 0 and not cluster:  # fewer than workers x rate may fail
+            say(("completion", "failures"), round((allowed + 0.5) / workers, 6), table["container.maxFailures.rate"])
         return list(sizes)
 
     def _ps(self) -> int:
@@ -261,13 +262,6 @@ class _Translating:
             say((*at, "restart", "limit"), count(attempts, 1) - 1, attempts)
         if attempts is not None or more.origin != DEFAULT:
             say((*at, "retry_memory"), round(1 + fraction(more, 99), 6), more)
-
-    def _independent(self, workers: int) -> None:
-        """The job succeeds while fewer than workers x rate have failed."""
-        said = self.table["container.maxFailures.rate"]
-        allowed = math.ceil(workers * fraction(said, 1.0)) - 1
-        if allowed > 0:
-            self.draft.say(("completion", "failures"), round((allowed + 0.5) / workers, 6), said)
 
     # -- code and surroundings --
 
@@ -382,10 +376,10 @@ class _Translating:
     def _inputs(self) -> None:
         say, table = self.draft.say, self.table
         strategy = self._strategy("input.strategy", "input.stream")
+        how = only(strategy, STRATEGIES)
         for name, url, local, said in self._places("input"):
             at = ("inputs", name)
             say((*at, "url"), url, said)
-            how = only(strategy, STRATEGIES)
             say((*at, "as"), how, strategy)
             if local != name:
                 say((*at, "local"), local, said)

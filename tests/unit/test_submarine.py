@@ -1,0 +1,404 @@
+"""Submarine's command line and its YAML file: every flag and key becomes what it meant, or is refused by its name."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.reading import job_from, job_to
+from trainmaster.integrations import submarine
+from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
+from trainmaster.integrations.submarine import KEYS, OPTIONS, localization, resources
+
+ONE = [
+    "--name",
+    "j",
+    "--input_path",
+    "/in",
+    "--worker_resources",
+    "memory=8G,vcores=2",
+    "--worker_launch_cmd",
+    "python train.py",
+]
+TWO = [*ONE, "--num_workers", "2"]
+PS = [*TWO, "--num_ps", "1", "--ps_resources", "memory=4G,vcores=1", "--ps_launch_cmd", "python ps.py"]
+W = "roles.worker"
+
+
+def told(*words: str, engine: str = "yarn") -> Translation:
+    found = submarine.translated(["job", "run", *words], engine)
+    assert isinstance(found, Translation)
+    return found
+
+
+def value(translation: Translation, path: str) -> Any:
+    """What the job has at a path, as a job file would write it."""
+    at: Any = job_to(translation.described.job)
+    for part in path.split("."):
+        at = at.get(part.replace("/", ".")) if isinstance(at, dict) else None
+    return at
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        told(*words)
+    return str(caught.value)
+
+
+# Each flag: what is written, and what the job then has.
+MEANINGS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "framework": ([*TWO, "--framework", "PyTorch"], {"framework": "pytorch", f"{W}.replicas.max": 2, "gang": True}),
+    "name": (ONE, {"name": "j"}),
+    "input_path": (
+        [*ONE, "--worker_launch_cmd", "x %input_path%"],
+        {f"{W}.command": ["bash", "-c", "x /in"], "annotations.submarine/input_path": "/in"},
+    ),
+    "checkpoint_path": (
+        [
+            *ONE,
+            "--checkpoint_path",
+            "hdfs://default/c",
+            "--worker_launch_cmd",
+            "x %checkpoint_path% %saved_model_path%",
+        ],
+        {f"{W}.command": ["bash", "-c", "x hdfs:///c hdfs:///c"]},
+    ),
+    "saved_model_path": (
+        [*ONE, "--saved_model_path", "/m", "--worker_launch_cmd", "x %saved_model_path% %checkpoint_path%"],
+        {f"{W}.command": ["bash", "-c", f"x /m hdfs:///user/{getpass.getuser()}/submarine/jobs/j/checkpoint_path"]},
+    ),
+    "docker_image": (
+        [*PS, "--docker_image", "x:1"],
+        {f"{W}.image": "x:1", "roles.ps.image": "x:1", "roles.master.image": "x:1"},
+    ),
+    "worker_docker_image": (
+        [*PS, "--docker_image", "x:1", "--worker_docker_image", "y:1"],
+        {f"{W}.image": "y:1", "roles.ps.image": "x:1", "roles.master.image": "y:1"},
+    ),
+    "ps_docker_image": ([*PS, "--ps_docker_image", "y:1"], {"roles.ps.image": "y:1", f"{W}.image": None}),
+    "tensorboard_docker_image": (
+        [*ONE, "--tensorboard", "--tensorboard_docker_image", "t:1"],
+        {"roles.tensorboard.image": "t:1"},
+    ),
+    "queue": ([*ONE, "--queue", "research"], {"engines.yarn.queue": "research"}),
+    "num_workers": (
+        [*ONE, "--num_workers", "3"],
+        {
+            "framework": "tensorflow",
+            "roles.master.replicas.max": 1,
+            f"{W}.replicas.max": 2,
+            "roles.master.counts": True,
+        },
+    ),
+    "worker_resources": (
+        [*ONE, "--worker_resources", "memory-mb=2048,vcores=3,yarn.io/gpu=2"],
+        {f"{W}.resources.memory": "2GiB", f"{W}.resources.cores": 3.0, f"{W}.resources.gpus": 2},
+    ),
+    "worker_launch_cmd": (
+        [*ONE, "--worker_launch_cmd", "a && b"],
+        {f"{W}.command": ["bash", "-c", "a && b"], "framework": "generic"},
+    ),
+    "num_ps": ([*PS, "--num_ps", "2"], {"roles.ps.replicas.max": 2, "roles.ps.counts": False}),
+    "ps_resources": (PS, {"roles.ps.resources.memory": "4GiB"}),
+    "ps_launch_cmd": (PS, {"roles.ps.command": ["bash", "-c", "python ps.py"]}),
+    "tensorboard": (
+        [*ONE, "--tensorboard", "--checkpoint_path", "hdfs:///c"],
+        {
+            "roles.tensorboard.command": 'tensorboard --logdir hdfs:///c --port "$TRAINMASTER_PORT_BOARD" --bind_all',
+            "roles.tensorboard.counts": False,
+            "roles.tensorboard.resources.memory": "4GiB",
+            "links.Tensorboard.port": "board",
+        },
+    ),
+    "tensorboard_resources": (
+        [*ONE, "--tensorboard", "--tensorboard_resources", "memory=1G,vcores=2"],
+        {"roles.tensorboard.resources.memory": "1GiB"},
+    ),
+    "env": (
+        [*PS, "--env", "A=b=c", "--env", "B="],
+        {f"{W}.env": {"A": "b=c", "B": ""}, "roles.ps.env": {"A": "b=c", "B": ""}},
+    ),
+    "quicklink": (
+        [*PS, "--quicklink", "Notebook=https://master-0:7070/x", "--quicklink", "Two=http://ps-0:80"],
+        {
+            "links.Notebook": {"role": "master", "index": 0, "port": "p7070", "path": "/x", "scheme": "https"},
+            "links.Two": {"role": "ps", "index": 0, "port": "p80", "path": "/", "scheme": "http"},
+            "roles.master.ports.p7070": 7070,
+        },
+    ),
+    "localization": (
+        [
+            *ONE,
+            "--localization",
+            "hdfs://h:9000/d/words.txt:./w.txt:rw",
+            "--localization",
+            "hdfs:///d/folder:.",
+            "--localization",
+            "s3a://b/two.bin:.",
+        ],
+        {
+            "cache": ["hdfs://h:9000/d/words.txt#w.txt", "s3a://b/two.bin#two.bin"],
+            "inputs.folder.url": "hdfs:///d/folder",
+            "inputs.folder.split": "whole",
+            "inputs.folder.to": ["worker"],
+            "inputs.folder.as": "download",
+        },
+    ),
+    "mount": ([*ONE, "--mount", "/etc/passwd:/etc/passwd:ro"], {"engines.yarn.mounts": ["/etc/passwd:/etc/passwd:ro"]}),
+    "wait_job_finish": ([*ONE, "--wait_job_finish"], {}),
+    "verbose": ([*ONE, "--verbose"], {}),
+    "insecure": ([*ONE, "--insecure"], {}),
+}
+NOT_HERE = {
+    "conf": ([*ONE, "--conf", "tony.x=1"], "the setting tony.x is not to be had here"),
+    "keytab": ([*ONE, "--keytab", "k", "--principal", "p"], "a login by keytab is not to be had here"),
+    "principal": ([*ONE, "--principal", "p"], "keytab and principal go together"),
+    "distribute_keytab": ([*ONE, "--distribute_keytab", "--keytab", "k", "--principal", "p"], "a login by keytab"),
+    "num_schedulers": ([*ONE, "--num_schedulers", "1"], "the framework mxnet is not to be had here"),
+    "scheduler_resources": ([*ONE, "--scheduler_resources", "x"], "a scheduler, which is mxnet's"),
+    "scheduler_launch_cmd": ([*ONE, "--scheduler_launch_cmd", "x"], "a scheduler, which is mxnet's"),
+    "scheduler_docker_image": ([*ONE, "--scheduler_docker_image", "x"], "a scheduler, which is mxnet's"),
+}
+
+
+def test_every_flag_is_in_a_table_of_these() -> None:
+    assert {*MEANINGS, *NOT_HERE, "f"} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_a_flag_means_what_it_meant(name: str) -> None:
+    words, meaning = MEANINGS[name]
+    translation = told(*words)
+    assert {path: value(translation, path) for path in meaning} == meaning
+    dashed = told(*(word.replace("--", "-", 1) if word.startswith("--") else word for word in words))
+    assert dashed.described.job == translation.described.job, "one dash is enough"
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_the_job_file_that_is_printed_says_the_same_job(name: str) -> None:
+    translation = told(*MEANINGS[name][0])
+    assert job_from(yaml.safe_load(job_file(translation))) == translation.described.job
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_is_not_to_be_had_is_refused_by_its_name(name: str) -> None:
+    words, named = NOT_HERE[name]
+    assert named in refused(*words)
+
+
+def test_only_who_wants_waits() -> None:
+    assert not told(*ONE).stays
+    assert told(*ONE, "--wait_job_finish").stays
+
+
+def test_tensorboard_may_be_the_only_task() -> None:
+    alone = told("--name", "b", "--num_workers", "0", "--tensorboard")
+    assert list(alone.described.job.roles) == ["tensorboard"]
+    assert value(alone, "roles.tensorboard.counts") is True
+    assert f"--logdir hdfs:///user/{getpass.getuser()}/submarine/jobs " in value(alone, "roles.tensorboard.command")
+    assert value(alone, "timeouts.stall") == "none"
+    here = told("--name", "b", "--num_workers", "0", "--tensorboard", "true", engine="local")
+    assert f"--logdir {Path.cwd()}/submarine/jobs " in value(here, "roles.tensorboard.command")
+    assert "--host 127.0.0.1" in value(here, "roles.tensorboard.command")
+
+
+def test_the_first_worker_is_the_master_of_quick_links() -> None:
+    assert value(told(*ONE, "--quicklink", "N=http://master-0:1"), "links.N.role") == "worker"
+
+
+def test_a_local_file_or_directory_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "train.py").touch()
+    found = told(
+        *ONE,
+        "--localization",
+        "./src:code",
+        "--localization",
+        f"file://{tmp_path}/train.py:./main.py",
+        "--localization",
+        "./src:.",
+    )
+    assert value(found, "files") == ["./src#code", f"{tmp_path}/train.py#main.py", "./src#src"]
+
+
+def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "<property><name>dfs.nameservices</name><value>default</value></property>"
+    (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{name}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    words = [*ONE, "--checkpoint_path", "hdfs://default/c", "--worker_launch_cmd", "%checkpoint_path%"]
+    assert value(told(*words), f"{W}.command") == ["bash", "-c", "hdfs://default/c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], "the job has no name"),
+        (["--name", "a b"], "like a-b"),
+        (["--name", "j", "--num_workers", "1"], "no input_path"),
+        ([*ONE, "--num_ps", "1"], "one worker needs no ps"),
+        (["--name", "j", "--num_workers", "0"], "nothing to run"),
+        ([*PS, "--framework", "pytorch"], "PyTorch has no ps"),
+        ([*ONE, "--framework", "mxnet"], "the framework mxnet"),
+        ([*ONE, "--framework", "caffe"], "tensorflow or pytorch"),
+        ([*ONE, "--framework", "pytorch", "--tensorboard"], "goes with TensorFlow"),
+        (["--name", "j", "--input_path", "/in"], "worker has no command"),
+        (ONE[:4] + ONE[6:], "worker has no resources"),
+        ([*TWO, "--num_ps", "1"], "ps has no command"),
+        ([*ONE, "--env", "A"], "NAME=VALUE"),
+        ([*ONE, "extra"], "'extra' belongs to no flag"),
+        ([*ONE, "--env", "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS=x"], "YARN's container runtime"),
+        ([*ONE, "--nmae", "x"], "did you mean --name?"),
+        ([*ONE, "--quicklink", "N=master-0:1"], "LABEL=http"),
+        ([*ONE, "--quicklink", "N=http://ps-0:1"], "there is no role 'ps'"),
+        ([*ONE, "--quicklink", "N=http://worker-3:1"], "there is no task 'worker:3'"),
+        ([*ONE, "--localization", "nowhere:."], "does not exist"),
+        ([*ONE, "--localization", "hdfs:///a"], "REMOTE:LOCAL"),
+        ([*ONE, "--localization", "hdfs:///a:/opt/a"], "outside the working directory"),
+        ([*ONE, "--localization", "hdfs:///a:b:ro"], "may only be read"),
+        ([*ONE, "--localization", "hdfs:///a.zip:b"], "stays packed"),
+        ([*ONE, "--worker_resources", "memory=8,vcores=1"], "memory with a unit"),
+        ([*ONE, "--worker_resources", "memory=x"], "pairs like"),
+        ([*ONE, "--worker_resources", "memory=1G,fpga=1"], "the resource fpga is not to be had here"),
+        ([*ONE, "--engine", "spark"], "there is no engine 'spark'"),
+        ([*ONE, "--num_workers", "-1"], "0 or more"),
+    ],
+)
+def test_what_is_wrong_is_named(words: list[str], named: str) -> None:
+    assert named in refused(*words)
+
+
+FILE = """
+spec: {name: testJob, job_type: t, framework: tensorflow}
+configs:
+  input_path: /in
+  checkpoint_path: /c
+  saved_model_path: /m
+  docker_image: x:1
+  wait_job_finish: true
+  envs: {A: 'b'}
+  localizations: ['hdfs:///d/w.txt:./w.txt']
+  mounts: ['/etc/passwd:/etc/passwd:rw']
+  quicklinks: ['N=https://master-0:7070']
+scheduling: {queue: q}
+roles:
+  worker:
+    resources: memory=20480M,vcores=32
+    replicas: 3
+    launch_cmd: train %input_path%
+    docker_image: y:1
+    envs: {ONLY: worker}
+    localizations: ['hdfs:///d/words:words']
+  ps: {resources: 'memory=20500M,vcores=34', replicas: 4, launch_cmd: serve, docker_image: z:1, envs: {ONLY: ps}}
+tensorBoard: {resources: 'memory=21000M,vcores=37', docker_image: t:1}
+"""
+
+
+FLAGS = """
+--name testJob --framework tensorflow --input_path /in --checkpoint_path /c --saved_model_path /m --docker_image x:1 --queue q
+--worker_resources memory=20480M,vcores=32 --num_workers 3 --worker_docker_image y:1 --ps_launch_cmd serve --num_ps 4
+--ps_resources memory=20500M,vcores=34 --ps_docker_image z:1 --tensorboard --wait_job_finish --env A=b
+--tensorboard_resources memory=21000M,vcores=37 --tensorboard_docker_image t:1 --quicklink N=https://master-0:7070
+--localization hdfs:///d/w.txt:./w.txt --mount /etc/passwd:/etc/passwd:rw
+"""
+ANNOTATIONS = (
+    "{submarine.job_type: t, submarine.input_path: /in, submarine.checkpoint_path: /c, submarine.saved_model_path: /m}"
+)
+
+
+def file_with(tmp_path: Path, text: str) -> list[str]:
+    (tmp_path / "job.yaml").write_text(text)
+    return ["-f", str(tmp_path / "job.yaml")]
+
+
+def test_the_file_says_what_the_flags_say(tmp_path: Path) -> None:
+    by_file = told(*file_with(tmp_path, FILE))
+    by_flags = told(*FLAGS.split(), "--worker_launch_cmd", "train %input_path%", "--set", f"annotations={ANNOTATIONS}")
+    assert by_file.stays
+    assert by_flags.stays
+    of_file, of_flags = job_to(by_file.described.job), job_to(by_flags.described.job)
+    assert of_file["roles"]["worker"]["env"] == {"A": "b", "ONLY": "worker"}
+    assert of_file["roles"]["master"]["env"] == {"A": "b", "ONLY": "worker"}
+    assert of_file["roles"]["ps"]["env"] == {"A": "b", "ONLY": "ps"}
+    assert of_file["roles"]["tensorboard"]["env"] == {"A": "b"}
+    assert of_file.pop("inputs")["words"]["to"] == ["master", "worker"]
+    of_flags.pop("inputs")
+    for role in of_file["roles"].values():
+        role["env"].pop("ONLY", None)
+    assert of_file == of_flags
+    assert by_file.described.origins["roles", "worker", "command"] == "job.yaml line 18"
+
+
+def test_every_key_of_the_file_was_tried() -> None:
+    said = yaml.safe_load(FILE)
+    for key in KEYS:
+        at = said
+        for part in key.split("."):
+            at = at.get(part, {}) if isinstance(at, dict) else {}
+        assert at != {} or "scheduler" in key or key.endswith((".mounts", ".localizations")) or "security" in key, key
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (FILE.replace("launch_cmd: train", "lunch_cmd: train"), "did you mean roles.worker.launch_cmd?"),
+        ("spec: {name: j}", "no configs:"),
+        (FILE.replace("scheduling: {queue: q}", "scheduling: q"), "scheduling is no section"),
+        (FILE.replace("[", "'").replace("]", "'"), "YAML"),
+        (FILE.replace("framework: tensorflow", "framework: mxnet"), "the framework mxnet"),
+        (FILE.replace("['N=", "['").replace("//", ""), "LABEL="),
+        (FILE + "\nsecurity: {keytab: k, principal: p, distribute_keytab: true}", "a login by keytab"),
+        (FILE + "\nsecurity: {keytab: k}", "keytab and principal go together"),
+        (FILE.replace("['/etc", "'/etc").replace(":rw']", ":rw'"), "no list"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named_with_its_line(tmp_path: Path, text: str, named: str) -> None:
+    said = refused(*file_with(tmp_path, text))
+    assert named in said
+    assert "job.yaml" in said
+
+
+def test_what_stands_in_the_file_and_on_the_command_line_is_refused(tmp_path: Path) -> None:
+    said = refused(*file_with(tmp_path, FILE), "--queue", "other")
+    assert "queue is said twice" in said
+    assert "flag --queue, and job.yaml line 13" in said
+    more = told(*file_with(tmp_path, FILE), "--env", "B=c")
+    assert value(more, "roles.ps.env") == {"A": "b", "ONLY": "ps", "B": "c"}
+
+
+def test_verbs() -> None:
+    assert submarine.translated(["job", "show", "--name", "x"]) == Verb("show", "x")
+    assert submarine.translated(["job", "kill", "-name", "x"]) == Verb("kill", "x")
+    assert submarine.translated([]) == submarine.translated(["job", "run", "--help"]) == Verb("help")
+    for words, named in (
+        (["job", "show"], "no --name"),
+        (["job", "list"], "not 'job list'"),
+        (["queue"], "not 'queue'"),
+    ):
+        with pytest.raises(BadInput, match=named):
+            submarine.translated(words)
+
+
+@given(st.integers(1, 10**6), st.sampled_from(["G", "g", "M", "m"]), st.integers(0, 99), st.booleans())
+def test_resources_in_their_spellings(memory: int, unit: str, gpus: int, spaced: bool) -> None:
+    text = f"memory={memory}{unit},vcores=3,gpu={gpus}"
+    found = resources(Said(text.replace("=", " = ").replace(",", " , ") if spaced else text, "x"))
+    assert found == {"memory": f"{memory}{'GiB' if unit in 'Gg' else 'MiB'}", "cores": 3, "gpus": gpus}
+
+
+@given(
+    st.sampled_from(["hdfs://h:9000/", "hdfs:///", "/", "./", "s3a://b/", "https://h:1/"]),
+    st.from_regex(r"[a-z]{1,5}(/[a-z.]{1,5})?", fullmatch=True),
+    st.sampled_from(["./", ""]),
+    st.from_regex(r"[a-z][a-z.]{0,5}[a-z]", fullmatch=True).filter(lambda name: name not in ("ro", "rw")),
+    st.sampled_from([":rw", ""]),
+)
+def test_localizations_in_their_spellings(place: str, path: str, here: str, name: str, mode: str) -> None:
+    assert localization(Said(f"{place}{path}:{here}{name}{mode}", "x")) == (f"{place}{path}", name)

@@ -1,0 +1,455 @@
+"""XLearning's command line: every flag of it becomes what it meant, or is refused by its name."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.reading import job_from, job_to
+from trainmaster.integrations import xlearning
+from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
+from trainmaster.integrations.xlearning_conf import DEFAULTS, FLAGS, OPTIONS, OTHERS, REFUSED, duration, memory
+
+COMMAND = ["python", "demo.py"]
+TENSORFLOW = "--app-type tensorflow --worker-num 3 --ps-num 1"
+QUICK_START = """
+    --app-type tensorflow --app-name tf-demo --input /tmp/data/tensorflow#data --output /tmp/tensorflow_model#model
+    --files demo.py,dataDeal.py --worker-memory 10G --worker-num 2 --worker-cores 3 --ps-memory 1G --ps-num 1 --ps-cores 2
+    --queue default
+"""
+
+
+def told(flags: str = "", *command: str, engine: str = "yarn", **environ: str) -> Translation:
+    """The translation of the flags, divided at blanks, and a command."""
+    found = xlearning.translated([*flags.split(), *(command or COMMAND)], engine, environ)
+    assert isinstance(found, Translation)
+    return found
+
+
+def value(translation: Translation, path: str) -> Any:
+    """What the job has at a path, as a job file would write it."""
+    at: Any = job_to(translation.described.job)
+    for part in path.split("."):
+        at = at.get(part.replace("/", ".")) if isinstance(at, dict) else None
+    return at
+
+
+def refused(flags: str, *command: str, **environ: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        told(flags, *command, **environ)
+    return str(caught.value)
+
+
+W = "roles.worker"
+# Each flag: what is written, and what the job then has.
+MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "app-name": ("--app-name demo", {"name": "demo"}),
+    "app-type": ("--app-type Caffe", {"framework": "xlearning", "annotations.xlearning/app-type": "caffe", "gang": False}),
+    "am-memory": ("--am-memory 2G", {"master.resources.memory": "2GiB"}),
+    "am-cores": ("--am-cores 3", {"master.resources.cores": 3.0}),
+    "driver-memory": ("--driver-memory 512m", {"master.resources.memory": "512MiB"}),
+    "driver-cores": ("--driver-cores 2", {"master.resources.cores": 2.0}),
+    "worker-num": ("--worker-num 4", {f"{W}.replicas.max": 4}),
+    "worker-memory": ("--worker-memory 10G", {f"{W}.resources.memory": "10GiB"}),
+    "worker-cores": ("--worker-cores 3", {f"{W}.resources.cores": 3.0}),
+    "worker-gpus": ("--worker-gpus 2", {f"{W}.resources.gpus": 2}),
+    "ps-num": (f"{TENSORFLOW} --ps-num 2", {"roles.ps.replicas.max": 2, "roles.ps.counts": False, "gang": True}),
+    "ps-memory": (f"{TENSORFLOW} --ps-memory 3000", {"roles.ps.resources.memory": "3000MiB"}),
+    "ps-cores": (f"{TENSORFLOW} --ps-cores 2", {"roles.ps.resources.cores": 2.0}),
+    "ps-gpus": (f"{TENSORFLOW} --ps-gpus 1", {"roles.ps.resources.gpus": 1}),
+    "chiefworker-memory": (
+        f"{TENSORFLOW} --chiefworker-memory 4G",
+        {"roles.chief.resources.memory": "4GiB", f"{W}.replicas.max": 2, f"{W}.resources.memory": "1GiB"},
+    ),
+    "evaluatorworker-memory": (
+        f"{TENSORFLOW} --tf-evaluator true --evaluatorworker-memory 4G",
+        {"roles.evaluator.resources.memory": "4GiB", f"{W}.replicas.max": 2},
+    ),
+    "tf-evaluator": (
+        f"{TENSORFLOW} --tf-evaluator true --worker-memory 2G",
+        {"roles.evaluator.resources.memory": "2GiB", "roles.evaluator.counts": False, f"{W}.replicas.max": 2},
+    ),
+    "input": (
+        "--input /tmp/a#data --input hdfs://x/b",
+        {"inputs.data.url": "hdfs:///tmp/a", "inputs.input.url": "hdfs://x/b", "inputs.data.as": "download"},
+    ),
+    "output": (
+        "--output /tmp/a#out/model --output mine", {
+            "outputs.out-model.url": "hdfs:///tmp/a", "outputs.out-model.local": "out/model", "outputs.output.as": "upload",
+            "saves.names": "interResult", "saves.keep": 1000,
+        },
+    ),
+    "s3input": ("--s3input bucket/a#data", {"inputs.data.url": "s3://bucket/a"}),
+    "s3output": ("--s3output s3://bucket/a#m", {"outputs.m.url": "s3://bucket/a"}),
+    "input-strategy": ("--input a#b --input-strategy placeholder", {"inputs.b.as": "list", "inputs.b.split": "again"}),
+    "output-strategy": ("--output /a#b --output-strategy STREAM", {"outputs.b.as": "stream", "outputs.b.format": "auto"}),
+    "inputformat": (
+        "--input /a#b --input-strategy STREAM --inputformat org.apache.hadoop.mapred.SequenceFileInputFormat",
+        {"inputs.b.as": "stream", "inputs.b.format": "hadoop:org.apache.hadoop.mapred.SequenceFileInputFormat"},
+    ),
+    "outputformat": (
+        "--output /a#b --output-strategy STREAM --outputformat org.apache.hadoop.mapred.TextOutputFormat",
+        {"outputs.b.format": "hadoop:org.apache.hadoop.mapred.TextOutputFormat"},
+    ),
+    "inputformat-shuffle": ("--input /a#b --input-strategy STREAM --inputformat-shuffle true", {"inputs.b.shuffle": True}),
+    "inputformat-enable": ("--input /a#b --inputformat-enable true", {"inputs.b.as": "stream", "inputs.b.format": "lines"}),
+    "outputformat-enable": ("--output /a#b --outputformat-enable true", {"outputs.b.as": "stream"}),
+    "stream-epoch": ("--input /a#b --input-strategy STREAM --stream-epoch 3", {"inputs.b.epochs": 3}),
+    "isRenameInputFile": ("--isRenameInputFile true", {}),
+    "inRenameInputFile": ("--inRenameInputFile false", {}),
+    "output-index": ("--worker-num 3 --output /a#b --output-index 2", {"outputs.b.from": "worker:2", "outputs.b.layout": "task"}),
+    "create-containerid-dir": ("--output /a#b --create-containerid-dir false", {"outputs.b.layout": "flat"}),
+    "files": ("--files demo.py,src/data.py,/opt/x.py", {"files": ["demo.py", "src/data.py#data.py", "/opt/x.py#x.py"]}),
+    "archiveFiles": ("--archiveFiles env.tar.gz#env,more.zip", {"archives": ["env.tar.gz#env", "more.zip#more.zip"]}),
+    "cacheFile": ("--cacheFile /d/words.txt,/d/x#y", {"cache": ["hdfs:///d/words.txt#words.txt", "hdfs:///d/x#y"]}),
+    "cacheArchive": ("--cacheArchive /d/env.tgz#python", {"archives": ["hdfs:///d/env.tgz#python"]}),
+    "jars": ("--jars lib/a.jar,b.jar", {
+        "files": ["lib/a.jar#a.jar", "b.jar"], f"{W}.command": 'export CLASSPATH=a.jar:b.jar:"$CLASSPATH"; exec python demo.py',
+    }),
+    "user-path": ("--user-path /opt/bin", {f"{W}.command": 'export PATH="$PATH:"/opt/bin; exec python demo.py'}),
+    "user-ldlibrarypath": (
+        "--user-ldlibrarypath /l", {f"{W}.command": 'export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:"/l; exec python demo.py'},
+    ),
+    "user-classpath-first": (
+        "--jars a.jar --user-classpath-first false", {f"{W}.command": 'export CLASSPATH="$CLASSPATH":a.jar; exec python demo.py'},
+    ),
+    "host-local-enable": ("--host-local-enable false", {}),
+    "priority": ("--priority VERY_HIGH", {"priority": 5}),
+    "queue": ("--queue research", {"engines.yarn.queue": "research"}),
+    "board-enable": (
+        "--app-type tensorflow --board-enable true --board-logdir /logs", {
+            "roles.tensorboard.counts": False, "links.TensorBoard.role": "tensorboard", "roles.tensorboard.command":
+            'tensorboard --logdir hdfs:///logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1',
+        },
+    ),
+    "board-index": (
+        f"{TENSORFLOW} --board-enable true --board-index 1", {"links.TensorBoard.role": "worker", "links.TensorBoard.index": 1},
+    ),
+    "board-logdir": ("--app-type tensorflow --board-enable true --board-logdir logs", {
+        f"{W}.command": 'mkdir -p logs; if [ "$TF_ROLE:$TF_INDEX" = worker:0 ]; then tensorboard --logdir logs --port '
+        '"$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1 & fi; exec python demo.py',
+    }),
+    "board-reloadinterval": ("--app-type tensorflow --board-enable true --board-reloadinterval 9 --board-logdir s3://b/l", {
+        "roles.tensorboard.command": 'tensorboard --logdir s3://b/l --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
+    }),
+    "board-historydir": (
+        "--app-type tensorflow --board-enable true --board-historydir /history --app-name demo", {
+            "outputs.board.url": "hdfs:///history/demo", "outputs.board.local": "eventLog", "outputs.board.from": "worker:0",
+        },
+    ),
+    "duration": ("--duration 2.5h", {"timeouts.job": "150m"}),
+    "conf": ("--conf xlearning.job.exec.timeout=60000 --conf hbox.worker.num=2", {"timeouts.job": "1m", f"{W}.replicas.max": 2}),
+    "docker-image": ("--docker-image x:1", {"environment.image": "x:1"}),
+    "container-type": ("--container-type docker --docker-image x:1", {"environment.image": "x:1"}),
+}  # fmt: skip
+# Flags that say something that is not to be had: what is written, and what the refusal names.
+NOT_HERE = {
+    "board-modelpb": ("--board-modelpb m.pb", "VisualDL"),
+    "board-cacheTimeout": ("--board-cacheTimeout 3", "VisualDL"),
+    "cluster": ("--cluster sh", "HADOOP_CONF_DIR"),
+}
+COMMANDS = ("launch-cmd", "xlearning-cmd", "hbox-cmd")
+
+
+def test_every_flag_is_in_a_table_of_these() -> None:
+    assert {*MEANINGS, *NOT_HERE, *COMMANDS} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_a_flag_means_what_it_meant(name: str) -> None:
+    flags, meaning = MEANINGS[name]
+    translation = told(flags)
+    assert {path: value(translation, path) for path in meaning} == meaning
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_the_job_file_that_is_printed_says_the_same_job(name: str) -> None:
+    translation = told(MEANINGS[name][0])
+    assert job_from(yaml.safe_load(job_file(translation))) == translation.described.job
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_is_not_to_be_had_is_refused_by_its_name(name: str) -> None:
+    flags, named = NOT_HERE[name]
+    said = refused(flags)
+    assert named in said
+    assert f"flag --{name}" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_a_flag_or_what_follows_the_flags(name: str) -> None:
+    found = xlearning.translated([f"--{name}", "python  demo.py --x=1"], "yarn", {})
+    assert isinstance(found, Translation)
+    assert value(found, f"{W}.command") == ["python", "demo.py", "--x=1"]
+    assert value(told("--worker-num 2", "python", "demo.py", "--worker-num", "7"), f"{W}.command")[2:] == [
+        "--worker-num",
+        "7",
+    ]
+    with pytest.raises(BadInput, match="there is no command"):
+        xlearning.translated(["--worker-num", "2"], "yarn", {})
+
+
+def test_the_quick_start() -> None:
+    translation = told(QUICK_START)
+    assert yaml.safe_load(job_file(translation)) == {
+        "name": "tf-demo", "framework": "xlearning", "priority": 3, "gang": True, "files": ["demo.py", "dataDeal.py"],
+        "roles": {
+            "worker": {
+                "command": COMMAND, "replicas": 2, "workdir": "copy", "resources": {"memory": "10GiB", "cores": 3},
+            },
+            "ps": {"command": COMMAND, "replicas": 1, "workdir": "copy", "resources": {"memory": "1GiB", "cores": 2}},
+        },
+        "master": {"resources": {"memory": "1024MiB", "cores": 1}},
+        "inputs": {"data": {"url": "hdfs:///tmp/data/tensorflow", "as": "download"}},
+        "outputs": {"model": {"url": "hdfs:///tmp/tensorflow_model", "as": "upload"}},
+        "saves": {"names": "interResult", "keep": 1000},
+        "annotations": {"xlearning.app-type": "tensorflow", "xlearning.cluster": "tensorflow"},
+        "engines": {"yarn": {"queue": "default"}},
+    }  # fmt: skip
+    assert translation.stays
+    assert translation.described.engine == "yarn"
+    assert value(told(QUICK_START, engine="local"), "inputs.data.url") == "/tmp/data/tensorflow"
+
+
+@pytest.mark.parametrize("kind", xlearning.NOT_BUILT)
+def test_a_type_that_is_not_built_is_never_run_as_another(kind: str) -> None:
+    said = refused(f"--app-type {kind.upper()}")
+    assert f"the application type {kind} is not to be had here" in said
+    assert "--app-type standalone" in said
+
+
+def test_types() -> None:
+    torch = told("--app-type distTorch --worker-num 2")
+    assert value(torch, "annotations.xlearning/cluster") == "pytorch"
+    assert (value(torch, "gang"), value(torch, f"{W}.restart.scope")) == (True, "group")
+    alone = told("--app-type tensorflow --worker-num 2")
+    assert value(alone, "annotations.xlearning/cluster") is None
+    strategy = told("--app-type tensorflow --worker-num 2 --conf xlearning.tf.distribution.strategy=true")
+    assert value(strategy, "annotations.xlearning/cluster") == "tensorflow"
+    assert "a ps beside the type pytorch" in refused("--app-type pytorch --ps-num 1")
+    assert "a chief of the type pytorch" in refused("--app-type pytorch --chiefworker-memory 3G")
+    assert "VisualDL" in refused("--board-enable true")
+    assert "at least 2 workers" in refused("--app-type tensorflow --worker-num 3 --tf-evaluator true")
+    assert value(told("--app-type tensorflow --chiefworker-memory 3G"), f"{W}.resources.memory") == "3GiB"
+
+
+@pytest.mark.parametrize(
+    ("workers", "rate", "fail"), [(1, 0.5, 0), (2, 0.5, 0), (3, 0.5, 1), (10, 0.5, 4), (10, 0.2, 1), (4, 1.0, 3)]
+)
+def test_as_many_independent_workers_may_fail_as_there(workers: int, rate: float, fail: int) -> None:
+    part = told(
+        f"--worker-num {workers} --conf xlearning.container.maxFailures.rate={rate}"
+    ).described.job.completion.failures
+    assert sum(failed <= (part or 0.0) * workers for failed in range(1, workers + 1)) == fail
+    assert (
+        value(told(f"{TENSORFLOW} --conf xlearning.container.maxFailures.rate={rate}"), "completion.failures") is None
+    )
+
+
+CONF: dict[str, dict[str, Any]] = {
+    "app.max.attempts=3": {f"{W}.restart.limit": 2, f"{W}.retry_memory": 1.5},
+    "worker.mem.autoscale=0.3": {f"{W}.retry_memory": 1.3},
+    "localresource.timeout=300000": {"timeouts.start": "5m"},
+    "task.timeout=60000": {"timeouts.grace": "1m"},
+    "am.nodeLabelExpression=a": {"master.nodes.labels.label": "a"},
+    "worker.nodeLabelExpression=gpu": {f"{W}.nodes.labels.label": "gpu"},
+    "job.labelname=x": {"engines.yarn.label": "x"},
+    "host.blacklist=h1,h2": {f"{W}.nodes.exclude": ["h1", "h2"]},
+    "container.env.A=1=2": {f"{W}.env.A": "1=2"},
+    "container.env=A=1|B=2": {f"{W}.env.A": "1", f"{W}.env.B": "2"},
+    "am.env.X=y": {"master.env.X": "y"},
+    "memory.overhead.fraction=0.5": {f"{W}.resources.overhead": "512MiB"},
+    "memory.overhead.minimum=100": {f"{W}.resources.overhead": "103MiB"},
+    "inputfile.rename=true": {},
+}
+
+
+@pytest.mark.parametrize("said", CONF)
+def test_a_key_of_the_configuration_means_what_it_meant(said: str) -> None:
+    for prefix in ("xlearning.", "hbox."):
+        translation = told(f"--conf {prefix}{said}")
+        assert {path: value(translation, path) for path in CONF[said]} == CONF[said]
+
+
+def test_more_of_the_configuration() -> None:
+    ps = told(f"{TENSORFLOW} --conf xlearning.ps.nodeLabelExpression=big --conf xlearning.ps.mem.autoscale=0.1")
+    assert (value(ps, "roles.ps.nodes.labels.label"), value(ps, "roles.ps.retry_memory")) == ("big", 1.1)
+    listed = told("--input /a#b --input-strategy PLACEHOLDER --conf xlearning.placeholder.whole.enable=true")
+    assert value(listed, "inputs.b.split") == "whole"
+    cached = told(
+        "--input /a#b --input-strategy STREAM --inputformat a.B --conf xlearning.inputformat.cache=true "
+        "--conf xlearning.inputformat.cachesize.limit=7"
+    )
+    assert value(cached, "inputs.b.options.cache") == "7MiB"
+    registry = "--conf xlearning.docker.registry.host=r --conf xlearning.docker.registry.port=5000"
+    assert value(told(f"--docker-image x:1 {registry}"), "environment.image") == "r:5000/x:1"
+    saved = told("--output /a#b --conf xlearning.interresult.upload.interval=60000")
+    assert value(saved, "saves.every") == "1m"
+    board = told("--app-type tensorflow --board-enable true --board-logdir /l --conf xlearning.tf.board.path=/opt/tb")
+    assert value(board, "roles.tensorboard.command").startswith("/opt/tb --logdir hdfs:///l")
+
+
+def test_every_key_of_the_configuration_was_tried() -> None:
+    tried = " ".join([Path(__file__).read_text(), *(FLAGS[name] for name in MEANINGS if name in FLAGS)])
+    assert sorted(key for key in {*DEFAULTS, *OTHERS} if key not in tried) == []
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_a_key_that_is_not_to_be_had_is_refused_by_its_name(key: str) -> None:
+    said = refused(f"--conf xlearning.{key}=x")
+    assert REFUSED[key][0] in said
+    assert f"--conf xlearning.{key}" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--worker-memroy 3", "did you mean --worker-memory?"),
+        ("--conf xlearning.worker.memroy=3", "did you mean xlearning.worker.memory?"),
+        ("--conf mapreduce.x=3", "the setting mapreduce.x of Hadoop"),
+        ("--conf x", "KEY=VALUE"),
+        ("--worker-memory 0", "memory: 10G"),
+        ("--worker-memory 10GB", "memory: 10G"),
+        ("--worker-num 0", "a whole number, 1 or more"),
+        ("--worker-cores 0", "1 or more"),
+        ("--worker-gpus -1", "0 or more"),
+        ("--priority high", "DEFAULT or VERY_LOW"),
+        ("--input-strategy x", "download or placeholder"),
+        ("--board-enable yes", "true or false"),
+        ("--duration 3w", "30s, 5m, 1.5h"),
+        ("--input /a,/b#c", "several remote paths"),
+        ("--input /a#c --input /b#c", "several remote paths"),
+        ("--input #c", "REMOTE#LOCAL"),
+        ("--input /a#../c", "without .."),
+        ("--cacheFile /d/x.tar.gz", "an archive that stays packed"),
+        ("--archiveFiles x.rar", "an archive of this kind"),
+        ("--container-type docker", "has no image"),
+        ("--output /a#b --output-index 5", "there is no task 'worker:5'"),
+        ("--engine", "--engine has no value"),
+        ("--conf xlearning.interresult.dir=/x", "another name of saves"),
+        ("--conf xlearning.container.maxFailures.rate=2", "from 0 to 1"),
+        ("--conf xlearning.container.env=x", "NAME=VALUE|NAME=VALUE"),
+        ("--set x", "PATH=VALUE"),
+        ("--engine spark", "there is no engine 'spark'"),
+    ],
+)
+def test_what_is_wrong_is_named(flags: str, named: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        xlearning.translated([*flags.split(), *(COMMAND if flags != "--engine" else [])], "yarn", {})
+    assert named in str(caught.value)
+
+
+def test_what_needs_nothing_done_is_told() -> None:
+    translation = told(
+        "--conf xlearning.container.heartbeat.interval=5 --conf hbox.history.port=1 --isRenameInputFile true"
+    )
+    first, second = translation.remarks
+    assert first.startswith("xlearning.container.heartbeat.interval, xlearning.history.port: nothing to do here")
+    assert second.startswith("isRenameInputFile: nothing to do here")
+
+
+def test_a_chief_is_worker_0() -> None:
+    chief = f"{TENSORFLOW} --chiefworker-memory 4G --output /a#b --board-enable true"
+    assert value(told(f"{chief} --output-index 0"), "outputs.b.from") == "chief:0"
+    assert value(told(f"{chief} --output-index 2"), "outputs.b.from") == "worker:1"
+    assert value(told(f"{chief} --board-index 0"), "links.TensorBoard.role") == "chief"
+
+
+SITE = """<configuration>
+  <property><name>xlearning.worker.memory</name><value>3G</value></property>
+  <property><name>xlearning.worker.cores</name><value>4</value></property>
+  <property><name>xlearning.history.port</name><value>1</value></property>
+  <property><name>yarn.some.key</name><value>1</value></property>
+</configuration>"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> str:
+    (tmp_path / "xlearning-site.xml").write_text(SITE)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("variable", ["XLEARNING_CONF_DIR", "HADOOP_CONF_DIR"])
+def test_the_site_file_is_stronger_than_defaults_and_weaker_than_all_else(
+    site: str, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def memories(flags: str) -> tuple[str, float]:
+        job = told(flags, **{variable: site})
+        assert job.remarks == ()
+        return value(job, f"{W}.resources.memory"), value(job, f"{W}.resources.cores")
+
+    assert memories("") == ("3GiB", 4.0)
+    user = tmp_path / "user" / "trainmaster"
+    user.mkdir(parents=True)
+    (user / "config.yaml").write_text("roles: {worker: {resources: {memory: 5GiB}}}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    assert memories("") == ("5GiB", 4.0)
+    monkeypatch.setenv("TRAINMASTER_SET_ROLES__WORKER__RESOURCES__MEMORY", "6GiB")
+    assert memories("") == ("6GiB", 4.0)
+    assert memories("--conf xlearning.worker.memory=7G") == ("7GiB", 4.0)
+    assert memories("--conf xlearning.worker.memory=7G --worker-memory 8G") == ("8GiB", 4.0)
+    assert memories("--worker-memory 8G --set roles.worker.resources.memory=9GiB") == ("9GiB", 4.0)
+
+
+def test_where_a_value_came_from_is_named(site: str) -> None:
+    translation = told("--worker-num 2 --queue x", XLEARNING_CONF_DIR=site)
+    origins = translation.described.origins
+    assert origins["roles", "worker", "resources", "memory"] == f"{site}/xlearning-site.xml line 2"
+    assert origins["roles", "worker", "replicas"] == "flag --worker-num"
+    assert origins["priority",] == "XLearning's default"
+
+
+def test_a_site_file_that_is_wrong_is_named(site: str) -> None:
+    path = Path(site, "xlearning-site.xml")
+    path.write_text(SITE.replace("worker.memory", "worker.memroy"))
+    assert "xlearning-site.xml line 2" in refused("", XLEARNING_CONF_DIR=site)
+    path.write_text("<configuration><property>")
+    assert "xlearning-site.xml" in refused("", XLEARNING_CONF_DIR=site)
+
+
+@given(st.integers(1, 10**6), st.sampled_from(["G", "g", "M", "m", ""]))
+def test_memory_in_its_spellings(number: int, unit: str) -> None:
+    read = job_from({"roles": {"w": {"command": "x", "resources": {"memory": memory(Said(f"{number}{unit}", "x"))}}}})
+    assert read.roles["w"].resources.memory == number * 2 ** (30 if unit in ("G", "g") else 20)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 99), st.sampled_from(["s", "m", "h", "d", ""]))
+def test_durations_in_their_spellings(whole: int, part: int, unit: str) -> None:
+    text = f"{whole}.{part}" if part else str(whole)
+    seconds = float(text) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}[unit]
+    if seconds > 100 * 365 * 86400:
+        return
+    read = job_from(
+        {"timeouts": {"job": duration(Said(text + unit, "x"))}, "roles": {"w": {"command": "x"}}}
+    ).timeouts.job
+    assert read is None if not seconds else math.isclose(read or 0.0, seconds)
+
+
+@given(st.text(alphabet="GgMmbB .+-0123456789e_", max_size=8))
+def test_memory_is_nothing_else(text: str) -> None:
+    digits = text.strip().rstrip("GgMm")
+    if not (digits.isdigit() and len(text.strip()) - len(digits) <= 1 and int(digits) > 0 and len(digits) < 10):
+        with pytest.raises(BadInput):
+            memory(Said(text, "--worker-memory"))
+
+
+def test_help_and_what_is_ours() -> None:
+    assert xlearning.translated(["--help"], "yarn", {}) == Verb("help")
+    options = told("--dry-run --engine local --json --idempotency-key k --set timeouts.stall=none").options
+    assert (options.engine, options.dry_run, options.as_json, options.key) == ("local", True, True, "k")
+
+
+def test_the_dialects_are_loaded_when_they_are_spoken() -> None:
+    code = "import sys, trainmaster.cli.submit; print([name for name in sys.modules if 'integrations' in name or 'dialect' in name])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
