@@ -9,7 +9,15 @@ Rules that the servers hold to, all seen on Hadoop 3.4.2:
 * `allocate` carries the `response_id` of the last answer. The same one again gives the same answer again, so a call may be sent twice;
   registering may not, nor may the start of a container. An application submitted twice is submitted once.
 * An optional enum that is absent reads as its first value: an absent `a_m_command` as AM_RESYNC. `command` looks properly.
-* The default of `node_label_expression` is that of the queue, and `relax_locality` has to be the same for all rows of a resource name.
+* A master's token is replaced when the ResourceManager rolls its key (daily by default): every answer carries the new `am_rm_token` until a
+  connection is made with it. The connection made with the old one goes on; a new one with the old is refused as soon as the new key is in
+  force, 1.5 expiry times of masters later. So: keep the newest, and make the next connection with it.
+* A ResourceManager that was restarted takes the token that it gave before, and answers `allocate` with
+  ApplicationMasterNotRegisteredException: register again, begin at `response_id` 0, ask for everything again. Containers have gone on.
+* A queue that does not exist fails the application after a submission that succeeds; a master that is too large is refused at once.
+  `get_queue_info` of no queue answers without `queueInfo`. In a report a queue is its whole path, `root.default`.
+* Nodes with an exclusive label run only what asks for it; an ask for a label that is none throws InvalidLabelResourceRequestException.
+* A row of a demanded node has to relax its locality where those of its rack and of `*`, which must be there too, do not.
 """
 
 from __future__ import annotations
