@@ -46,9 +46,9 @@ class Nodes:
             async with self._calls, asyncio.timeout(WITHIN):
                 answer = await self._of(node).start_containers(request)
         except (HadoopError, TimeoutError) as error:
-            why = str(error) or f"{node} did not answer within {WITHIN:.0f} s"
-            return {container.id.id: why for container, _ in containers}
-        return {one.container_id.id: one.exception.message.splitlines()[0] for one in answer.failed_requests}
+            told = str(error) or f"{node} did not answer within {WITHIN:.0f} s"
+            return {container.id.id: told for container, _ in containers}
+        return {one.container_id.id: why(one.exception) for one in answer.failed_requests}
 
     async def running(self, containers: Sequence[y.ContainerProto]) -> set[int]:
         """The numbers of those that run, or may run: a node that does not answer has not said otherwise."""
