@@ -51,7 +51,9 @@ def withdrawal(number: int, request: Request) -> y.ResourceRequestProto:
 
 
 def priority_of(request: Request) -> int:
-    return max(1, min(2 * _MIDDLE, _MIDDLE - request.priority % 1000))
+    """The role's part of the priority: among the asks of one application it alone counts."""
+    role = (request.priority + 500) % 1000 - 500
+    return max(1, min(2 * _MIDDLE, _MIDDLE - role))
 
 
 def resource_of(request: Request) -> y.ResourceProto:

@@ -1,0 +1,257 @@
+"""What the yarn engine says to YARN and what it makes of YARN's words; the engine itself is tried on a real cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.reading import job_from
+from trainmaster.core.reasons import REASONS, words
+from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.runtime_archive import NO_PYTHON, archive
+from trainmaster.engines.yarn import exits, launching, waiting
+from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, withdrawal
+from trainmaster.engines.yarn.settings import Settings, settings
+from trainmaster.hadoop.credentials import Credentials, Token
+from trainmaster.hadoop.proto import yarn_pb2 as y
+
+GIB = 2**30
+JOB = job_from(
+    {"name": "t", "roles": {"worker": {"command": "true", "replicas": {"min": 1, "max": 3}}, "ps": {"command": "true"}}}
+)
+ASK = Request("worker:0", 1, "worker", 0, GIB, 1.0)
+
+
+def request(**changes: object) -> Request:
+    fields = {"task": "worker:0", "serial": 1, "role": "worker", "index": 0, "memory": GIB, "cores": 1.0} | changes
+    return Request(**fields)  # type: ignore[arg-type]
+
+
+# -- asks --
+
+
+@given(st.sampled_from(["worker:0", "worker:2", "ps:0"]), st.integers(1, 10_000))
+def test_an_allocation_request_id_says_whose_ask_it_is(task: str, serial: int) -> None:
+    assert Numbers(JOB).key(Numbers(JOB).of(task, serial)) == (task, serial)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 7, 1 << 62])
+def test_a_number_of_nobody(number: int) -> None:
+    assert Numbers(JOB).key(number) is None
+
+
+def test_an_ask_says_memory_in_whole_mib_and_gpus_by_their_resource_type() -> None:
+    made = ask_for(5, request(memory=GIB + 1, cores=0.5, gpus=2))
+    assert (made.capability.memory, made.capability.virtual_cores, made.num_containers) == (1025, 1, 1)
+    assert {one.key: one.value for one in made.capability.resource_value_map} == {
+        "memory-mb": 1025,
+        "vcores": 1,
+        GPU: 2,
+    }
+    assert made.allocation_request_id == 5
+    assert withdrawal(5, request()).num_containers == 0
+
+
+def test_a_higher_priority_of_ours_is_a_lower_number_of_yarns() -> None:
+    assert priority_of(request(priority=5)) < priority_of(request()) < priority_of(request(priority=-5))
+    assert priority_of(request(priority=3005)) == priority_of(request(priority=5))
+
+
+def test_a_node_is_in_one_partition() -> None:
+    assert label_of({"label": "gpu"}) == "gpu"
+    with pytest.raises(BadInput, match="nodes of YARN have no zone"):
+        label_of({"zone": "a"})
+
+
+# -- settings --
+
+
+def test_settings_are_read_strictly() -> None:
+    assert settings({"queue": "research", "validity": "5m", "tags": "a"}) == Settings(
+        "research", validity=300.0, tags=("a",)
+    )
+    with pytest.raises(BadInput, match="did you mean queue") as caught:
+        settings({"qeue": "x"})
+    assert caught.value.place == "engines.yarn.qeue"
+    for wrong in ({"attempts": 0}, {"validity": "5"}, {"queue": 3}, {"tags": [1]}):
+        with pytest.raises(BadInput):
+            settings(wrong)
+
+
+# -- ends --
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(0, None), (7, None), (-101, "disks-failed"), (-102, "preempted"), (-104, "out-of-memory"), (-106, "killed-by-engine"),
+     (-1000, "localization-failed"), (NO_PYTHON, "no-python")],
+)  # fmt: skip
+def test_exit_statuses_are_our_reasons(status: int, reason: str | None) -> None:
+    found, _ = exits.reason(status, "", "n1:1")
+    assert found == reason
+    assert found is None or found in REASONS
+
+
+def test_the_figures_of_a_container_over_its_memory_are_told() -> None:
+    said = (
+        "[2026-11-22 04:00:00.000]Container [pid=7,containerID=container_1_0001_01_000002] is running 4096B beyond the 'PHYSICAL' "
+        "memory limit. Current usage: 130.5 MB of 128 MB physical memory used; 3.0 GB of 268.8 MB virtual memory used. Killing container."
+    )
+    reason, figures = exits.reason(-104, said, "n1:1")
+    assert reason == "out-of-memory"
+    assert words("out-of-memory", figures) == "used 130 MiB of 128 MiB and was killed"
+
+
+def test_of_a_java_stack_the_line_that_names_it_is_kept() -> None:
+    said = (
+        "Application application_1_0001 failed 2 times\n"
+        "java.io.FileNotFoundException: File does not exist: hdfs://h/x.tar.gz\n\tat org.apache.hadoop.Foo.bar(Foo.java:1)\nCaused by: y"
+    )
+    assert exits.line(said) == "File does not exist: hdfs://h/x.tar.gz"
+
+
+def test_a_node_that_is_gone_is_no_release() -> None:
+    assert exits.lost(-100, "Container released on a *lost* node")
+    assert not exits.lost(-100, "Container released by application")
+
+
+# -- waiting --
+
+NODES = [Free("n1:1", 8, 4 * GIB, 2, 1.0, GIB // 2, 0), Free("n2:1", 8, 4 * GIB, 0, 2.0, GIB // 4, 0, {"label": "big"})]
+QUEUE = y.QueueInfoProto(
+    queueName="low",
+    currentCapacity=1.0,
+    queueStatistics=y.QueueStatisticsProto(allocatedMemoryMB=3072, availableMemoryMB=1024),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (request(nodes={"labels": {"label": "fast"}}), "no node has the label fast"),
+        (request(memory=8 * GIB), "no node is that large; the largest has 4 GiB, 8 cores, 2 GPUs"),
+        (request(), "no node of 1 has that much free; the most is 512 MiB, 1 cores on n1:1"),
+        (request(memory=GIB // 4), ("queue low is at 100 % of its share (3 GiB used, 1 GiB free); its limit, or that of a user in it, is "
+         "reached")),
+    ],
+)  # fmt: skip
+def test_what_an_ask_waits_for(asked: Request, said: str) -> None:
+    assert waiting.words(asked, 1, NODES, QUEUE).detail == said
+
+
+def test_a_queue_whose_share_for_masters_is_spent() -> None:
+    said = (
+        "[Sun Nov 22 04:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Queue's AM resource limit "
+        "exceeded.  Details : AM Partition = <DEFAULT_PARTITION>; AM Resource Request = <memory:1088, vCores:1>; Queue Resource Limit for "
+        "AM = <memory:2048, vCores:1>; User AM Resource Limit of the queue = <memory:2048, vCores:1>; Queue AM Resource Usage = "
+        "<memory:1536, vCores:2>; "
+    )
+    assert waiting.unstarted(said, "low") == (
+        "the share of queue low for masters is reached: asked 1.06 GiB, 1 cores; used 1.5 GiB, 2 cores of 2 GiB, 1 cores"
+    )
+
+
+# -- what a container is given --
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1), st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=5), max_size=6
+    )
+)
+def test_what_is_told_holds_no_letter_that_bash_knows(told: dict[str, object]) -> None:
+    variables = launching.packed(told)
+    assert all(re.fullmatch("[A-Za-z0-9+/=]+", value) for value in variables.values())
+
+
+def test_a_container_takes_what_it_was_given_and_leaves_nothing_of_it_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"task": "worker:0", "odd": "$(reboot) `x` \"'\\ \n ü", "large": os.urandom(200_000).hex()}
+    ours = Credentials({"hdfs": Token(b"i", b"p", "HDFS_DELEGATION_TOKEN", "h:1")})
+    made = launching.context("m:f", told, {"token": "sesame"}, {}, ours)
+    assert "sesame" not in str(made.environment) + str(made.command)
+    (tmp_path / "tokens").write_bytes(made.tokens)
+    for variable in made.environment:
+        monkeypatch.setenv(variable.key, variable.value)
+    monkeypatch.setenv("HADOOP_TOKEN_FILE_LOCATION", str(tmp_path / "tokens"))
+    found, credentials = launching.taken()
+    assert found == {**told, "token": "sesame"}
+    assert credentials.of_kind("HDFS_DELEGATION_TOKEN") == Token(b"i", b"p", "HDFS_DELEGATION_TOKEN", "h:1")
+    assert not [name for name in os.environ if name.startswith(launching.SPEC)]
+
+
+# -- the runtime archive --
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runtime")
+    made = archive(folder / "cache")
+    with tarfile.open(made) as tar:
+        tar.extractall(folder / "runtime", filter="data")
+    return folder / "runtime"
+
+
+def test_the_archive_is_made_once_and_the_same_again(tmp_path: Path) -> None:
+    first, second = archive(tmp_path / "a"), archive(tmp_path / "a")
+    assert first == second
+    assert archive(tmp_path / "b").name == first.name
+
+
+def test_no_compiled_module_of_one_python_is_in_it(unpacked: Path) -> None:
+    compiled = [path.name for path in unpacked.rglob("*") if ".so" in path.name or path.suffix == ".pyd"]
+    assert compiled
+    assert [name for name in compiled if ".abi3." not in name] == []
+
+
+def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Path) -> None:
+    (unpacked / "lib" / "tryit.py").write_text(
+        "def f():\n"
+        "    import trainmaster.agent.container, trainmaster.agent.main, trainmaster.master.container, trainmaster.master.main\n"
+        "    import trainmaster.master.shell, trainmaster.master.work, trainmaster.master.serve, trainmaster.web.rest\n"
+        "    import trainmaster.engines.yarn.inside, trainmaster.engines.yarn.engine, trainmaster.log.storage, trainmaster.data.outputs\n"
+        "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, psutil, sys\n"
+        "    import websockets.asyncio.client, websockets.asyncio.server\n"
+        "    ours = [name for name, one in sys.modules.items() if 'site-packages' in (getattr(one, '__file__', '') or '')]\n"
+        "    print(ours)\n"
+    )
+    said = subprocess.run(
+        ["sh", str(unpacked / "start"), "tryit:f"], capture_output=True, text=True, check=True, timeout=120, cwd="/",
+        env={"PATH": os.environ["PATH"], "TRAINMASTER_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert said.stdout == "[]\n"
+
+
+def test_a_node_without_a_python_says_so(unpacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    (tmp_path / "dirname").symlink_to("/usr/bin/dirname")
+    (tmp_path / "hostname").symlink_to("/usr/bin/hostname")
+    script = (unpacked / "start").read_text().replace("/usr/local/bin/python3 /usr/bin/python3", "")
+    (unpacked / "start-elsewhere").write_text(script)
+    said = subprocess.run(
+        ["/bin/sh", str(unpacked / "start-elsewhere"), "m:f"], capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)},
+        timeout=60,
+    )  # fmt: skip
+    assert said.returncode == NO_PYTHON
+    assert "no Python >= 3.11 on " in said.stderr
+    assert "environment.path" in said.stderr
+
+
+def test_secrets_are_no_part_of_what_is_told_in_the_environment() -> None:
+    made = launching.context("m:f", {"a": 1}, {"token": "sesame", "secrets": {"": {"KEY": "open"}}}, {})
+    text = "".join(base64.b64decode(one.value, validate=True).decode("latin-1") for one in made.environment)
+    assert "sesame" not in text
+    kept = json.loads(Credentials.read(made.tokens).secrets[launching.SECRETS])
+    assert kept == {"token": "sesame", "secrets": {"": {"KEY": "open"}}}
