@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks s3server java format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks s3server hadoop java format demo unit test test-full soak check docs docs-serve record peers bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -49,6 +49,10 @@ frameworks: setup $(VENV)/.pytorch $(VENV)/.tensorflow
 s3server:
 	@tools/s3server >/dev/null
 
+# Hadoop's jars for the tests on a real one; .ci/run has installed Java, Maven and Kerberos before.
+hadoop: setup
+	@tools/hadoop
+
 # The classes for Hadoop's formats, compiled into the package; a wheel built after it needs no javac where it runs.
 java: setup
 	@$(BIN)/python tools/formats
@@ -63,13 +67,13 @@ demo: setup $(VENV)/.pytorch
 unit: setup
 	$(PYTEST) tests/unit
 
-test: setup frameworks s3server
+test: setup frameworks s3server hadoop
 	$(PYTEST) $(PARALLEL) tests
 
 test-full: test
 	$(PYTEST) $(PARALLEL) -m full tests
 
-soak: setup frameworks s3server
+soak: setup frameworks s3server hadoop
 	$(PYTEST) $(PARALLEL) -m soak tests
 
 check: setup

@@ -95,12 +95,20 @@ def command_line() -> str:
 
     root = click.Context(tm, info_name="tm", **tm.context_settings)
     parts = ["# Commands", "", "```text", tm.get_help(root), "```", ""]
-    for name in tm.list_commands(root):
-        command = tm.get_command(root, name)
-        assert command is not None, name
-        context = click.Context(command, info_name=name, parent=root, **command.context_settings)
-        parts += [f"## tm {name}", "", "```text", command.get_help(context), "```", ""]
+    for context in commands(root, tm):
+        parts += [f"## {context.command_path}", "", "```text", context.get_help(), "```", ""]
     return "\n".join(parts)
+
+
+def commands(parent: click.Context, group: click.Group) -> Iterable[click.Context]:
+    """The commands of a group, each before its own."""
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        assert command is not None, name
+        context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+        yield context
+        if isinstance(command, click.Group):
+            yield from commands(context, command)
 
 
 def variables() -> str:

@@ -41,8 +41,11 @@ def commands(page: Path) -> Iterator[list[str]]:
 def test_commands_and_their_options_exist(page: Path) -> None:
     for words in commands(page):
         assert words[0] in COMMANDS, words
-        command = tm.get_command(click.Context(tm), words[0])
-        assert command is not None
+        command: click.Command | None = tm
+        rest = list(words)
+        while isinstance(command, click.Group):  # `tm cluster up` is the command of a group
+            command = command.get_command(click.Context(command), rest.pop(0))
+        assert command is not None, words
         known = {name for parameter in command.params for name in parameter.opts} | {"-h", "--help"}
         assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, words
 
