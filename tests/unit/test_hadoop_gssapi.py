@@ -9,7 +9,7 @@ from ctypes import POINTER, byref, c_int, c_uint32, c_void_p
 from pathlib import Path
 
 import pytest
-from kdc import Kdc, running_kdc
+from kdc import Kdc, running_kdc, skew
 from waiting import until
 
 from trainmaster.hadoop import gssapi, kerberos_errors, libgssapi, tickets
@@ -308,13 +308,6 @@ def test_clocks_that_differ_too_much(kdc: Kdc, ticket: Kerberos) -> None:
     error = refusal(ticket)
     assert isinstance(error, kerberos_errors.ClockSkew)
     assert error.message.startswith("the clocks of this machine and of yarn/localhost@TEST or the KDC differ too much")
-
-
-def skew(cache: Path, seconds: int) -> None:
-    """Have libkrb5 believe that the KDC's clock was that far ahead when the ticket was taken (ccache format 4, tag 1)."""
-    data = cache.read_bytes()
-    rest = data[4 + int.from_bytes(data[2:4], "big") :]
-    cache.write_bytes(data[:2] + bytes.fromhex("000c00010008") + seconds.to_bytes(4, "big") + bytes(4) + rest)
 
 
 def test_keytabs_that_do_not_fit(kdc: Kdc, tmp_path: Path) -> None:
