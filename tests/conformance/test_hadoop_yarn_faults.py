@@ -63,6 +63,11 @@ def test_a_masters_token_is_replaced(conf: Configuration) -> None:
         assert given[0] == given[1] != master.token
         assert (given[0].kind, given[0].service) == (master.token.kind, master.token.service)
 
+        async with yarn.Scheduler.of(conf, given[0]) as other:  # good already, and its answers need not bring it
+            answer = await other.allocate(y.AllocateRequestProto(response_id=master.response_id))
+            assert not answer.HasField("am_rm_token")
+            master.take(answer)
+
         async def old_refused() -> bool:
             """By a connection of its own each time."""
             await master.beat()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
-from trainmaster.hadoop.yarn import NodeManager, node_text, token_of
+from trainmaster.hadoop.yarn import NodeManager, node_text, token_of, why
 
 AT_ONCE = 64  # nodes called at the same time
 WITHIN = 60.0  # s for a node to take its containers
