@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 SUBCOMMANDS = {
+    "show": "nodes, queues and what is free, of any engine",
     "up": "start a cluster on this machine, to try an engine",
     "down": "end a cluster of this machine",
     "status": "the daemons of this machine's clusters",
@@ -33,4 +34,4 @@ class Subcommands(click.Group):
 
 @click.group("cluster", cls=Subcommands)
 def command() -> None:
-    """Start and end clusters on this machine, to try an engine without a cluster of one's own."""
+    """What a cluster has; and clusters on this machine, to try an engine without one of one's own."""

@@ -32,7 +32,7 @@ COMMANDS = {
     "audit": "prove that each record was counted once",
     "explain": "where each value of a job comes from",
     "doctor": "whether this machine is ready",
-    "cluster": "clusters on this machine, to try an engine",
+    "cluster": "what a cluster has free; clusters to try an engine",
     "completion": "completion of commands and jobs for a shell",
 }
 

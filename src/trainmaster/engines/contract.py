@@ -69,6 +69,23 @@ class Free(Plain):
     labels: Mapping[str, str] = attrs.field(factory=dict)
 
 
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Queue(Plain):
+    """A queue of the cluster. Shares are parts of the whole (of its parent's): `share` is its own, `most` what it may grow to, `used`
+    what of its own it has in use, which may be more than 1. Memory in bytes.
+    """
+
+    name: str
+    share: float
+    most: float
+    used: float
+    memory: int
+    free_memory: int
+    running: int
+    pending: int
+    open: bool = True
+
+
 class MasterSide(Protocol):
     """The engine as the master of one job uses it. Everything is idempotent: asks are absolute, keyed by (task, serial)."""
 
@@ -106,6 +123,14 @@ class ClientSide(Protocol):
 
     def check(self, job: Any) -> None:
         """Raise BadInput where the job can never run here, naming asked, largest and key."""
+        ...
+
+    def free(self) -> Sequence[Free]:
+        """The nodes, and what is free on each."""
+        ...
+
+    def queues(self) -> Sequence[Queue]:
+        """The queues; none where the engine has none."""
         ...
 
     def find(self, job_id: str) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.contract import Request
+from trainmaster.engines.contract import Free, Queue, Request
 from trainmaster.engines.local import places, processes
 from trainmaster.engines.local.processes import AGENT, MASTER, PROGRAM, TEMPLATE
 
@@ -48,6 +48,23 @@ class LocalClient:
                     anchor="larger-than-the-machine",
                 )
         check_limits(len(requests))
+
+    def free(self) -> Sequence[Free]:
+        """This machine."""
+        from trainmaster.engines.local import queue
+        from trainmaster.engines.local.ledger import Ledger
+        from trainmaster.engines.local.machine import machine
+
+        has = machine(True)
+        left = queue.free(has, Ledger().holds())
+        return [
+            Free(
+                places.node_name(), has.cores, has.memory, len(has.devices), max(0, left.cores) / 1000, max(0, left.memory), left.gpus
+            )
+        ]  # fmt: skip
+
+    def queues(self) -> Sequence[Queue]:
+        return ()
 
     def find(self, job_id: str) -> str | None:
         """`local://<node>/<job id>`, or None where this node never had the job."""

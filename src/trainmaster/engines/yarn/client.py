@@ -14,14 +14,14 @@ import attrs
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
-from trainmaster.engines.contract import Request, Shipped
+from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn.asks import label_of, resource
 from trainmaster.engines.yarn.exits import line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, settings
 from trainmaster.engines.yarn.store import Store, user_of
-from trainmaster.engines.yarn.waiting import amount, unstarted
+from trainmaster.engines.yarn.waiting import amount, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load
 from trainmaster.hadoop.credentials import Credentials
@@ -137,6 +137,25 @@ class YarnClient:
                 anchor="queue",
             )
         return answer.queueInfo
+
+    def free(self) -> Sequence[Free]:
+        """The nodes, and what is free on each."""
+
+        async def ask() -> Sequence[Free]:
+            async with ResourceManager.of(self.conf, self._auth()) as manager:
+                return await free(manager)
+
+        return _asked(ask())
+
+    def queues(self) -> Sequence[Queue]:
+        """All queues, children below their parents."""
+
+        async def ask() -> Sequence[Queue]:
+            async with ResourceManager.of(self.conf, self._auth()) as manager:
+                request = y.GetQueueInfoRequestProto(queueName="root", includeChildQueues=True, recursive=True)
+                return queues((await manager.get_queue_info(request)).queueInfo)
+
+        return _asked(ask())
 
     # -- submitting --
 

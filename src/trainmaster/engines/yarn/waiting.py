@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from trainmaster.core.quantities import format_bytes
 from trainmaster.core.stimuli import Waiting
-from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.contract import Free, Queue, Request
 from trainmaster.engines.yarn.asks import GPU, MIB, label_of
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager
@@ -86,6 +86,19 @@ def unstarted(diagnostics: str, queue: str) -> str:
 async def free(manager: ResourceManager) -> list[Free]:
     answer = await manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING]))
     return [_free(report) for report in answer.nodeReports]
+
+
+def queues(found: y.QueueInfoProto) -> list[Queue]:
+    """A queue and all below it; a queue with children is only their sum, and takes no jobs."""
+    if found.childQueues:
+        return [queue for child in found.childQueues for queue in queues(child)]
+    numbers = found.queueStatistics
+    return [
+        Queue(
+            found.queueName, found.capacity, found.maximumCapacity, max(0.0, found.currentCapacity), numbers.allocatedMemoryMB * MIB,
+            numbers.availableMemoryMB * MIB, numbers.numAppsRunning, numbers.numAppsPending, found.state == y.Q_RUNNING,
+        )
+    ]  # fmt: skip
 
 
 def _free(report: y.NodeReportProto) -> Free:
