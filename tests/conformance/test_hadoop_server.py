@@ -346,6 +346,40 @@ def test_calls_cancelled_at_any_moment_disturb_nobody(servers: Servers) -> None:
     servers.stop("private")
 
 
+def test_a_call_that_is_given_up_leaves_the_others_of_its_client(servers: Servers, port: int) -> None:
+    async def act(client: Client) -> None:
+        waiting = asyncio.create_task(say(client, "wait", "patient"))
+        with pytest.raises(Unreachable, match=r"has not answered refresh within 0\.0\d+ s"):
+            await say(client, "wait", "patient", timeout=0.05)
+        assert not waiting.done()
+        await say(client, "release", "patient")
+        assert await waiting == "patient"
+
+    by(Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(safe=lambda _: True)), act)
+
+
+def test_a_client_that_is_closed_stays_closed(servers: Servers, port: int) -> None:
+    """Also where its calls may be sent again: nothing opens behind it."""
+
+    async def run() -> None:
+        client = Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(safe=lambda _: True))
+        waiting = asyncio.create_task(say(client, "wait", NEVER))
+        assert await say(client, "echo", "open") == "open"
+        await client.close()
+        for call in (waiting, say(client, "echo")):
+            with pytest.raises(Unreachable, match="was closed here"):
+                await call
+        opening = Client([("localhost", port)], PROTOCOL, ALICE)
+        calls = [asyncio.create_task(say(opening, "echo")) for _ in range(3)]
+        await asyncio.sleep(0)  # noqa: TID251 - they have begun to open
+        await opening.close()
+        for call in calls:
+            with pytest.raises(Unreachable, match="was closed here"):
+                await call
+
+    asyncio.run(run())
+
+
 def test_a_name_that_nobody_knows() -> None:
     client = Client([("no-such-host.invalid", 1)], PROTOCOL, ALICE, retry=Retry(tries=1))
     with pytest.raises(HadoopError, match=r"no-such-host\.invalid:1 is a host that nobody knows"):

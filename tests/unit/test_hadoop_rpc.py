@@ -225,6 +225,28 @@ def test_one_who_is_silent_is_given_up() -> None:
             asyncio.run(Connection.open(peer, PROTOCOL, BOB, timeout=0.1))
 
 
+def test_a_fatal_answer_to_one_call_is_not_that_of_the_others() -> None:
+    fatal = wire.RpcResponseHeaderProto(
+        callId=1, status=wire.FATAL, exceptionClassName="java.io.IOException", errorMsg="no"
+    )
+
+    async def run() -> None:
+        async with (
+            playing([(250, wire.frame(wire.delimited(fatal)))]) as port,
+            await Connection.open(Peer("localhost", port), PROTOCOL, Simple("alice")) as connection,
+        ):
+            calls = [connection.call("refresh", asked("echo", "x" * 100), Responses) for _ in range(3)]
+            first, second, third = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(second, RemoteError)
+            assert str(second) == "IOException: no"
+            for other in (first, third):
+                assert isinstance(other, Unreachable)
+                assert other.sent
+                assert "closed the connection over another call: IOException: no" in str(other)
+
+    asyncio.run(run())
+
+
 # -- errors --
 
 

@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
                 await connection._introduce()
         except TimeoutError:
             await connection.close()
-            raise Unreachable(f"{peer} does not answer within {timeout:g} s") from None
+            raise Unreachable(f"{peer} does not answer within {_figure(timeout)} s") from None
         except OSError as error:
             raise Unreachable(f"{peer} {_reason(error)}") from None
         except BaseException:
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
                 body = await answer
         except TimeoutError:
             sent = number is not None
-            raise Unreachable(f"{self.peer} has not answered {method} within {timeout:g} s", sent=sent) from None
+            raise Unreachable(f"{self.peer} has not answered {method} within {_figure(timeout)} s", sent=sent) from None
         finally:
             if number is not None:
                 self._waiting.pop(number, None)
@@ -222,11 +222,14 @@ class Connection(asyncio.Protocol):
             self._fail(self._placed(error))
 
     def _take(self, reply: wire.Reply) -> None:
-        if reply.fatal or (reply.error is not None and reply.call < 0):
-            assert reply.error is not None
-            self._fail(reply.error)
-            return
         answer = self._waiting.get(reply.call)
+        if reply.error is not None and (reply.fatal or reply.call < 0):
+            if answer is None or answer.done():
+                self._fail(reply.error)
+            else:
+                answer.set_exception(reply.error)
+                self._fail(Unreachable(f"{self.peer} closed the connection over another call: {reply.error}"))
+            return
         if answer is None:
             if not 0 <= reply.call < wire.LAST_CALL:
                 raise Garbled(f"answers call {reply.call}, which is none")
@@ -300,6 +303,10 @@ def _reason(error: OSError) -> str:
     return text or f"is not to be reached: {error.strerror or error}"
 
 
+def _figure(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{max(seconds, 0):.2g}"
+
+
 # -- one of several servers --
 
 STANDBY = "org.apache.hadoop.ipc.StandbyException"
@@ -351,17 +358,17 @@ class Client:
         self._retry = retry
         self._at = 0
         self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
+        self._opening: tuple[Peer, asyncio.Task[Connection]] | None = None
+        self._closed = False
 
     async def call(self, method: str, request: Message, response: type[M], *, timeout: float = 30.0) -> M:
         """Raises HadoopError: RemoteError as the server says, AuthenticationFailed, Garbled, or Unreachable in the end."""
         loop = asyncio.get_running_loop()
         end, tries = loop.time() + timeout, 0
         while True:
-            peer = self._peers[self._at]
+            peer, connection = self._dialled(), None
             try:
-                connection = await self._open(end - loop.time())
-                peer = connection.peer
+                connection = await self._connected(peer, end - loop.time())
                 left = end - loop.time()
                 if self._retry.safe(method) and len(self._peers) > 1:
                     left = min(left, self._retry.patience)
@@ -370,7 +377,8 @@ class Client:
                 tries += 1
                 if not self._again(error, method):
                     raise
-                await self._leave(peer, error)
+                if loop.time() < end:  # else it may only be slow, and others wait for it longer than we do
+                    await self._leave(peer, connection, error)
                 rounds, rest = divmod(tries, len(self._peers))
                 pause = 0.0 if rest else self._retry.pause(rounds)
                 if tries == self._retry.tries or loop.time() + pause >= end:
@@ -378,9 +386,11 @@ class Client:
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
+        """For good. Calls that wait fail."""
+        self._closed = True
         if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+            self._opening[1].cancel()
+            await asyncio.wait([self._opening[1]])
         if self._connection is not None:
             await self._connection.close()
 
@@ -390,20 +400,32 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _open(self, left: float) -> Connection:
-        """The connection, opened by one task for all who wait for it: one of them may be cancelled."""
+    def _dialled(self) -> Peer:
+        """Whom we are connected with, or about to be: one task opens for all who wait, of whom any may be cancelled."""
+        if self._closed:
+            raise Unreachable(f"the client of {', '.join(map(str, self._peers))} was closed here")
         if self._connection is not None and self._connection.ended is None:
-            return self._connection
+            return self._connection.peer
         if self._opening is None:
-            opening = Connection.open(self._peers[self._at], self._protocol, self._auth, timeout=self._retry.connect)
-            self._opening = asyncio.create_task(opening)
-            self._opening.add_done_callback(self._opened)
-        peer = self._peers[self._at]
+            peer = self._peers[self._at]
+            opening = Connection.open(peer, self._protocol, self._auth, timeout=self._retry.connect)
+            self._opening = peer, asyncio.create_task(opening)
+            self._opening[1].add_done_callback(self._opened)
+        return self._opening[0]
+
+    async def _connected(self, peer: Peer, left: float) -> Connection:
+        if self._opening is None:
+            assert self._connection is not None
+            return self._connection
         try:
             async with asyncio.timeout(left):
-                return await asyncio.shield(self._opening)
+                return await asyncio.shield(self._opening[1])
         except TimeoutError:
-            raise Unreachable(f"{peer} does not answer within {left:g} s") from None
+            raise Unreachable(f"{peer} does not answer within {_figure(left)} s") from None
+        except asyncio.CancelledError:
+            if self._closed:
+                raise Unreachable(f"the connection to {peer} was closed here") from None
+            raise
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
@@ -415,13 +437,15 @@ class Client:
             return error.class_name in (STANDBY, RETRIABLE)
         return not error.sent or self._retry.safe(method)
 
-    async def _leave(self, peer: Peer, error: Unreachable | RemoteError) -> None:
-        """Go on to the next address, unless another call has done so already."""
-        if peer is self._peers[self._at] and not (isinstance(error, RemoteError) and error.class_name == RETRIABLE):
+    async def _leave(self, peer: Peer, connection: Connection | None, error: Unreachable | RemoteError) -> None:
+        """Go on to the next address, unless another call has done so already. `connection`: the one that failed, if any."""
+        if isinstance(error, RemoteError) and error.class_name == RETRIABLE:
+            return
+        if peer is self._peers[self._at] and (connection is None or connection is self._connection):
             self._at = (self._at + 1) % len(self._peers)
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                await connection.close()
+        if connection is not None and connection is self._connection:
+            self._connection = None
+            await connection.close()
 
     def _given_up(self, error: Unreachable | RemoteError, tries: int, timeout: float) -> HadoopError:
         if isinstance(error, RemoteError) and error.class_name == RETRIABLE:
@@ -431,4 +455,6 @@ class Client:
         everywhere = ", ".join(map(str, self._peers))
         if isinstance(error, RemoteError):
             return Unreachable(f"none of {everywhere} is active: {error.message}")
-        return Unreachable(f"{error.message} (tried {tries} times within {timeout:g} s: {everywhere})", sent=error.sent)
+        return Unreachable(
+            f"{error.message} (tried {tries} times within {_figure(timeout)} s: {everywhere})", sent=error.sent
+        )

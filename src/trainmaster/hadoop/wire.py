@@ -148,7 +148,7 @@ class Splitter:
                 if len(held) - start < 4 + size:
                     break
                 start += 4 + size
-                yield bytes(held[start - size : start])
+                yield bytes(memoryview(held)[start - size : start])
         finally:
             del held[:start]
 
