@@ -84,7 +84,7 @@ async def fetch(
     request = s.GetDelegationTokenRequestProto(renewer=named)
     places = {urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc: url for url in urls}
     found = await asyncio.gather(
-        _of_resource_manager(conf, auth, request), *(_of_namenode(conf, auth, request, url) for url in places.values())
+        _of_yarn(conf, auth, request), *(_of_hdfs(conf, auth, request, url) for url in places.values())
     )
     return Credentials({alias: token for tokens in found for alias, token in tokens.items()})
 
@@ -110,16 +110,14 @@ def token_for(credentials: Credentials, conf: Configuration, url: str = "") -> T
     return next((token for token in tokens if token.service in wanted), None)
 
 
-async def _of_resource_manager(
-    conf: Configuration, auth: Kerberos, request: s.GetDelegationTokenRequestProto
-) -> dict[str, Token]:
+async def _of_yarn(conf: Configuration, auth: Kerberos, request: s.GetDelegationTokenRequestProto) -> dict[str, Token]:
     async with ResourceManager.of(conf, auth) as resource_manager:
         answer = await resource_manager.get_delegation_token(request)
-    service = await asyncio.to_thread(_resource_manager_service, conf)
+    service = await asyncio.to_thread(_yarn_address, conf)
     return {service: attrs.evolve(token_of(answer.token), service=service)}
 
 
-async def _of_namenode(
+async def _of_hdfs(
     conf: Configuration, auth: Kerberos, request: s.GetDelegationTokenRequestProto, url: str
 ) -> dict[str, Token]:
     async with Namenode.of(conf, auth, url) as namenode:
@@ -129,7 +127,7 @@ async def _of_namenode(
     return await asyncio.to_thread(filed, token_of(answer.token), conf, url)
 
 
-def _resource_manager_service(conf: Configuration) -> str:
+def _yarn_address(conf: Configuration) -> str:
     return ",".join(f"{socket.gethostbyname(host)}:{port}" for host, port in resource_managers(conf))
 
 
