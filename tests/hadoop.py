@@ -32,7 +32,12 @@ SHARED = Settings(
     nodes=2, memory=4096, cores=8, queues={"default": 70.0, "low": 30.0}, labels={}, resources={"yarn.io/gpu": 2}
 )
 SECURE = Settings(  # what is on the wire is the caller's choice; who does not choose has the first
-    nodes=2, kerberos="privacy", properties={"hadoop.rpc.protection": "privacy,integrity,authentication"}
+    nodes=2,
+    kerberos="privacy",
+    properties={
+        "hadoop.rpc.protection": "privacy,integrity,authentication",
+        "yarn.resourcemanager.delayed.delegation-token.removal-interval-ms": "1000",  # 30 s after an application's end
+    },
 )
 _PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-clusters-{os.getuid()}"
 

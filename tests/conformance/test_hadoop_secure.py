@@ -438,7 +438,7 @@ async def test_tokens_are_renewed_while_their_application_runs_and_end_at_their_
                     await until_async(functools.partial(later, time.time() + 0.5))
                     assert time.time() < told.issued + end
                 assert begin < time.time() - told.issued < end, "renewed by the ResourceManager, as long as it may be"
-                assert "is expired" in says or "can't be found" in says
+                assert "has expired" in says or "can't be found" in says
             await killed(manager, application)
         fresh = await delegation.fetch(place.conf, place.ticket())
         assert not await safe_mode(place.conf, ByToken(delegation.token_for(fresh, place.conf)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -29,11 +30,13 @@ from google.protobuf.message import DecodeError
 from trainmaster.hadoop.auth import Kerberos
 from trainmaster.hadoop.conf import Configuration, default_fs, principal, resource_managers
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Reader, Token
-from trainmaster.hadoop.errors import ConfError, Garbled
+from trainmaster.hadoop.errors import ConfError, Garbled, Unreachable
 from trainmaster.hadoop.hdfs import Namenode, filed
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.proto.yarn_pb2 import YARNDelegationTokenIdentifierProto
 from trainmaster.hadoop.yarn import ResourceManager, token_of, token_proto
+
+T = TypeVar("T")
 
 _RENEWER = "yarn.resourcemanager.principal"
 
@@ -113,7 +116,7 @@ def token_for(credentials: Credentials, conf: Configuration, url: str = "") -> T
 async def _of_yarn(conf: Configuration, auth: Kerberos, request: s.GetDelegationTokenRequestProto) -> dict[str, Token]:
     async with ResourceManager.of(conf, auth) as resource_manager:
         answer = await resource_manager.get_delegation_token(request)
-    service = await asyncio.to_thread(_yarn_address, conf)
+    service = await _resolved(lambda: _yarn_address(conf))
     return {service: attrs.evolve(token_of(answer.token), service=service)}
 
 
@@ -124,11 +127,24 @@ async def _of_hdfs(
         answer = await namenode.get_delegation_token(request)
     if not answer.HasField("token"):  # an insecure NameNode has none to give, and needs none
         return {}
-    return await asyncio.to_thread(filed, token_of(answer.token), conf, url)
+    return await _resolved(lambda: filed(token_of(answer.token), conf, url))
 
 
 def _yarn_address(conf: Configuration) -> str:
-    return ",".join(f"{socket.gethostbyname(host)}:{port}" for host, port in resource_managers(conf))
+    """As Hadoop's clients spell it, by address unless the cluster wants names."""
+    by_address = conf.flag("hadoop.security.token.service.use_ip", True)
+    hosts = [
+        (socket.gethostbyname(host) if by_address else host.lower(), port) for host, port in resource_managers(conf)
+    ]
+    return ",".join(f"{host}:{port}" for host, port in hosts)
+
+
+async def _resolved(function: Callable[[], T]) -> T:
+    """What asks the name service, off the loop."""
+    try:
+        return await asyncio.to_thread(function)
+    except OSError as error:
+        raise Unreachable(f"an address of the cluster's configuration is not known here: {error}") from error
 
 
 def _issuer(conf: Configuration, auth: Kerberos, token: Token) -> ResourceManager | Namenode:
