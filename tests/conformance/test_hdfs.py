@@ -20,6 +20,8 @@ from waiting import until
 
 from trainmaster.client.places import job_ids
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
+from trainmaster.core.splits import Piece
+from trainmaster.data.locality import preferred_hosts
 from trainmaster.data.sources import list_input
 from trainmaster.data.stores import store_for
 from trainmaster.log import epochs
@@ -266,3 +268,17 @@ def test_shards_from_hdfs_are_each_counted_once(engine: Engine, hdfs: str) -> No
     audited = engine.tm("audit", job.id)
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert "2,000" in audited.stdout or "2000" in audited.stdout
+
+
+def test_a_part_of_an_input_prefers_who_has_its_blocks(hdfs: str) -> None:  # noqa: F811
+    store_for(hdfs).put("rows.txt", b"x" * 1000)
+    store_for(hdfs).put("none.txt", b"")
+    parts = [[Piece(f"{hdfs}/rows.txt", 0, 500)], [Piece(f"{hdfs}/none.txt")], [Piece("/etc/passwd")], []]
+    ((host,), *rest) = preferred_hosts(parts)
+    assert host in ("localhost", os.uname().nodename)
+    assert rest == [(), (), ()]
+
+
+@pytest.mark.usefixtures("no_conf")
+def test_who_cannot_be_asked_is_not_preferred() -> None:
+    assert preferred_hosts([[Piece("hdfs://localhost:1/data/x")]]) == [()]

@@ -76,6 +76,7 @@ HEAVY = {
     "uvicorn",
     "websockets",
     "fsspec",
+    "hdfs_native",
     "psutil",
     "cryptography",
     "ssl",

@@ -88,7 +88,11 @@ class Dfs:
     """The file system behind the beginning of a URL, as in hdfs://host:port. Paths are absolute."""
 
     def __init__(self, url: str) -> None:
-        from hdfs_native import Client
+        try:
+            from hdfs_native import Client
+        except ImportError as error:
+            told = f"cannot open {url}: hdfs-native is not installed"
+            raise BadInput(told, place=url, mend="pip install 'trainmaster[hdfs]'", anchor="storage-url") from error
 
         self.url = url
         authority, settings = _found(url)
@@ -143,7 +147,9 @@ def translated(error: BaseException, where: str) -> OSError:
     """An error of hdfs-native, or of the system, as one that says what to do."""
     text = str(error)
     found = _RPC.search(text)
-    java, told = (found[1], found[2].replace("\\n", "\n").replace('\\"', '"')) if found else ("", text)
+    java, told = (
+        (found[1], found[2].removesuffix('")').replace("\\n", "\n").replace('\\"', '"')) if found else ("", text)
+    )
     told = _line(told)
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, told)
@@ -165,7 +171,7 @@ def translated(error: BaseException, where: str) -> OSError:
 
 def _line(text: str) -> str:
     first = text.strip().split("\n", 1)[0].split("\tat ", 1)[0]
-    return first.strip().strip('"')[:300]
+    return first.strip()[:300]
 
 
 def _found(url: str) -> tuple[str, dict[str, str]]:

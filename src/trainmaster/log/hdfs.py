@@ -37,7 +37,7 @@ from trainmaster.log.dfs import Dfs, DfsError, open_dfs
 from trainmaster.log.storage import Appender, Entry, checked, storage_failed
 
 if TYPE_CHECKING:
-    from hdfs_native import FileWriter
+    from hdfs_native import FileReader, FileWriter
 
 T = TypeVar("T")
 
@@ -210,9 +210,12 @@ class _HdfsAppender:
         self._broken = False
 
 
-def read_range(dfs: Dfs, at: str, offset: int, size: int | None) -> bytes:
-    """The bytes of a file from `offset` on, `size` of them or all, those of its open end too. Raises FileNotFoundError."""
-    reader = dfs.call(lambda client: client.read(at))
+def read_range(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileReader | None = None) -> bytes:
+    """The bytes of a file from `offset` on, `size` of them or all, those of its open end too. Raises FileNotFoundError.
+
+    `reader`: of the file, where it was opened before.
+    """
+    reader = reader or dfs.call(lambda client: client.read(at))
     closed = len(reader)  # what is in whole blocks: hdfs-native panics where more is asked for
     end = None if size is None else offset + size
     data = b""
