@@ -18,6 +18,7 @@ from hadoop_frames import BOB, PLAYS, Pieces, play, playing, recordings
 from hadoop_server import PROTOCOL, Responses, asked
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until_async
 
 from trainmaster.hadoop import wire
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
@@ -223,6 +224,48 @@ def test_one_who_is_silent_is_given_up() -> None:
         peer = Peer(*silent.getsockname()[:2])
         with pytest.raises(Unreachable, match=r"127.0.0.1:\d+ does not answer within 0.1 s"):
             asyncio.run(Connection.open(peer, PROTOCOL, BOB, timeout=0.1))
+
+
+def test_calls_wait_rather_than_pile_up_where_the_server_does_not_read() -> None:
+    size, calls = 1 << 20, 100
+
+    async def run() -> None:
+        reading = asyncio.Event()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reading.wait()
+            while await reader.read(1 << 20):
+                pass
+            writer.close()
+
+        async with await asyncio.start_server(slow, "127.0.0.1", 0) as server:
+            peer = Peer(*server.sockets[0].getsockname()[:2])
+            async with await Connection.open(peer, PROTOCOL, Simple("alice")) as connection:
+                assert connection._transport is not None
+                most, left = 0, calls
+
+                async def call() -> None:
+                    nonlocal left
+                    with pytest.raises(Unreachable):
+                        await connection.call("refresh", asked("echo", "x" * size), Responses)
+                    left -= 1
+
+                waiting = [asyncio.create_task(call()) for _ in range(calls)]
+                reading.set()
+
+                def written() -> bool:
+                    nonlocal most
+                    assert connection._transport is not None
+                    most = max(most, connection._transport.get_write_buffer_size() + connection._held)
+                    return len(connection._waiting) == calls
+
+                await until_async(written)
+                assert most < 3 * size
+                await connection.close()
+                await asyncio.wait(waiting)
+                assert left == 0
+
+    asyncio.run(run())
 
 
 def test_a_fatal_answer_to_one_call_is_not_that_of_the_others() -> None:

@@ -28,7 +28,7 @@ import attrs
 from google.protobuf.message import Message
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import Auth
+from trainmaster.hadoop.auth import Auth, Kerberos
 from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
 
@@ -37,6 +37,7 @@ M = TypeVar("M", bound=Message)
 PING = 10.0  # s without a word while calls wait
 SILENCE = 20_000  # ms until an unacknowledged byte means that nobody is there
 HELD = 1 << 16  # bytes to be written until they are at once
+KDC = 30.0  # s that libkrb5 may take to find a KDC that answers; it waits 10 s for one that is silent
 EARLY = 16  # frames; more come in no handshake
 
 
@@ -118,7 +119,8 @@ class Connection(asyncio.Protocol):
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await self._writable.wait()
+                while not self._writable.is_set():  # again for each: whoever was woken first may have filled it anew
+                    await self._writable.wait()
                 if self.ended is not None:
                     raise self._unsent(self.ended)
                 number = self._free_number()
@@ -408,7 +410,8 @@ class Client:
             return self._connection.peer
         if self._opening is None:
             peer = self._peers[self._at]
-            opening = Connection.open(peer, self._protocol, self._auth, timeout=self._retry.connect)
+            patience = self._retry.connect + (KDC if isinstance(self._auth, Kerberos) else 0.0)
+            opening = Connection.open(peer, self._protocol, self._auth, timeout=patience)
             self._opening = peer, asyncio.create_task(opening)
             self._opening[1].add_done_callback(self._opened)
         return self._opening[0]
