@@ -7,6 +7,7 @@ taken with them by the system's kinit, for as long and from when on as a test wa
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
+import pytest
 from waiting import until
 
 REALM = "TEST"
@@ -114,6 +116,9 @@ class Kdc:
 @contextmanager
 def running_kdc(folder: Path) -> Iterator[Kdc]:
     """A KDC in `folder`, stopped at the end."""
+    for program in ("kdb5_util", "kadmin.local", "krb5kdc", "kinit"):
+        if shutil.which(program, path=_path(dict(os.environ))["PATH"]) is None:
+            pytest.fail(f"there is no {program}: apt-get install krb5-kdc krb5-admin-server krb5-user")
     folder.mkdir(parents=True, exist_ok=True)
     kdc = Kdc(folder, _free_port())
     said = {"realm": REALM, "folder": folder, "port": kdc.port}

@@ -171,7 +171,7 @@ def text_of(name: Handle) -> str:
     """A name as it is written: alice@REALM."""
     text = empty()
     call("gss_display_name", name.value, byref(text), None)
-    return taken(text).decode()
+    return taken(text).decode(errors="replace")
 
 
 def acquire(principal: str, store: Mapping[str, str]) -> Handle:

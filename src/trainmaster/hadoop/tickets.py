@@ -121,7 +121,7 @@ def _opened(context: c_void_p, name: str) -> Iterator[c_void_p | None]:
 def _content(context: c_void_p, cache: c_void_p) -> Cache:
     krb5, text, principal = _library(), c_void_p(), c_void_p()
     krb5.krb5_cc_get_full_name(context, cache, byref(text))
-    name = ctypes.string_at(text.value).decode() if text.value else ""
+    name = ctypes.string_at(text.value).decode(errors="replace") if text.value else ""
     krb5.krb5_free_string(context, text)
     if krb5.krb5_cc_get_principal(context, cache, byref(principal)):
         return Cache(name)
@@ -147,6 +147,6 @@ def _written(context: c_void_p, principal: c_void_p) -> str:
     krb5, text = _library(), c_void_p()
     if krb5.krb5_unparse_name(context, principal, byref(text)):
         return ""
-    written = ctypes.string_at(text.value or 0).decode()
+    written = ctypes.string_at(text.value or 0).decode(errors="replace")
     krb5.krb5_free_unparsed_name(context, text)
     return written
