@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -154,3 +155,20 @@ def _contexts(place: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     return server, client
+
+
+def test_every_address_of_the_machine_has_the_one_port_that_is_told() -> None:
+    async def run() -> None:
+        async def nothing(scope: object, receive: object, send: object) -> None: ...
+
+        listener = Listener(nothing)
+        port = await listener.on_address("", 0)
+        try:
+            for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+                _, writer = await asyncio.open_connection(host, port)
+                writer.close()
+        finally:
+            await listener.close()
+
+    for _ in range(5):
+        asyncio.run(run())

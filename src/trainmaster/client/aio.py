@@ -85,11 +85,15 @@ async def _streamed(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
 
 
 async def submit(
-    job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = ""
+    job: _Job | Mapping[str, Any],
+    *,
+    engine: str = "local",
+    directory: str | Path | None = None,
+    idempotency_key: str = "",
 ) -> Run:
     """Start a job."""
     made = api.looked_over(job)
-    return Run(await asyncio.to_thread(api.started, made, directory, idempotency_key))
+    return Run(await asyncio.to_thread(api.started, made, engine, directory, idempotency_key))
 
 
 async def attach(job: str) -> Run:

@@ -119,13 +119,21 @@ class JobWarning(UserWarning):
     """Something in a job is likely not meant, or changes nothing here: `submit` warns of it before anything is started."""
 
 
-def submit(job: _Job | Mapping[str, Any], *, directory: str | Path | None = None, idempotency_key: str = "") -> Run:
+def submit(
+    job: _Job | Mapping[str, Any],
+    *,
+    engine: str = "local",
+    directory: str | Path | None = None,
+    idempotency_key: str = "",
+) -> Run:
     """Start a job; returns at once. Relative paths and the programs' directory are those of `directory` (default: the present one).
+
+    `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to.
 
     A job that was submitted before under the same `idempotency_key` is returned instead of being started again. What `tm submit` warns of
     is a JobWarning here; where warnings are errors, nothing is started.
     """
-    return started(looked_over(job), directory, idempotency_key)
+    return started(looked_over(job), engine, directory, idempotency_key)
 
 
 def looked_over(job: _Job | Mapping[str, Any]) -> _Job:
@@ -140,11 +148,13 @@ def looked_over(job: _Job | Mapping[str, Any]) -> _Job:
     return made
 
 
-def started(job: _Job, directory: str | Path | None, key: str) -> Run:
+def started(job: _Job, engine: str, directory: str | Path | None, key: str) -> Run:
     """The run of a job that was looked over."""
+    from trainmaster.client.describe import check_engine
     from trainmaster.client.submit import submit
 
-    return Run(submit(job, base=Path(directory) if directory is not None else None, key=key))
+    check_engine(engine)
+    return Run(submit(job, base=Path(directory) if directory is not None else None, key=key, engine=engine))
 
 
 def attach(job: str) -> Run:

@@ -10,7 +10,8 @@ import re
 
 import attrs
 
-from trainmaster.client.places import in_id, job_ids
+from trainmaster.client.describe import ENGINES
+from trainmaster.client.places import engine_of, in_id, job_ids
 from trainmaster.core.errors import BadInput, NotFound
 
 _SHOWN = 5
@@ -19,7 +20,7 @@ _ENDING = re.compile("-[a-z2-7]{6}")  # what an id has behind the name
 
 @attrs.frozen(slots=True)
 class Handle:
-    """One job on one engine. `place` is the machine or cluster; "" for this machine."""
+    """One job on one engine. `place` is the machine it was submitted from; "" for this one."""
 
     id: str
     engine: str = "local"
@@ -30,10 +31,10 @@ class Handle:
 
 
 def here(job: str) -> Handle:
-    """The handle of a job of this machine."""
+    """The handle of a job that was submitted from this machine."""
     import socket
 
-    return Handle(job, "local", socket.gethostname())
+    return Handle(job, engine_of(job), socket.gethostname())
 
 
 def resolve(text: str) -> str:
@@ -84,8 +85,13 @@ def parse(text: str) -> Handle:
     engine, separator, rest = text.strip().partition("://")
     place, _, job = rest.partition("/") if separator else ("", "", engine)
     engine = engine if separator else "local"
-    if engine != "local":
-        raise BadInput(f"there is no engine {engine} here", place=text, mend="engines: local", anchor="unknown-engine")
+    if engine not in ENGINES:
+        raise BadInput(
+            f"there is no engine {engine} here",
+            place=text,
+            mend=f"engines: {', '.join(ENGINES)}",
+            anchor="unknown-engine",
+        )
     if not job or "/" in job or job.startswith("."):
         raise BadInput(f"{text!r} names no job", mend="see them all: tm list", anchor="no-such-job")
     return Handle(job, engine, place)

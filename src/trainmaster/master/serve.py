@@ -141,7 +141,7 @@ class Application:
 class Listener:
     """Serves an application on a Unix socket or a TCP address until closed."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: App) -> None:
         import uvicorn
         from uvicorn.server import ServerState
 
@@ -166,14 +166,14 @@ class Listener:
         os.rename(draft, path)
 
     async def on_address(self, host: str, port: int, ssl: Any = None) -> int:
-        """Listen on TCP; returns the port."""
+        """Listen on TCP, on every address of this machine where `host` is ""; returns the port."""
         if ssl is not None:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, host, port, ssl=ssl, backlog=BACKLOG
-        )
+        loop = asyncio.get_running_loop()
+        given = {"host": host, "port": port} if host else {"sock": _everywhere(port)}
+        self._server = await loop.create_server(self._protocol, **given, ssl=ssl, backlog=BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, within: float = 1.0) -> None:
@@ -190,3 +190,10 @@ class Listener:
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
             if (transport := getattr(connection, "transport", None)) is not None:
                 transport.abort()
+
+
+def _everywhere(port: int) -> socket.socket:
+    """One socket for IPv4 and IPv6: of two, port 0 would be a port each."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)
