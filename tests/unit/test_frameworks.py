@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import attrs
 import pytest
 
 import trainmaster
@@ -309,3 +310,33 @@ def test_frameworks_are_short_beside_the_tables_of_their_variables() -> None:
         text = (Path(trainmaster.__file__).parent / "frameworks" / f"{name}.py").read_text()
         tables = [node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign)]
         assert len(text.splitlines()) - sum(node.end_lineno - node.lineno + 1 for node in tables) <= 40, name
+
+
+# -- xlearning --
+
+
+def of_xlearning(task: str, *tasks: str, **ports: int) -> dict[str, str]:
+    whole = formed(*tasks)
+    peers = tuple(attrs.evolve(peer, ports=ports) for peer in whole.peers)
+    return frameworks.placement("xlearning", attrs.evolve(whole, peers=peers), task).env
+
+
+def test_xlearning_s_programs_work_alone_or_know_their_cluster() -> None:
+    alone = of_xlearning("worker:1", "worker:1")  # no other has been reached yet
+    assert (alone["INDEX"], alone["TF_INDEX"], alone["TF_ROLE"]) == ("1", "1", "worker")
+    assert "TF_CONFIG" not in alone
+    tasks = ("chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0")
+    whole = {task: of_xlearning(task, *tasks, tensorflow=7) for task in tasks}
+    told = {task: (env["TF_ROLE"], env["TF_INDEX"], env["INDEX"]) for task, env in whole.items()}
+    assert told == {
+        "chief:0": ("worker", "0", "0"),
+        "worker:0": ("worker", "1", "1"),
+        "worker:1": ("worker", "2", "2"),
+        "ps:0": ("ps", "0", "0"),
+        "evaluator:0": ("evaluator", "0", "0"),
+    }
+    for env in whole.values():
+        cluster = json.loads(env["TF_CLUSTER_DEF"])
+        assert {role: len(members) for role, members in cluster.items()} == {"worker": 3, "ps": 1}
+        task = {"type": env["TF_ROLE"], "index": int(env["TF_INDEX"])}
+        assert json.loads(env["TF_CONFIG"]) == {"cluster": cluster, "task": task}

@@ -1,7 +1,6 @@
 """Programs written for XLearning, as `tm submit --xlearning` runs them: told of each other as they were there.
-
-A chief is worker 0 with memory of its own, the other workers follow on. The job's annotation `xlearning.cluster` says who forms
-one: `tensorflow` (all workers and ps; the evaluator is told of it), `pytorch` (with its variables too); without it all work alone.
+A chief is worker 0 with memory of its own. The job's annotation `xlearning.cluster` says who forms a cluster: `tensorflow` (all
+workers and ps; the evaluator is told of it), `pytorch` (told of by its variables too); without it all work alone.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ def ports(role: Role, job: Job) -> Sequence[str]:
 def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
     workers = [peer for role in ("chief", "worker") for peer in formation.roles.get(role, ())]
-    role, index = ("worker", workers.index(me)) if me in workers else (me.role, me.index)
+    role = "worker" if me.role == "chief" else me.role
+    index = me.index + (me.role == "worker" and "chief" in formation.roles)
     env = {"INDEX": str(index), "TF_INDEX": str(index), "TF_ROLE": role}
     if "rendezvous" in me.ports:
         told = pytorch.environment(formation, task)
