@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from trainmaster import linux
-from trainmaster.clusters import daemons, kerberos, pages, ports
+from trainmaster.clusters import classes, daemons, kerberos, pages, ports
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.hadoop_conf import Place
 from trainmaster.clusters.settings import Settings
@@ -122,7 +122,12 @@ class Cluster:
         if self.settings.kerberos:
             properties["java.security.krb5.conf"] = kerberos.environ(self.folder)["KRB5_CONFIG"]
         given = [f"-D{name}={value}" for name, value in properties.items()]
-        return [self.java, f"-Xmx{self.settings.heap}m", *_FLAGS, *given, "-cp", self.place.classpath, main, *args]
+        path = f"{self.place.jars}/*:{self.conf_dir}"  # the jars first, as the archive of their classes wants it
+        return [self.java, *self.java_options, *given, "-cp", path, main, *args]
+
+    @property
+    def java_options(self) -> list[str]:
+        return [f"-Xmx{self.settings.heap}m", *_FLAGS, *classes.flags(self.java, self.place.jars)]
 
     def run(self, main: str, *args: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run a main class of Hadoop's as a client of the cluster, `org.apache.hadoop.fs.FsShell` for one."""
@@ -234,6 +239,11 @@ class Daemon:
         return self.cluster.folder / "logs" / f"{self.name}.log"
 
     @property
+    def class_list(self) -> Path:
+        """Where it writes down the classes that it loads, while there is no archive of them."""
+        return self.cluster.folder / "tmp" / f"{self.name}.classes"
+
+    @property
     def started(self) -> Started:
         return self.cluster.started.get(self.name, Started(0, -1))
 
@@ -274,4 +284,7 @@ class Daemon:
         elif kind == "zookeeper":
             properties = {"zookeeper.admin.enableServer": "false", "zookeeper.clientPortAddress": "localhost"}
             arguments = [f"{cluster.folder}/zookeeper.cfg"]
-        return cluster.command(_MAIN[kind], *arguments, **properties)
+        command = cluster.command(_MAIN[kind], *arguments, **properties)
+        if not classes.archive(cluster.java, cluster.place.jars).exists():
+            command.insert(1, f"-XX:DumpLoadedClassList={self.class_list}")
+        return command
