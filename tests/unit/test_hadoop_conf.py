@@ -21,7 +21,9 @@ from trainmaster.hadoop.conf import (
     resource_managers,
     split_address,
 )
-from trainmaster.hadoop.errors import ConfError
+from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Token
+from trainmaster.hadoop.errors import ConfError, Unreachable
+from trainmaster.hadoop.hdfs import filed
 
 
 def site(properties: dict[str, str], more: str = "") -> str:
@@ -334,3 +336,9 @@ def test_hadoop_itself_reads_the_same(tmp_path: Path) -> None:
     assert dict(zip(keys, said, strict=True)) == {
         key: ours.get(key) if key in ours.properties else "null" for key in keys
     }
+
+
+def test_a_namenode_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    token = Token(b"", b"", HDFS_DELEGATION_TOKEN)
+    with pytest.raises(Unreachable, match=r"NameNode's host nowhere.invalid has no address here"):
+        filed(token, of(tmp_path, {"fs.defaultFS": "hdfs://nowhere.invalid:1"}))

@@ -18,6 +18,7 @@ import attrs
 from trainmaster.hadoop.auth import Auth
 from trainmaster.hadoop.conf import Configuration, default_fs, name_nodes, name_services
 from trainmaster.hadoop.credentials import Token
+from trainmaster.hadoop.errors import Unreachable
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.rpc import Client, Retry
@@ -73,12 +74,19 @@ def filed(token: Token, conf: Configuration, url: str = "") -> dict[str, Token]:
     """A NameNode's token as a file of tokens should hold it, by alias: once for each way in which it is looked for.
 
     Hadoop's Java looks for the service `ip:port`, hdfs-native for `host:port` as the address is written; where several NameNodes stand
-    behind one name, both look for `ha-hdfs:<name>`.
+    behind one name, both look for `ha-hdfs:<name>`. Raises ConfError, and Unreachable for a host that nobody knows.
     """
     name = urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc
     if name in name_services(conf):
         services = [f"ha-hdfs:{name}"]
     else:
         [(host, port)] = name_nodes(conf, url)
-        services = [f"{socket.gethostbyname(host)}:{port}", f"{host}:{port}"]
+        services = [f"{_number(host)}:{port}", f"{host}:{port}"]
     return {service: attrs.evolve(token, service=service) for service in services}
+
+
+def _number(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise Unreachable(f"the NameNode's host {host} has no address here: {error.strerror or error}") from error
