@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import struct
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -131,9 +132,9 @@ def memory(thing: Input | Output) -> int:
 # -- the splits --
 
 
-def list_splits(given: Input, readers: int, environ: Mapping[str, str], cwd: str) -> Listing:
-    """The splits that the class makes of the input. `readers`: how many tasks there are, a hint for classes of the old API. Raises
-    JavaFailed.
+def list_splits(given: Input, readers: int, environ: Mapping[str, str], cwd: str, archive: str = "") -> Listing:
+    """The splits that the class makes of the input. `readers`: how many tasks there are, a hint for classes of the old API. `archive`: the
+    shipped files, for jars that are not in `cwd`. Raises JavaFailed.
     """
     found = settings(given)
     with (
@@ -145,7 +146,7 @@ def list_splits(given: Input, readers: int, environ: Mapping[str, str], cwd: str
             "class": found.name,
             "hint": found.conf.get("mapreduce.job.maps", str(max(readers, 1))),
         }
-        call = _call(found, told, _input_conf(found, given.url), environ, cwd, folder)
+        call = _call(found, told, _input_conf(found, given.url), environ, cwd, folder, archive=archive)
         jvm.Jvm(call, stdout=file.fileno()).finish(lambda words: None, lambda line: None)
         file.seek(0)
         return Listing("", tuple(_splits(io.BytesIO(file.read()))))
@@ -211,29 +212,41 @@ def writing(made: Mapping[str, Any], environ: Mapping[str, str], cwd: str, folde
 
 def _call(
     found: Settings, told: Mapping[str, str], conf: Mapping[str, str], environ: Mapping[str, str], cwd: str, folder: str,
-    splits: list[bytes] | None = None,
+    splits: list[bytes] | None = None, archive: str = "",
 ) -> jvm.Call:  # fmt: skip
-    jars = [_jar(found, jar, cwd, folder) for jar in found.jars]
+    jars = [_jar(found, jar, cwd, folder, archive) for jar in found.jars]
     wanted = jvm.request(told, conf, splits or ())
     flags = ["-XX:TieredStopAtLevel=1"] if told["act"] == "splits" else []  # too short to compile well
     return jvm.call(wanted, found.about, environ=environ, cwd=cwd or "/", heap=found.heap, jars=jars, flags=flags)
 
 
-def _jar(found: Settings, jar: str, cwd: str, folder: str) -> str:
+def _jar(found: Settings, jar: str, cwd: str, folder: str, archive: str) -> str:
     """A jar of the job's: shipped with its files, or fetched from a URL."""
-    if "://" in jar:
-        from trainmaster.data.stores import store_for
-
-        place, _, name = jar.rpartition("/")
-        content = store_for(place).get(name)
-        if content is not None:
-            path = os.path.join(folder, name)
-            with open(path, "wb") as file:
-                file.write(content)
-            return path
-    elif os.path.exists(path := os.path.join(cwd, jar)):
+    if "://" not in jar and os.path.exists(path := os.path.join(cwd, jar)):
+        return path
+    content = _fetched(jar) if "://" in jar else _packed(archive, jar)
+    if content is not None:
+        path = os.path.join(folder, os.path.basename(jar))
+        with open(path, "wb") as file:
+            file.write(content)
         return path
     raise jvm.JavaFailed(
         f"the jar {jar} does not exist", place=f"{found.about.rpartition('.')[0]}.options.jars: {jar}",
         mend="name one of `files`, relative to the working directory, or a URL", anchor="no-file",
     )  # fmt: skip
+
+
+def _fetched(url: str) -> bytes | None:
+    from trainmaster.data.stores import store_for
+
+    place, _, name = url.rpartition("/")
+    return store_for(place).get(name)
+
+
+def _packed(archive: str, name: str) -> bytes | None:
+    if not archive or not os.path.exists(archive):
+        return None
+    with tarfile.open(archive) as packed, contextlib.suppress(KeyError):
+        file = packed.extractfile(os.path.normpath(name))
+        return file.read() if file is not None else None
+    return None

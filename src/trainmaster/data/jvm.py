@@ -152,8 +152,10 @@ def call(
         java = program("java", whole)
         hadoop = classpath(whole)
         command = [
-            java, f"-Xmx{max(heap >> 20, 16)}m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-            f"-Dlog4j.configuration=file:{JAVA / 'log4j.properties'}", *flags, *shlex.split(whole.get("HADOOP_CLIENT_OPTS", "")),
+            java, "-XX:+UseSerialGC", "-XX:-UsePerfData",
+            f"-Dlog4j.configuration=file:{JAVA / 'log4j.properties'}", *flags,
+            *(flag for name in ("HADOOP_OPTS", "HADOOP_CLIENT_OPTS") for flag in shlex.split(whole.get(name, ""))),
+            f"-Xmx{max(heap >> 20, 16)}m",  # the last one counts, and is what the container has room for
             "-cp", ":".join([ours(whole, hadoop), *jars, *hadoop]), MAIN,
         ]  # fmt: skip
     except JavaFailed as error:

@@ -109,8 +109,10 @@ class Work:
         roles = [role for role in self._job.roles.values() if given in uses(self._job, role.name)]
         env = env_of(roles[0]) if roles else {}
         readers = sum(role.replicas.max for role in roles)
-        cwd = self._orders.site.get("cwd") or ""
-        return list_splits(given, readers, {**os.environ, **env}, cwd if os.path.isdir(cwd) else os.getcwd())
+        site = self._orders.site
+        cwd = site.get("cwd") or ""
+        folder = cwd if os.path.isdir(cwd) else os.getcwd()
+        return list_splits(given, readers, {**os.environ, **env}, folder, site.get("archive") or "")
 
     # -- outputs --
 
