@@ -14,5 +14,7 @@ def main() -> int:
     from trainmaster.master.main import run
     from trainmaster.master.seats import InContainer
 
-    seat = InContainer(engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents)
+    seat = InContainer(
+        engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents, parts.proxies
+    )
     return run(directory, told, seat)

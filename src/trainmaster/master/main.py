@@ -127,7 +127,7 @@ class _Life:
         self.shell = self._shell(Drive(state), reader)
         readers: asyncio.Task[None] | None = None
         try:
-            await self.seat.listen(self._application())
+            await self.seat.listen(self._application(), self.shell.feed)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
             await self.seat.serve()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,8 +34,8 @@ class Seat(Protocol):
     def agent(self) -> dict[str, Any]:
         """What agents are given beside what every engine's are (see `agent.main`)."""
 
-    async def listen(self, application: Any) -> None:
-        """Take connections of agents, which are answered by `serve`."""
+    async def listen(self, application: Any, facts: Any) -> None:
+        """Take connections of agents, which are answered by `serve`. `facts`: what readers of the cluster's own are shown."""
 
     async def serve(self) -> None:
         """Answer agents, from now on until closed."""
@@ -76,7 +76,7 @@ class Here:
             "runtime": str(self._runtime), "master_pid": os.getpid(),
         }  # fmt: skip
 
-    async def listen(self, application: Any) -> None:
+    async def listen(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import AgentSocket
 
         self._application = application
@@ -113,30 +113,39 @@ class InContainer:
     """In a container of `engine`: `make(job, spec)` is its master side, `address` the host that others reach this one by."""
 
     def __init__(
-        self, engine: str, make: Callable[[Job, Spec], MasterSide], address: str, certificate: str, key: str, agents: Mapping[str, Any]
+        self, engine: str, make: Callable[[Job, Spec, Callable[[], str]], MasterSide], address: str, certificate: str, key: str,
+        agents: Mapping[str, Any], proxies: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """`certificate` and `key`: the job's, PEM. `agents`: what else the agents are given."""
+        """`certificate` and `key`: the job's, PEM. `agents`: what else the agents are given. `proxies`: addresses of the cluster's own
+        web proxies, which are shown a bare page.
+        """
         self._engine, self._make, self._address = engine, make, address
-        self._certificate, self._key, self._given = certificate, key, agents
+        self._certificate, self._key, self._given, self._proxies = certificate, key, agents, proxies
+        self._page = ""
         self.place = ""
         self.addresses: tuple[str, ...] = ()
 
     def engine(self, job: Job, spec: Spec) -> MasterSide:
-        return self._make(job, spec)
+        return self._make(job, spec, lambda: self._page)
 
     def agent(self) -> dict[str, Any]:
         return {
             "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._given,
         }  # fmt: skip
 
-    async def listen(self, application: Any) -> None:
+    async def listen(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import Listener
 
-        self._listener = Listener(application)
-        port = await self._listener.on_address("", 0, self._context())
+        self._listeners = [Listener(application)]
+        port = await self._listeners[0].on_address("", 0, self._context())
         host = f"[{self._address}]" if ":" in self._address else self._address
         self.place = f"{host}:{port}"
         self.addresses = (self.place,)
+        if self._proxies:
+            from trainmaster.web.bare import bare
+
+            self._listeners.append(Listener(bare(facts, self._proxies)))
+            self._page = f"http://{host}:{await self._listeners[1].on_address('', 0)}/"
 
     def _context(self) -> Any:
         import ssl
@@ -157,7 +166,8 @@ class InContainer:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        await self._listener.close()
+        for listener in self._listeners:
+            await listener.close()
 
     def leave(self) -> None:
         """The container goes with all that it holds."""

@@ -58,12 +58,12 @@ class _Held:
 
 class YarnMaster:
     """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given, `scheduler(token)` a connection to the
-    ResourceManager, which changes the master's token now and then; `tracking` is the job's page.
+    ResourceManager, which changes the master's token now and then; `tracking` says the job's page.
     """
 
     def __init__(
         self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
-        tracking: str = "", preemption: float = 15.0,
+        tracking: Callable[[], str] = lambda: "", preemption: float = 15.0,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)
@@ -143,7 +143,7 @@ class YarnMaster:
         await asyncio.gather(*self._work, return_exceptions=True)
         await self._say_what_changed()
         request = y.FinishApplicationMasterRequestProto(
-            final_application_status=_FINAL[state], tracking_url=self._tracking
+            final_application_status=_FINAL[state], tracking_url=self._tracking()
         )
         while not (await self._scheduler.finish_application_master(request)).isUnregistered:  # noqa: ASYNC110  it has to be asked
             await asyncio.sleep(PENDING)
@@ -154,7 +154,7 @@ class YarnMaster:
     # -- beats --
 
     async def _register(self) -> y.RegisterApplicationMasterResponseProto:
-        request = y.RegisterApplicationMasterRequestProto(host="", rpc_port=-1, tracking_url=self._tracking)
+        request = y.RegisterApplicationMasterRequestProto(host="", rpc_port=-1, tracking_url=self._tracking())
         answer = await self._scheduler.register_application_master(request)
         self._response = 0
         self._nodes.take(answer.nm_tokens_from_previous_attempts)

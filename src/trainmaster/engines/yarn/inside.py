@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -102,9 +102,11 @@ class Parts:
         self._told, self._credentials = told, credentials
         self._conf = load(os.environ["HADOOP_CONF_DIR"])
         self.address = _our_address(self._conf)
+        self.proxies = _proxies(self._conf)
         self.agents: dict[str, Any] = {"configuration": told["configuration"]}
 
-    def engine(self, job: Any, spec: Any) -> MasterSide:
+    def engine(self, job: Any, spec: Any, page: Callable[[], str]) -> MasterSide:
+        """The master's side of YARN; `page` says the address of the job's page, once it is there."""
         from trainmaster.engines.yarn.engine import YarnMaster
         from trainmaster.hadoop.auth import ByToken, Simple
         from trainmaster.hadoop.conf import is_secure
@@ -115,7 +117,7 @@ class Parts:
         rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
         who = ByToken(rm_token) if is_secure(self._conf) and rm_token is not None else Simple(self._told["user"])
         manager = ResourceManager.of(self._conf, who)
-        return YarnMaster(job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager)
+        return YarnMaster(job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page)
 
     def _context(self, spec: Mapping[str, Any]) -> Any:
         secret = {name: spec[name] for name in ("token", "secrets")}
@@ -131,6 +133,21 @@ class Parts:
             self._credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
             self._told["environment"],
         )
+
+
+def _proxies(conf: Any) -> set[str]:
+    """The addresses of YARN's web proxies: one of its own, or in each ResourceManager."""
+    from trainmaster.hadoop.conf import resource_managers
+
+    apart = conf.get("yarn.web-proxy.address")
+    hosts = [apart.rpartition(":")[0]] if apart else [host for host, _ in resource_managers(conf)]
+    found = set()
+    for host in hosts:
+        try:
+            found |= {str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        except OSError:  # one that has no address now shows nothing
+            continue
+    return found
 
 
 def _our_address(conf: Any) -> str:
