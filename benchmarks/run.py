@@ -18,7 +18,7 @@ import figures
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
-ROWS = ("first_line", "help", "memory", "tasks200", "upkeep")  # print rows as `figures` has them
+ROWS = ("first_line", "help", "memory", "tasks200", "upkeep", "hdfs_log", "hdfs_staging")  # print rows as `figures` has them
 TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation")  # print tables of their own
 
 

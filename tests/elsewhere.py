@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hadoop import daemons_live, hadoop, on_hadoop  # noqa: F401  fixtures
 from s3 import s3, s3_server  # noqa: F401  fixtures
 
 HDFS = pytest.param("hdfs", marks=pytest.mark.xdist_group("hadoop"))
@@ -20,6 +19,6 @@ def elsewhere(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def hdfs(on_hadoop: object) -> str:  # noqa: F811
+def hdfs(on_hadoop: object) -> str:
     """The URL of a folder of the test's own on HDFS, which is not there yet; HADOOP_CONF_DIR says where HDFS is."""
     return f"hdfs:///tmp/tests-{uuid.uuid4().hex[:12]}"

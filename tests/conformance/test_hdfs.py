@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import Engine, python, workers
-from elsewhere import daemons_live, hadoop, hdfs, on_hadoop  # noqa: F401  fixtures
+from elsewhere import hdfs  # noqa: F401  fixture
 from hadoop import Cluster
 from log_lines import line, start_master
 from waiting import until
@@ -29,7 +29,7 @@ from trainmaster.log.reader import Reader
 from trainmaster.log.segments import number
 from trainmaster.log.storage import storage_for
 
-pytestmark = pytest.mark.xdist_group("hadoop")
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.needs("only-engine")]
 TESTS = Path(__file__).parent.parent
 
 
@@ -103,11 +103,31 @@ def test_files_are_the_owners_alone(hdfs: str, hadoop: Cluster) -> None:  # noqa
     assert [one.split()[0] for one in told if one] == ["drwx------", "-rw-------"]
 
 
+def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
+    secure_hadoop: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {**secure_hadoop.environ, "KRB5CCNAME": f"FILE:{tmp_path}/tickets"}.items():
+        monkeypatch.setenv(name, value)
+    url = f"hdfs:///user/alice/{uuid.uuid4().hex[:12]}"
+    with pytest.raises(StorageFailed, match="kinit"):
+        storage_for(url).entries("events")
+    subprocess.run(["kinit", "-kt", str(secure_hadoop.keytab("alice")), "alice"], check=True)
+    epoch, writer = start_master(storage_for(url))
+    for n in range(2, 6):
+        writer.append([line(n, epoch, "ä" * 1000 * n)], sync=True)
+        assert numbers(url) == list(range(1, n + 1))
+    second, new = start_master(storage_for(url))
+    with pytest.raises(StorageFailed):
+        writer.append([line(6, epoch)], sync=True)
+    assert (second, numbers(url)) == (2, list(range(1, 7)))
+    new.close()
+
+
 # -- faults of the cluster --
 
 
 @pytest.fixture(params=["namenode", "safe mode", pytest.param("datanode", marks=pytest.mark.full)])
-def fault(request: pytest.FixtureRequest, on_hadoop: Cluster) -> Iterator[tuple[object, object]]:  # noqa: F811
+def fault(request: pytest.FixtureRequest, on_hadoop: Cluster) -> Iterator[tuple[object, object]]:
     """How to break the cluster, and how to mend it."""
 
     def safe_mode(wanted: str) -> None:
@@ -270,12 +290,12 @@ def test_shards_from_hdfs_are_each_counted_once(engine: Engine, hdfs: str) -> No
     assert "2,000" in audited.stdout or "2000" in audited.stdout
 
 
-def test_a_part_of_an_input_prefers_who_has_its_blocks(hdfs: str) -> None:  # noqa: F811
+def test_a_part_of_an_input_prefers_who_has_its_blocks(hdfs: str, hadoop: Cluster) -> None:  # noqa: F811
     store_for(hdfs).put("rows.txt", b"x" * 1000)
     store_for(hdfs).put("none.txt", b"")
     parts = [[Piece(f"{hdfs}/rows.txt", 0, 500)], [Piece(f"{hdfs}/none.txt")], [Piece("/etc/passwd")], []]
     ((host,), *rest) = preferred_hosts(parts)
-    assert host in ("localhost", os.uname().nodename)
+    assert host in {hadoop.node_id(number).partition(":")[0] for number in (1, 2)}
     assert rest == [(), (), ()]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import TM, Engine, python, workers
-from elsewhere import HDFS, daemons_live, elsewhere, hadoop, hdfs, on_hadoop, s3, s3_server  # noqa: F401  fixtures
+from elsewhere import HDFS, elsewhere, hdfs, s3, s3_server  # noqa: F401  fixtures
 from s3 import serving
 from waiting import until
 
@@ -22,6 +22,8 @@ from trainmaster.client.logs import pieces
 from trainmaster.client.places import job_ids
 from trainmaster.engines.local import processes
 from trainmaster.log.storage import Storage, storage_for
+
+pytestmark = pytest.mark.needs("only-engine")
 
 HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo "over $TRAINMASTER_INDEX"'
 

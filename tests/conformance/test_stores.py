@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from elsewhere import daemons_live, elsewhere, hadoop, hdfs, on_hadoop, s3, s3_server  # noqa: F401  fixtures
+from elsewhere import elsewhere, hdfs, s3, s3_server  # noqa: F401  fixtures
 from s3 import serving
 from stored_sets import sets
 
