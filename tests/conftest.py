@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    absent = Counter(
+        why
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, why in report.user_properties
+        if name == "not on"
+    )
+    for why, count in sorted(absent.items()):
+        terminalreporter.write_line(f"{count} tests are not on {why}")
     if config.option.verbose < 0:  # then there was no header
         terminalreporter.write_line(pytest_report_header(config))
 

@@ -82,11 +82,15 @@ def daemons_live(request: pytest.FixtureRequest) -> None:
     """What an earlier test killed of a shared cluster lives again."""
     for name in ("hadoop", "secure_hadoop"):
         if name in request.fixturenames:
-            cluster = request.getfixturevalue(name)
-            if dead := [daemon for daemon in cluster.names if not cluster.daemon(daemon).alive]:
-                for daemon in dead:
-                    cluster.daemon(daemon).start()
-                cluster.wait_ready()
+            revived(request.getfixturevalue(name))
+
+
+def revived(cluster: Cluster) -> None:
+    """Start what of a cluster is dead, and return when it serves."""
+    if dead := [daemon for daemon in cluster.names if not cluster.daemon(daemon).alive]:
+        for daemon in dead:
+            cluster.daemon(daemon).start()
+        cluster.wait_ready()
 
 
 def _owner() -> str:

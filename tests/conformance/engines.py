@@ -1,24 +1,34 @@
 """The engines on which the conformance suite runs, each a row of `ENGINES`, and what a test sees of a job: what its user sees.
 
-A row says how an engine is set up and taken down; all else goes through the Python API and the `tm` command, which are the same for
-every engine. Jobs ask for little, so that several fit on any machine.
+A row says how an engine is set up and taken down, where data lies that programs and nodes reach (`place`, `put`, `files`), and what it
+cannot have (`lacks`): a test says by `@pytest.mark.needs(NAME)` what it is about, and is not there on an engine that lacks it; the end of
+a run tells each. All else goes through the Python API and the `tm` command, which are the same for every engine. Jobs ask for little, so
+that several fit on any machine.
+
+Wherever programs run, `engine.folder / "go"` is a file that they see: the nodes of the clusters that tests start are this machine, and a
+program that waits for a file is how a test holds it up. A program's own data never goes that way.
+
+On a cluster a job takes seconds, so its runs of most tests are `full`; `@pytest.mark.brief` says which are short everywhere.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 from waiting import until
 
 import trainmaster
+from trainmaster import linux
 from trainmaster.client.connect import Past
 from trainmaster.core.errors import TrainmasterError
 
@@ -123,13 +133,25 @@ class Submitted:
 
     @property
     def storage(self) -> Path:
+        """What this machine keeps of it; on `local` that is all."""
         return Path(os.environ["TRAINMASTER_STATE_DIR"]) / "jobs" / self.id
+
+    def stored(self, name: str) -> bytes:
+        """A file of its storage, wherever that is."""
+        from trainmaster.log.storage import place_of, storage_for
+
+        return storage_for(place_of(self.storage)).read(name) or b""
+
+    def attempt(self, number: int, task: str = "worker:0") -> dict[str, Any]:
+        """The event that tells of an attempt's start; its pid is of this machine, where all nodes of tests are."""
+        return next(event for event in self.told("started") if (event["task"], event["attempt"]) == (task, number))
 
 
 class Engine:
     """What every row offers."""
 
     name = ""
+    lacks: ClassVar[Mapping[str, str]] = {}  # what a test may need -> why it is not to be had here
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder  # the submitter's directory
@@ -138,7 +160,7 @@ class Engine:
     def submit(self, roles: Mapping[str, Any], key: str = "", **keys: Any) -> Submitted:
         """Start a job; relative paths are below `folder`."""
         job = {"name": "t", "roles": roles, **self.own(), **keys}
-        made = Submitted(trainmaster.submit(job, directory=self.folder, idempotency_key=key))
+        made = Submitted(trainmaster.submit(job, engine=self.name, directory=self.folder, idempotency_key=key))
         self.jobs.append(made)
         return made
 
@@ -155,6 +177,19 @@ class Engine:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
+    def place(self, name: str) -> str:
+        """The URL of a place that programs and nodes reach; it is empty at first."""
+        return name
+
+    def put(self, name: str, content: str | bytes) -> None:
+        """A file at `place(name)`."""
+        self.write(name, content)
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Every file below `place(name)`."""
+        root = self.folder / name
+        return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
     def own(self) -> dict[str, Any]:
         """Keys that every job needs on this engine."""
         return {}
@@ -167,6 +202,10 @@ class Local(Engine):
     """This machine."""
 
     name = "local"
+    lacks: ClassVar = {
+        "nodes": "this machine is one node: there is no other, none can be lost, none has a label",
+        "application": "nobody but the job's own master and its user ends it: there is no ResourceManager",
+    }
 
     def close(self) -> None:
         from trainmaster.engines.local.limits import ancestry
@@ -195,6 +234,91 @@ class Local(Engine):
             sweep()
 
 
+class Yarn(Engine):
+    """A Hadoop cluster: two nodes, HDFS. `close` looks for what a job has left in YARN and in processes, whatever its environment."""
+
+    name = "yarn"
+    lacks: ClassVar = {
+        "submitters-place": "a task has a directory, an environment and limits of its own: it finds nothing of its submitter's",
+        "local-master": "master and agents are processes of nodes, without sockets, ledger or control groups of this machine",
+        "local-data": "inputs, outputs and storage are where every node reaches them: a path of the submitter's is refused",
+        "only-engine": "what is tried is not of an engine, and is tried on one",
+    }
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.root = f"/tmp/tests-{uuid.uuid4().hex[:12]}"
+        runtime = Path(
+            os.environ["TRAINMASTER_STATE_DIR"], "runtime"
+        )  # the archive of the runtime is made once a run, not once a test
+        runtime.parent.mkdir(parents=True, exist_ok=True)
+        shared = folder.parent.parent / "runtime"
+        shared.mkdir(exist_ok=True)
+        if not runtime.exists():
+            runtime.symlink_to(shared)
+
+    def place(self, name: str) -> str:
+        return f"hdfs://{self.root}/{name}"
+
+    def put(self, name: str, content: str | bytes) -> None:
+        self._store().put(name, content.encode() if isinstance(content, str) else content)
+
+    def files(self, name: str) -> dict[str, bytes]:
+        from trainmaster.data.stores import store_for
+
+        store = store_for(self.place(name))
+        return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
+
+    def application(self, made: Submitted) -> str:
+        return str(json.loads((made.storage / "site.json").read_bytes())["application"])
+
+    def client(self) -> Any:
+        from trainmaster.engines.yarn.client import YarnClient
+
+        return YarnClient(lambda job: ())
+
+    def close(self) -> None:
+        client = self.client()
+        for made in self.jobs:
+            application = self.application(made)
+            if client.fate_of(application)[0] == "running" and made.run.status()["state"] in ("pending", "running"):
+                client.end(application)  # a failed test has left it
+            until(lambda name=application: client.fate_of(name)[0] != "running", what="the application's end")
+            until(lambda name=application: not in_containers(name), what=lambda name=application: in_containers(name))
+        self._store().remove("")
+
+    def _store(self) -> Any:
+        from trainmaster.data.stores import store_for
+
+        return store_for(f"hdfs://{self.root}")
+
+
+def in_containers(application: str) -> dict[int, str]:
+    """pid -> command line of the processes of an application, by their directories."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and application in os.readlink(f"/proc/{entry}/cwd"):
+                found[int(entry)] = (
+                    Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+        except OSError:  # it ended meanwhile
+            continue
+    return {pid: line for pid, line in found.items() if line and linux.look(pid) is not None}
+
+
+def container_process(application: str, container: str, what: str) -> int:
+    """The pid of our process in a container: `what` is master or agent."""
+    for pid, line in in_containers(application).items():
+        if (
+            f"trainmaster.{what}.container" in line
+            and "begin.py" in line
+            and container in os.readlink(f"/proc/{pid}/cwd")
+        ):
+            return pid
+    raise AssertionError(f"no {what} in {container}: {in_containers(application)}")
+
+
 def processes_of(job: str) -> list[Any]:
     """The living processes of a job of the local engine."""
     from trainmaster.engines.local import processes
@@ -202,4 +326,4 @@ def processes_of(job: str) -> list[Any]:
     return processes.living(job)
 
 
-ENGINES: dict[str, type[Engine]] = {"local": Local}
+ENGINES: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn}

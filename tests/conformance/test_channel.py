@@ -16,6 +16,8 @@ import pytest
 from conformance.engines import Engine, Submitted, processes_of, workers
 from waiting import until
 
+pytestmark = pytest.mark.needs("local-master")
+
 GROWTH = 24 << 20  # bytes that the master may grow by, whatever comes
 
 

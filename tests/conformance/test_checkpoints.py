@@ -27,15 +27,17 @@ TRAIN = """
 def test_a_killed_program_goes_on_from_its_newest_whole_set(engine: Engine) -> None:
     go = engine.folder / "go"
     job = engine.submit(
-        workers(python(TRAIN), env={"GO": str(go)}), checkpoint={"path": "ckpt", "every": "200ms", "url": "sets"}
+        workers(python(TRAIN), env={"GO": str(go)}),
+        checkpoint={"path": "ckpt", "every": "200ms", "url": engine.place("sets")},
     )
     job.until_line("step 5")
     job.until_status("a set", lambda status: status["checkpoint"] is not None)
     first = job.until_status(
         "a set with step 5",
         lambda status: any(
-            json.loads(path.read_text())["files"][0]["size"] and path
-            for path in (engine.folder / "sets").glob("*.json")
+            json.loads(content)["files"][0]["size"] and name
+            for name, content in engine.files("sets").items()
+            if "/" not in name and name.endswith(".json")
         ),
     )
     assert first["checkpoint"]["set"] >= 1
@@ -79,12 +81,12 @@ READ = """
 def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
     lines = [f"record-{i:05}" for i in range(1000)]
     for i in range(10):
-        engine.write(f"in/{i}.txt", "\n".join(lines[i * 100 : i * 100 + 100]) + "\n")
+        engine.put(f"in/{i}.txt", "\n".join(lines[i * 100 : i * 100 + 100]) + "\n")
     go, die = engine.folder / "go", engine.folder / "die"
     job = engine.submit(
         workers(python(READ), env={"GO": str(go), "DIE": str(die)}),
-        inputs={"train": {"url": "in", "as": "shards"}},
-        outputs={"seen": {"url": "seen"}},
+        inputs={"train": {"url": engine.place("in"), "as": "shards"}},
+        outputs={"seen": {"url": engine.place("seen")}},
         checkpoint={"path": "ckpt", "every": "200ms"},
     )
     job.until_line("saved")
@@ -96,7 +98,7 @@ def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
     status = job.succeeded()
     assert job.task("worker:0")["attempt"] == 2
     assert job.lines(attempt=2)[0].startswith("restored")
-    seen = (engine.folder / "seen/worker-0/records").read_text().split()
+    seen = engine.files("seen")["worker-0/records"].decode().split()
     assert sorted(set(seen)) == lines, "what the restored program had forgotten was given out again"
     assert job.told("rewound")
     audit = engine.tm("audit", job.id)
@@ -108,7 +110,9 @@ def test_a_job_goes_on_from_what_an_earlier_one_kept(engine: Engine) -> None:
     """The same `checkpoint.url` is the same training: its newest set is put there before the first attempt."""
     program = 'mkdir -p ckpt; echo "begins at $(cat ckpt/step 2>/dev/null)"; echo "$STEP" > ckpt/step'
     for step, begins in (("1", "begins at"), ("2", "begins at 1"), ("3", "begins at 2")):
-        job = engine.submit(workers(program, 2, env={"STEP": step}), checkpoint={"path": "ckpt", "url": "sets"})
+        job = engine.submit(
+            workers(program, 2, env={"STEP": step}), checkpoint={"path": "ckpt", "url": engine.place("sets")}
+        )
         job.succeeded()
         assert [job.lines(f"worker:{index}")[0].strip() for index in (0, 1)] == [begins, begins]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,20 +25,15 @@ def records(engine: Engine, files: int = 5, lines: int = 20) -> list[str]:
     written = []
     for number in range(files):
         mine = [f"{number}-{line}-{'x' * (line % 7)}" for line in range(lines + number)]
-        engine.write(f"data/part-{number}.txt", "".join(f"{line}\n" for line in mine))
+        engine.put(f"data/part-{number}.txt", "".join(f"{line}\n" for line in mine))
         written += mine
-    engine.write("data/_SUCCESS", "")
-    engine.write("data/.hidden", "hidden\n")
+    engine.put("data/_SUCCESS", "")
+    engine.put("data/.hidden", "hidden\n")
     return written
 
 
-def everything(root: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def outputs(root: Path) -> dict[str, bytes]:
-    found = everything(root)
+def outputs(found: dict[str, bytes]) -> dict[str, bytes]:
+    """What an output holds beside the file that lists it, which must be right."""
     success = json.loads(found.pop("_SUCCESS"))
     listed = {file["path"]: file["size"] for task in success["tasks"].values() for file in task["files"]}
     assert listed == {name: len(content) for name, content in found.items()}
@@ -51,7 +45,9 @@ def outputs(root: Path) -> dict[str, bytes]:
 
 def test_downloaded_files_are_split_over_the_tasks(engine: Engine) -> None:
     written = records(engine)
-    job = engine.submit(workers("ls train; cat train/*", 2), inputs={"train": {"url": "data", "as": "download"}})
+    job = engine.submit(
+        workers("ls train; cat train/*", 2), inputs={"train": {"url": engine.place("data"), "as": "download"}}
+    )
     job.succeeded()
     seen = [[line for line in job.lines(task) if line.startswith("part-")] for task in ("worker:0", "worker:1")]
     assert sorted(seen[0] + seen[1]) == [f"part-{number}.txt" for number in range(5)]
@@ -62,7 +58,7 @@ def test_downloaded_files_are_split_over_the_tasks(engine: Engine) -> None:
 
 def test_every_task_may_have_all(engine: Engine) -> None:
     written = records(engine)
-    inputs = {"train": {"url": "data/*.txt", "split": "whole", "local": "in/here"}}
+    inputs = {"train": {"url": engine.place("data/*.txt"), "split": "whole", "local": "in/here"}}
     job = engine.submit(workers("cat in/here/*; echo at $TRAINMASTER_INPUT_TRAIN", 2), inputs=inputs)
     job.succeeded()
     for task in ("worker:0", "worker:1"):
@@ -73,12 +69,15 @@ def test_every_task_may_have_all(engine: Engine) -> None:
 
 def test_equal_names_in_several_folders_do_not_collide(engine: Engine) -> None:
     for folder in ("a", "b"):
-        engine.write(f"data/{folder}/part.txt", f"of {folder}\n")
-    job = engine.submit(workers("find train -type f | sort | xargs cat"), inputs={"train": {"url": "data"}})
+        engine.put(f"data/{folder}/part.txt", f"of {folder}\n")
+    job = engine.submit(
+        workers("find train -type f | sort | xargs cat"), inputs={"train": {"url": engine.place("data")}}
+    )
     job.succeeded()
     assert job.lines() == ["of a", "of b"]
 
 
+@pytest.mark.needs("local-data")
 def test_a_list_of_urls(engine: Engine) -> None:
     written = records(engine)
     program = python("""
@@ -86,15 +85,15 @@ def test_a_list_of_urls(engine: Engine) -> None:
         for url in json.loads(os.environ["INPUT_FILE_LIST"])["train"]:
             print(open(url).read(), end="")
     """)
-    job = engine.submit(workers(program, 2), inputs={"train": {"url": "data", "as": "list"}})
+    job = engine.submit(workers(program, 2), inputs={"train": {"url": engine.place("data"), "as": "list"}})
     job.succeeded()
     assert sorted(job.lines("worker:0") + job.lines("worker:1")) == sorted(written)
 
 
 def test_records_on_stdin(engine: Engine) -> None:
     written = records(engine)
-    engine.write("data/zipped.txt.gz", gzip.compress(b"zipped 1\nzipped 2\n"))
-    inputs = {"train": {"url": "data", "as": "stream", "epochs": 2}}
+    engine.put("data/zipped.txt.gz", gzip.compress(b"zipped 1\nzipped 2\n"))
+    inputs = {"train": {"url": engine.place("data"), "as": "stream", "epochs": 2}}
     job = engine.submit(workers("cat", 2), inputs=inputs)
     job.succeeded()
     read = job.lines("worker:0") + job.lines("worker:1")
@@ -103,15 +102,15 @@ def test_records_on_stdin(engine: Engine) -> None:
 
 
 def test_a_program_may_stop_reading(engine: Engine) -> None:
-    engine.write("data/big.txt", "a line\n" * 500_000)
-    job = engine.submit(workers("head -n 1"), inputs={"train": {"url": "data", "as": "stream"}})
+    engine.put("data/big.txt", "a line\n" * 500_000)
+    job = engine.submit(workers("head -n 1"), inputs={"train": {"url": engine.place("data"), "as": "stream"}})
     job.succeeded()
     assert job.lines() == ["a line"]
 
 
 def test_shards(engine: Engine) -> None:
     written = records(engine, 8, 50)
-    job = engine.submit(workers(READ_SHARDS, 2), inputs={"train": {"url": "data", "as": "shards"}})
+    job = engine.submit(workers(READ_SHARDS, 2), inputs={"train": {"url": engine.place("data"), "as": "shards"}})
     status = job.succeeded()
     read = [line.removeprefix("record ") for task in ("worker:0", "worker:1") for line in job.lines(task)]
     assert sorted(read) == sorted(written)
@@ -121,15 +120,17 @@ def test_shards(engine: Engine) -> None:
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"]
 
 
+@pytest.mark.needs("local-data")
 def test_a_mounted_input_is_the_original(engine: Engine) -> None:
-    engine.write("data/a.txt", "original\n")
-    inputs = {"train": {"url": "data", "as": "mount"}}
+    engine.put("data/a.txt", "original\n")
+    inputs = {"train": {"url": engine.place("data"), "as": "mount"}}
     program = "cat train/a.txt $TRAINMASTER_INPUT_TRAIN/a.txt; readlink -f train"
     job = engine.submit(workers(program, workdir="copy"), inputs=inputs)
     job.succeeded()
     assert job.lines() == ["original", "original", str((engine.folder / "data").resolve())]
 
 
+@pytest.mark.needs("local-data")
 def test_a_mounted_input_leaves_nothing_in_a_shared_directory(engine: Engine) -> None:
     """Jobs of one directory whose inputs have one name do not meet, and what has the name already stays."""
     for name in ("a", "b"):
@@ -150,17 +151,18 @@ def test_a_mounted_input_leaves_nothing_in_a_shared_directory(engine: Engine) ->
     assert os.readlink(engine.folder / "train") == "a"
 
 
+@pytest.mark.needs("local-data")
 @pytest.mark.parametrize("kind", ["download", "list", "stream", "shards"])
 def test_an_input_that_matches_nothing_is_refused(engine: Engine, kind: str) -> None:
-    engine.write("data/_SUCCESS", "")
+    engine.put("data/_SUCCESS", "")
     with pytest.raises(BadInput, match=r"matches no file[^$]*inputs\.train\.url: [^$]*data/\*\.csv"):
-        engine.submit(workers("true"), inputs={"train": {"url": "data/*.csv", "as": kind}})
+        engine.submit(workers("true"), inputs={"train": {"url": engine.place("data/*.csv"), "as": kind}})
 
 
 def test_an_input_of_one_role(engine: Engine) -> None:
-    engine.write("data/a.txt", "content\n")
+    engine.put("data/a.txt", "content\n")
     roles = {"worker": role("test ! -e train; echo none"), "reader": role("cat train/a.txt")}
-    job = engine.submit(roles, inputs={"train": {"url": "data", "to": ["reader"]}})
+    job = engine.submit(roles, inputs={"train": {"url": engine.place("data"), "to": ["reader"]}})
     job.succeeded()
     assert job.lines("reader:0") == ["content"]
 
@@ -168,13 +170,14 @@ def test_an_input_of_one_role(engine: Engine) -> None:
 # -- outputs --
 
 
+@pytest.mark.brief
 def test_outputs_of_every_task(engine: Engine) -> None:
     program = (
         'mkdir -p model/deep && echo of $TRAINMASTER_INDEX > model/deep/w.txt && echo b > "$TRAINMASTER_OUTPUT_MODEL/b"'
     )
-    job = engine.submit(workers(program, 2), outputs={"model": {"url": "out"}})
+    job = engine.submit(workers(program, 2), outputs={"model": {"url": engine.place("out")}})
     status = job.succeeded()
-    assert outputs(engine.folder / "out") == {
+    assert outputs(engine.files("out")) == {
         "worker-0/deep/w.txt": b"of 0\n", "worker-0/b": b"b\n", "worker-1/deep/w.txt": b"of 1\n", "worker-1/b": b"b\n",
     }  # fmt: skip
     assert status["outputs"]["model"].endswith("/out")
@@ -183,25 +186,26 @@ def test_outputs_of_every_task(engine: Engine) -> None:
 def test_the_output_of_one_task_flat(engine: Engine) -> None:
     program = "test $TRAINMASTER_INDEX = 1 || { mkdir here; echo weights > here/model.bin; }"
     job = engine.submit(
-        workers(program, 2), outputs={"m": {"url": "out", "from": "worker:0", "layout": "flat", "local": "here"}}
+        workers(program, 2),
+        outputs={"m": {"url": engine.place("out"), "from": "worker:0", "layout": "flat", "local": "here"}},
     )
     job.succeeded()
-    assert outputs(engine.folder / "out") == {"model.bin": b"weights\n"}
+    assert outputs(engine.files("out")) == {"model.bin": b"weights\n"}
 
 
 def test_equal_names_in_a_flat_output_are_refused(engine: Engine) -> None:
     roles = workers("mkdir m; echo $TRAINMASTER_INDEX > m/same", 2, restart="never")
-    job = engine.submit(roles, outputs={"m": {"url": "out", "layout": "flat"}})
+    job = engine.submit(roles, outputs={"m": {"url": engine.place("out"), "layout": "flat"}})
     reason = job.failed("commit-refused")
     assert "same" in reason["words"]
-    assert not (engine.folder / "out/_SUCCESS").exists()
+    assert "_SUCCESS" not in engine.files("out")
 
 
 def test_a_streamed_output(engine: Engine) -> None:
     program = "for i in 1 2 3; do echo record $i of $TRAINMASTER_INDEX; echo log $i >&2; done"
-    job = engine.submit(workers(program, 2), outputs={"out": {"url": "out", "as": "stream"}})
+    job = engine.submit(workers(program, 2), outputs={"out": {"url": engine.place("out"), "as": "stream"}})
     job.succeeded()
-    found = outputs(engine.folder / "out")
+    found = outputs(engine.files("out"))
     lines = sorted(line for content in found.values() for line in content.decode().splitlines())
     assert lines == [f"record {i} of {index}" for i in (1, 2, 3) for index in (0, 1)]
     assert job.lines("worker:0") == ["log 1", "log 2", "log 3"]  # stdout is records alone
@@ -209,9 +213,11 @@ def test_a_streamed_output(engine: Engine) -> None:
 
 def test_a_failed_attempt_commits_nothing(engine: Engine) -> None:
     program = "mkdir m; echo attempt $TRAINMASTER_ATTEMPT > m/of-$TRAINMASTER_ATTEMPT; test $TRAINMASTER_ATTEMPT = 2"
-    job = engine.submit(workers(program, restart={"scope": "task", "limit": 1}), outputs={"m": {"url": "out"}})
+    job = engine.submit(
+        workers(program, restart={"scope": "task", "limit": 1}), outputs={"m": {"url": engine.place("out")}}
+    )
     job.succeeded()
-    assert b"attempt 2\n" in outputs(engine.folder / "out").values()
+    assert b"attempt 2\n" in outputs(engine.files("out")).values()
 
 
 def test_what_finished_tasks_committed_of_a_failed_job_is_set_apart(engine: Engine) -> None:
@@ -219,73 +225,76 @@ def test_what_finished_tasks_committed_of_a_failed_job_is_set_apart(engine: Engi
     wait = f"while ! test -e {go}; do sleep 0.05; done; exit 1"
     program = f"mkdir m; echo of $TRAINMASTER_INDEX > m/w; test $TRAINMASTER_INDEX = 0 && exit; {wait}"
     roles = workers(program, 2, restart={"scope": "never"})
-    job = engine.submit(roles, outputs={"m": {"url": "out"}})
+    job = engine.submit(roles, outputs={"m": {"url": engine.place("out")}})
     until(lambda: job.told("output-committed"), what="the first task's commit")
     go.touch()
     job.failed("exit")
-    assert everything(engine.folder / "out") == {"_partial/worker-0/w": b"of 0\n"}
+    assert engine.files("out") == {"_partial/worker-0/w": b"of 0\n"}
 
 
 def test_an_output_that_exists_is_refused(engine: Engine) -> None:
-    engine.write("out/worker-0/w", "old\n")
+    engine.put("out/worker-0/w", "old\n")
     with pytest.raises(BadInput, match=r"exists already[^$]*overwrite: true"):
-        engine.submit(workers("true"), outputs={"m": {"url": "out"}})
-    assert everything(engine.folder / "out") == {"worker-0/w": b"old\n"}
+        engine.submit(workers("true"), outputs={"m": {"url": engine.place("out")}})
+    assert engine.files("out") == {"worker-0/w": b"old\n"}
 
 
 def test_an_output_is_overwritten_where_that_is_said(engine: Engine) -> None:
     for content in ("first", "second"):
         program = f"mkdir m; echo {content} > m/w; echo {content} > m/{content}"
-        engine.submit(workers(program), outputs={"m": {"url": "out", "overwrite": True}}).succeeded()
-        assert outputs(engine.folder / "out") == {
+        engine.submit(workers(program), outputs={"m": {"url": engine.place("out"), "overwrite": True}}).succeeded()
+        assert outputs(engine.files("out")) == {
             "worker-0/w": f"{content}\n".encode(), f"worker-0/{content}": f"{content}\n".encode(),
         }  # fmt: skip
 
 
 def test_a_job_that_fails_leaves_the_output_that_it_would_have_replaced(engine: Engine) -> None:
     program = "mkdir m; echo {} of $TRAINMASTER_INDEX > m/w; {}"
-    over = {"m": {"url": "out", "overwrite": True}}
+    over = {"m": {"url": engine.place("out"), "overwrite": True}}
     engine.submit(workers(program.format("first", "true"), 2), outputs=over).succeeded()
-    good = everything(engine.folder / "out")
+    good = engine.files("out")
     go = engine.folder / "go"
     wait = f"test $TRAINMASTER_INDEX = 0 && exit; while ! test -e {go}; do sleep 0.05; done; exit 1"
     job = engine.submit(workers(program.format("second", wait), 2, restart={"scope": "never"}), outputs=over)
     until(lambda: job.told("output-committed"), what="the first task's commit")
-    assert {name: content for name, content in everything(engine.folder / "out").items() if name in good} == good
+    assert {name: content for name, content in engine.files("out").items() if name in good} == good
     go.touch()
     job.failed("exit")
-    assert everything(engine.folder / "out") == good | {"_partial/worker-0/w": b"second of 0\n"}
+    assert engine.files("out") == good | {"_partial/worker-0/w": b"second of 0\n"}
 
 
 def test_an_output_that_was_not_written_is_missed(engine: Engine) -> None:
-    job = engine.submit(workers("true", restart="never"), outputs={"m": {"url": "out"}})
+    job = engine.submit(workers("true", restart="never"), outputs={"m": {"url": engine.place("out")}})
     assert "m" in job.failed("output-missing")["words"]
 
 
+@pytest.mark.needs("submitters-place")
 def test_what_lies_in_the_directory_is_no_output_and_no_checkpoint_of_the_job(engine: Engine) -> None:
     for name in ("m/by-hand", "ckpt/by-hand"):
         engine.write(name, "old\n")
     program = "ls -d ckpt/* 2>/dev/null; test $TRAINMASTER_INDEX = 1 || { mkdir m; echo 1 > m/w; }"
-    job = engine.submit(workers(program, 2, restart="never"), outputs={"m": {"url": "out"}}, checkpoint=checkpointing())
+    job = engine.submit(
+        workers(program, 2, restart="never"), outputs={"m": {"url": engine.place("out")}}, checkpoint=checkpointing()
+    )
     assert "m" in job.failed("output-missing")["words"]
     assert job.lines("worker:0") == []
-    found = everything(engine.folder / "out")
+    found = engine.files("out")
     assert set(found) <= {"_partial/worker-0/w"}
 
 
 def test_a_save_while_it_runs(engine: Engine) -> None:
     go = engine.folder / "go"
     program = f"mkdir m; echo early > m/w; echo ready; while ! test -e {go}; do sleep 0.05; done; echo late > m/w"
-    job = engine.submit(workers(program, 2), outputs={"m": {"url": "out"}})
+    job = engine.submit(workers(program, 2), outputs={"m": {"url": engine.place("out")}})
     for task in ("worker:0", "worker:1"):
         job.until_line("ready", task)
     saved = engine.tm("save", job.id)
     assert saved.returncode == 0, saved.stderr
-    files = (engine.folder / "out/_saves").rglob("w")
-    assert [path.read_text() for path in files] == ["early\n", "early\n"]
+    saves = [content for name, content in engine.files("out").items() if "_saves/" in name and name.endswith("/w")]
+    assert saves == [b"early\n", b"early\n"]
     go.touch()
     job.succeeded()
-    assert (engine.folder / "out/worker-1/w").read_text() == "late\n"
+    assert engine.files("out")["worker-1/w"] == b"late\n"
 
 
 # -- checkpoints --
@@ -295,6 +304,7 @@ def checkpointing(**more: Any) -> dict[str, Any]:
     return {"path": "ckpt", "every": "200ms", **more}
 
 
+@pytest.mark.brief
 def test_a_checkpoint_is_restored_before_the_next_attempt(engine: Engine) -> None:
     program = python("""
         import os, time

@@ -8,6 +8,7 @@ from conformance.engines import Engine, python, role, workers
 ONCE = 'test "$TRAINMASTER_ATTEMPT" != 1 || { echo "attempt 1 fails"; exit 3; }; echo "attempt $TRAINMASTER_ATTEMPT"'
 
 
+@pytest.mark.brief
 def test_success(engine: Engine) -> None:
     job = engine.submit(workers("echo out of $TRAINMASTER_INDEX; echo err >&2", 2))
     status = job.succeeded()
@@ -18,6 +19,7 @@ def test_success(engine: Engine) -> None:
     assert engine.tm("wait", job.id).returncode == 0
 
 
+@pytest.mark.brief
 def test_failure(engine: Engine) -> None:
     roles = workers("echo before; echo the cause >&2; exit 7", restart={"scope": "never"})
     job = engine.submit(roles)
@@ -44,6 +46,7 @@ def test_a_task_restarts_alone(engine: Engine) -> None:
     assert job.task("worker:1")["past"][0]["words"] == "exited with status 3"
 
 
+@pytest.mark.brief
 def test_a_group_restarts_whole(engine: Engine) -> None:
     program = python("""
         import os, signal, sys
@@ -135,6 +138,7 @@ def test_killed_by_a_signal(engine: Engine) -> None:
     assert job.failed("signal")["words"] == "was killed by SIGSEGV"
 
 
+@pytest.mark.brief
 def test_out_of_memory_says_how_much(engine: Engine) -> None:
     program = python("""
         kept = []

@@ -14,6 +14,8 @@ from conformance.engines import TM, Engine, workers
 
 from trainmaster.frameworks.variables import VARIABLES
 
+pytestmark = pytest.mark.needs("submitters-place")
+
 PROGRAM = Path(__file__).parents[1] / "programs" / "show_surroundings.py"
 DOCUMENTED = {variable.name for variable in VARIABLES} | {"PYTHONUNBUFFERED"}
 # What each shell, and the command that stands between, sets for itself.

@@ -15,6 +15,8 @@ from chaos.faults import full_disk
 from conformance.engines import Engine, python, workers
 from waiting import until
 
+pytestmark = pytest.mark.needs("local-master")
+
 MIB = 1 << 20
 
 

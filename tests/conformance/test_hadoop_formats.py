@@ -22,7 +22,7 @@ from trainmaster.clusters.hadoop_cluster import Cluster
 from trainmaster.core.errors import BadInput
 from trainmaster.data.stores import Store, store_for
 
-pytestmark = pytest.mark.xdist_group("hadoop")
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.needs("only-engine")]
 
 OLD, NEW = "hadoop:org.apache.hadoop.mapred.", "hadoop:org.apache.hadoop.mapreduce.lib."
 SPLIT = "mapreduce.input.fileinputformat.split.maxsize"

@@ -37,10 +37,12 @@ def start_together(engine: Engine, times: int) -> None:
             assert told[2][1] == told[3][1]
 
 
+@pytest.mark.needs("local-master")
 def test_10_times(engine: Engine) -> None:
     start_together(engine, 10)
 
 
+@pytest.mark.needs("local-master")
 @pytest.mark.full
 def test_50_times(engine: Engine) -> None:
     start_together(engine, 50)
@@ -60,6 +62,7 @@ def test_a_port_in_use_is_changed_once(engine: Engine) -> None:
     assert job.task("worker:0")["past"][0]["reason"] == "address-in-use"
 
 
+@pytest.mark.needs("local-master")
 def test_a_port_may_be_given(engine: Engine) -> None:
     with Ports() as ports:
         (number,) = ports.take()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conformance.engines import Engine, python, workers
 
 import trainmaster
@@ -20,6 +21,7 @@ with open(sys.argv[1], "w") as file:
 """
 
 
+@pytest.mark.needs("submitters-place")
 def test_frameworks_come_from_the_same_files_with_and_without_us(engine: Engine) -> None:
     command = [sys.executable, "-c", SHOW]
     subprocess.run([*command, "alone.json"], cwd=engine.folder, check=True)

@@ -15,13 +15,14 @@ MIB = 1 << 20
 
 def content(job, task: str = "worker:0", attempt: int = 1) -> bytes:
     """What is stored of an attempt's output."""
-    return (job.storage / "logs" / task.replace(":", "-") / f"{attempt}.log").read_bytes()
+    return job.stored(f"logs/{task.replace(':', '-')}/{attempt}.log")
 
 
 def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.brief
 def test_both_streams_are_kept_in_order(engine: Engine) -> None:
     program = "for i in $(seq 1 200); do echo out $i; echo err $i >&2; done"
     job = engine.submit(workers(program))
@@ -49,7 +50,7 @@ def test_output_without_a_line_break(engine: Engine) -> None:
 
 
 def test_stdout_may_be_closed(engine: Engine) -> None:
-    job = engine.submit(workers("exec >&- 2>&-; sleep 0.2; test ! -t 0 && touch was-here"))
+    job = engine.submit(workers(f"exec >&- 2>&-; sleep 0.2; test ! -t 0 && touch {engine.folder}/was-here"))
     job.succeeded()
     assert (engine.folder / "was-here").exists()
 
@@ -160,6 +161,7 @@ def test_a_name_with_odd_characters(engine: Engine) -> None:
     assert set(job.id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
+@pytest.mark.needs("submitters-place")
 def test_directories_with_odd_names(engine: Engine) -> None:
     engine.folder = engine.folder / "a b'\"$(x)\né;{}"
     engine.folder.mkdir()

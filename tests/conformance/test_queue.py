@@ -10,6 +10,8 @@ from conformance.engines import Engine, Submitted
 
 from trainmaster.core.errors import BadInput, TrainmasterError
 
+pytestmark = pytest.mark.needs("local-master")
+
 
 def cores() -> float:
     from trainmaster.engines.local.machine import cores

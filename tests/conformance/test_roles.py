@@ -14,7 +14,7 @@ SERVER = python("""
     import socket
     from trainmaster import runtime
     mine = runtime.task().peers["ps"][0]["ports"]["serve"]
-    listening = socket.create_server(("127.0.0.1", mine))
+    listening = socket.create_server(("", mine))
     print("listening", flush=True)
     while True:
         line, _ = listening.accept()
@@ -53,8 +53,8 @@ def test_a_role_waits_until_another_runs_and_what_serves_is_stopped_last(engine:
 
 def test_a_role_waits_until_another_has_succeeded(engine: Engine) -> None:
     roles = {
-        "fetch": role("echo fetched > fetched; echo done"),
-        "worker": role("cat fetched", after={"fetch": "succeeded"}),
+        "fetch": role(f"echo fetched > {engine.folder}/fetched; echo done"),
+        "worker": role(f"cat {engine.folder}/fetched", after={"fetch": "succeeded"}),
     }
     job = engine.submit(roles)
     job.succeeded()
@@ -71,6 +71,7 @@ def test_a_role_whose_precondition_failed_never_starts(engine: Engine) -> None:
     assert not [event for event in job.told("started") if event["task"] == "worker:0"]
 
 
+@pytest.mark.brief
 def test_a_gang_starts_together(engine: Engine) -> None:
     """Every member sees every other's address and ports at its start."""
     job = engine.submit(
@@ -85,6 +86,7 @@ def test_a_gang_starts_together(engine: Engine) -> None:
     assert len(job.told("generation-formed")) == 1
 
 
+@pytest.mark.needs("local-master")
 def test_a_gang_larger_than_the_machine_is_refused(engine: Engine) -> None:
     huge = {"worker": {"command": "true", "replicas": 2, "resources": {"cores": 0.1, "memory": "100TiB"}}}
     with pytest.raises(BadInput, match=r"200 TiB|100 TiB") as refused:
@@ -93,12 +95,14 @@ def test_a_gang_larger_than_the_machine_is_refused(engine: Engine) -> None:
     assert "this machine has" in str(refused.value)
 
 
+@pytest.mark.needs("local-master")
 def test_more_gpus_than_there_are_is_refused(engine: Engine) -> None:
     with pytest.raises(BadInput, match="4096 GPUs, this machine has") as refused:
         engine.submit({"worker": {"command": "true", "resources": {"cores": 0.1, "gpus": 4096}}})
     assert "roles.worker.resources.gpus" in str(refused.value)
 
 
+@pytest.mark.needs("local-master")
 def test_the_group_is_as_large_as_there_is_room_for(engine: Engine) -> None:
     """Between min and max: with what is granted, without gaps; the rest is left out."""
     from trainmaster.engines.local.machine import cores
@@ -160,6 +164,7 @@ def test_a_task_that_does_not_count_is_stopped_when_the_rest_is_done(engine: Eng
     }
 
 
+@pytest.mark.brief
 def test_kill_uses_the_signal_and_grace_of_the_role(engine: Engine) -> None:
     program = python("""
         import signal, sys

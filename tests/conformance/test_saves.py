@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from conformance.engines import Engine, python, workers
 
 # Writes a model of one step, waits for a file to appear, goes on.
@@ -25,19 +26,21 @@ TRAIN = """
 
 def begun(engine: Engine, replicas: int = 1, **keys):
     return engine.submit(
-        workers(python(TRAIN), replicas, env={"GO": str(engine.folder)}), outputs={"model": {"url": "model"}}, **keys
+        workers(python(TRAIN), replicas, env={"GO": str(engine.folder)}),
+        outputs={"model": {"url": engine.place("model")}},
+        **keys,
     )
 
 
 def saved(engine: Engine) -> dict[str, dict[str, str]]:
     """Every save: its files, as a reader gets them, by task and name."""
     found: dict[str, dict[str, str]] = {}
-    folder = engine.folder / "model/_saves"
-    for manifest in sorted(folder.glob("*/*.json")):
-        files = json.loads(manifest.read_text())["files"]
-        into = found.setdefault(manifest.parent.name, {})
-        for name, file in files.items():
-            into[f"{manifest.stem}/{name}"] = (folder / file["in"] / manifest.stem / name).read_text()
+    there = {name.removeprefix("_saves/"): content for name, content in engine.files("model").items()}
+    for path in sorted(name for name in there if name.count("/") == 1 and name.endswith(".json")):
+        save, _, task = path.removesuffix(".json").partition("/")
+        into = found.setdefault(save, {})
+        for name, file in json.loads(there[path])["files"].items():
+            into[f"{task}/{name}"] = there[f"{file['in']}/{task}/{name}"].decode()
     return found
 
 
@@ -62,8 +65,8 @@ def test_a_save_holds_what_is_there_and_sends_what_changed(engine: Engine) -> No
         {"worker-0/vocabulary": "words", "worker-0/model": "x"},
         {"worker-0/vocabulary": "words", "worker-0/model": "xx"},
     ]
-    assert (engine.folder / "model/worker-0/model").read_text() == "xxx"
-    assert not any("_saves" in file["path"] for task in json.loads((engine.folder / "model/_SUCCESS").read_text())["tasks"].values()
+    assert engine.files("model")["worker-0/model"] == b"xxx"
+    assert not any("_saves" in file["path"] for task in json.loads(engine.files("model")["_SUCCESS"])["tasks"].values()
                    for file in task["files"])  # fmt: skip
     assert [event["save"] for event in job.told("saved")] == [save["save"] for save in status["saves"]]
     assert engine.tm("save", job.id).returncode == 2
@@ -85,6 +88,7 @@ def test_saves_on_a_schedule_and_old_ones_removed(engine: Engine) -> None:
     assert len(requested) >= 5
 
 
+@pytest.mark.needs("local-data")
 def test_a_save_that_fails_is_told_and_the_program_goes_on(engine: Engine) -> None:
     job = begun(engine)
     job.until_line("step 0")
@@ -100,6 +104,7 @@ def test_a_save_that_fails_is_told_and_the_program_goes_on(engine: Engine) -> No
     assert os.listdir(engine.folder / "model/worker-0")
 
 
+@pytest.mark.needs("local-data")
 def test_saves_named_as_those_of_xlearning_lie_beside_the_output(engine: Engine) -> None:
     job = begun(engine, saves={"keep": 1, "names": "interResult"})
     job.until_line("step 0")

@@ -25,6 +25,7 @@ def files_with(value: str, *places: Path) -> list[str]:
     return found
 
 
+@pytest.mark.needs("local-data")
 def test_a_secret_is_in_no_file_no_event_and_no_log(engine: Engine, home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", VALUE)
     engine.write("pw.txt", f"{VALUE}-2\n")
@@ -51,6 +52,7 @@ def test_a_secret_is_in_no_file_no_event_and_no_log(engine: Engine, home, monkey
     assert not own  # what the program itself prints is its own; we serve it redacted
 
 
+@pytest.mark.needs("local-master")
 def test_a_secret_is_on_no_command_line(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     from conformance.engines import processes_of
 
@@ -107,6 +109,7 @@ def test_a_roles_own_secrets_are_its_alone_and_are_covered_everywhere(
     assert job.lines("c:0") == ["c 13", "reversed: eulav-rehtona"]
 
 
+@pytest.mark.needs("local-data")
 def test_files_of_ours_are_private(engine: Engine, home) -> None:
     job = engine.submit(workers("true"))
     job.succeeded()
@@ -115,6 +118,7 @@ def test_files_of_ours_are_private(engine: Engine, home) -> None:
     assert home.runtime.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.needs("local-data")
 def test_shipped_files_are_private(engine: Engine, home) -> None:
     engine.write(".env", "API_KEY=secret\n")
     engine.submit(workers("cat .env", workdir="copy"), files=["."]).succeeded()

@@ -28,6 +28,7 @@ def refused(engine: Engine, text: str, *arguments: str) -> str:
     return told.stderr
 
 
+@pytest.mark.needs("only-engine")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -48,6 +49,7 @@ def test_a_wrong_job_file_is_refused(engine: Engine, text: str, words: list[str]
     assert all(word in told for word in words), told
 
 
+@pytest.mark.needs("only-engine")
 def test_a_right_one_runs(engine: Engine) -> None:
     engine.write("job.yaml", GOOD)
     told = engine.tm("run", "job.yaml")
@@ -55,6 +57,7 @@ def test_a_right_one_runs(engine: Engine) -> None:
     assert "worker:0 fine" in told.stdout
 
 
+@pytest.mark.needs("only-engine")
 def test_exit_statuses(engine: Engine) -> None:
     engine.write("job.yaml", GOOD.replace("echo fine", "exit 5").replace("resources", "restart: never, resources"))
     told = engine.tm("run", "job.yaml")
@@ -64,6 +67,7 @@ def test_exit_statuses(engine: Engine) -> None:
     assert engine.tm("no-such-command").returncode == 2
 
 
+@pytest.mark.needs("local-data")
 def test_an_output_that_cannot_be_written_is_refused(engine: Engine) -> None:
     engine.write("file", "")
     with pytest.raises(BadInput, match="cannot be written"):
@@ -71,17 +75,19 @@ def test_an_output_that_cannot_be_written_is_refused(engine: Engine) -> None:
 
 
 def test_one_key_is_one_job(engine: Engine) -> None:
-    job = engine.submit(workers("echo once >> count"), key="nightly 2026/1")
-    again = engine.submit(workers("echo once >> count"), key="nightly 2026/1")
+    job = engine.submit(workers(f"echo once >> {engine.folder}/count"), key="nightly 2026/1")
+    again = engine.submit(workers(f"echo once >> {engine.folder}/count"), key="nightly 2026/1")
     assert again.id == job.id
     job.succeeded()
-    assert engine.submit(workers("echo once >> count"), key="nightly 2026/1").id == job.id
+    assert engine.submit(workers(f"echo once >> {engine.folder}/count"), key="nightly 2026/1").id == job.id
     assert (engine.folder / "count").read_text() == "once\n"
 
 
 def test_one_key_at_the_same_instant_is_one_job(engine: Engine) -> None:
     with ThreadPoolExecutor(4) as pool:
-        jobs = list(pool.map(lambda _: engine.submit(workers("echo once >> count"), key="k"), range(4)))
+        jobs = list(
+            pool.map(lambda _: engine.submit(workers(f"echo once >> {engine.folder}/count"), key="k"), range(4))
+        )
     assert len({job.id for job in jobs}) == 1
     jobs[0].succeeded()
     assert (engine.folder / "count").read_text() == "once\n"
@@ -146,6 +152,7 @@ def test_an_archive_is_unpacked_in_the_working_directory(engine: Engine) -> None
     assert job.lines() == ["content", "content"]
 
 
+@pytest.mark.brief
 def test_each_task_has_a_copy_of_the_files(engine: Engine) -> None:
     engine.write("train.sh", "echo trained by $TRAINMASTER_INDEX >> state; cat state; echo ${0##*/}\n").chmod(0o755)
     engine.write(".gitignore", "big.bin\n")
@@ -158,6 +165,7 @@ def test_each_task_has_a_copy_of_the_files(engine: Engine) -> None:
     assert stat.S_IMODE((engine.folder / "train.sh").stat().st_mode) == 0o755
 
 
+@pytest.mark.needs("local-data")
 def test_a_log_of_another_version_is_one_clear_error(engine: Engine) -> None:
     job = engine.submit(workers("true"))
     job.succeeded()

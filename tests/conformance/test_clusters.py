@@ -1,0 +1,207 @@
+"""What an engine with several nodes must do: devices that are counted, waiting in words, and the deaths of whatever runs on a node.
+
+Programs are held up by a file of the submitter's directory, which the nodes of tests see (see `engines`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from conformance.engines import Engine, Submitted, Yarn, container_process, role, workers
+from hadoop import revived
+from waiting import until
+
+from trainmaster import linux
+from trainmaster.clusters.hadoop_cluster import Cluster
+from trainmaster.core.errors import BadInput
+
+NODES = pytest.mark.needs("nodes")
+NODES_TELL = 150.0  # s within which a dead node, or a dead master, is followed by another on a busy machine
+
+
+def held(engine: Engine, name: str = "go") -> str:
+    """A program that tells its process and its attempt, and goes on when the file is there."""
+    return f"echo pid $$ attempt $TRAINMASTER_ATTEMPT; while ! test -e '{engine.folder}/{name}'; do sleep 0.05; done; echo done"
+
+
+def running(engine: Engine, tasks: int = 2, **keys: object) -> Submitted:
+    job = engine.submit(workers(held(engine), tasks), **keys)
+    for index in range(tasks):
+        job.until_line("pid", f"worker:{index}")
+    return job
+
+
+def container(job: Submitted, task: str) -> str:
+    """The container that the task has."""
+    return str([event for event in job.told("granted") if event["task"] == task][-1]["container"])
+
+
+def lives(pid: int) -> bool:
+    return linux.look(pid) is not None
+
+
+# -- everywhere --
+
+
+@pytest.mark.brief
+def test_ranks_addresses_and_a_place_of_each_tasks_own(engine: Engine) -> None:
+    program = "echo $TRAINMASTER_INDEX $RANK of $WORLD_SIZE, master $MASTER_ADDR:$MASTER_PORT; test -s $TRAINMASTER_PEERS || exit 1"
+    job = engine.submit(workers(program, 2, ports=["meet"]), framework="pytorch", gang=True)
+    job.succeeded()
+    told = [job.lines(f"worker:{index}")[0].split(", master ") for index in range(2)]
+    assert [one[0] for one in told] == ["0 0 of 2", "1 1 of 2"]
+    assert told[0][1] == told[1][1]
+    assert re.fullmatch(r"[\w.:-]+:\d+", told[0][1])
+
+
+@pytest.mark.brief
+def test_the_job_is_listed_followed_and_found_again(engine: Engine) -> None:
+    """Whoever comes later, from another process, sees the same job by its id, its name and its handle."""
+    job = running(engine, 1)
+    assert re.search(rf"^{job.id} +running", engine.tm("list").stdout, re.MULTILINE)
+    assert job.run.handle.startswith(f"{engine.name}://")
+    for name in (job.id, "t", job.run.handle):
+        assert f"{job.id} running" in engine.tm("status", name).stdout
+    engine.write("go", "")
+    done = engine.tm("attach", "--all-output", job.id)
+    assert done.returncode == 0, done.stderr
+    assert "worker:0 done" in done.stdout
+    job.succeeded()
+    assert engine.tm("logs", job.id, "worker:0").stdout.splitlines()[-1] == "done"
+    assert re.search(rf"^{job.id} +succeeded", engine.tm("list").stdout, re.MULTILINE)
+
+
+def test_50_tasks(engine: Engine) -> None:
+    """Each has its own rank, address and end."""
+    roles = {
+        "worker": {
+            "command": "echo I am $TRAINMASTER_INDEX",
+            "replicas": 50,
+            "resources": {"cores": 0.01, "memory": "64MiB"},
+        }
+    }
+    job = engine.submit(roles)
+    job.succeeded(300)
+    assert sorted(job.run.logs()) == sorted(f"worker:{index} I am {index}" for index in range(50))
+
+
+def test_an_agent_that_is_killed_ends_its_program_and_its_task_begins_again(engine: Engine) -> None:
+    job = running(engine)
+    pid = int(job.lines("worker:1")[0].split()[1])
+    os.kill(linux.look(job.attempt(1, "worker:1")["pid"]).parent, signal.SIGKILL)
+    until(lambda: not lives(pid), what="the program's end")
+    job.until_status("a second attempt", lambda status: status["tasks"][1]["attempt"] == 2)
+    job.until_line("attempt 2", "worker:1")
+    engine.write("go", "")
+    job.succeeded()
+    assert job.task("worker:0")["attempt"] == 1
+
+
+# -- where there are several nodes --
+
+
+@NODES
+@pytest.mark.brief
+def test_counted_devices_are_granted_and_more_than_there_are_are_refused(engine: Engine) -> None:
+    gpus = {"cores": 0.05, "memory": "64MiB", "gpus": 2}
+    job = engine.submit({"worker": {"command": "echo $TRAINMASTER_INDEX", "replicas": 2, "resources": gpus}})
+    job.succeeded()
+    assert len({event["node"] for event in job.told("granted")}) == 2, "each node has two"
+    with pytest.raises(BadInput, match="GPUs"):
+        engine.submit({"worker": {"command": "true", "resources": {**gpus, "gpus": 3}}})
+
+
+@NODES
+def test_who_waits_says_for_what(engine: Engine) -> None:
+    """A job that the nodes have no room for says what it asked for and what is free; a label that no node has is named."""
+    size = {"cores": 0.05, "memory": "2500MiB"}
+    first = engine.submit({"worker": {"command": held(engine), "replicas": 2, "resources": size}})
+    first.until_line("pid", "worker:1")
+    second = engine.submit({"worker": {"command": "true", "resources": size}})
+    told = str(second.until_status("its waiting", lambda status: "free" in (status["waiting"] or ""))["waiting"])
+    assert "2.5 GiB" in told or "GiB" in told
+    assert "free" in told
+    assert "no node of 2 has that much free" in engine.tm("status", second.id).stdout
+    engine.write("go", "")
+    first.succeeded()
+    second.succeeded()
+
+
+@NODES
+@pytest.mark.parametrize("what", ["queue", "memory"])
+def test_what_the_cluster_never_grants_is_refused_at_submit(engine: Engine, what: str) -> None:
+    roles = workers("true") if what == "queue" else {"worker": {"command": "true", "resources": {"memory": "100GiB"}}}
+    words = "there is no queue nowhere" if what == "queue" else "grants at most 4 GiB"
+    with pytest.raises(BadInput, match=words):
+        engine.submit(roles, engines={"yarn": {"queue": "nowhere" if what == "queue" else "default"}})
+
+
+@NODES
+@pytest.mark.brief
+def test_the_masters_death_is_not_noticed_by_programs(engine: Engine) -> None:
+    assert isinstance(engine, Yarn)
+    job = running(engine)
+    os.kill(container_process(engine.application(job), "", "master"), signal.SIGKILL)
+    job.until_status("a new master", lambda status: status["epoch"] == 2, NODES_TELL)
+    engine.write("go", "")
+    status = job.succeeded(NODES_TELL)
+    assert [task["attempt"] for task in status["tasks"]] == [1, 1]
+    for index in range(2):
+        lines = job.lines(f"worker:{index}")
+        assert [line.split()[0] for line in lines] == ["pid", "done"], "one start"
+
+
+@NODES
+def test_a_node_dies_and_comes_back_with_what_ran_there(engine: Engine, hadoop: Cluster) -> None:
+    """Its tasks begin again elsewhere; what still runs on it ends by itself, and is never heard again."""
+    job = running(engine)
+    nodes = {task["task"]: task["node"] for task in job.status()["tasks"]}
+    master = job.stored("epochs/1")
+    assert master
+    task = next(iter(nodes))
+    lost = [key for key, node in nodes.items() if node == nodes[task]]
+    pids = [int(job.lines(key)[0].split()[1]) for key in lost]
+    number = next(number for number in (1, 2) if hadoop.node_id(number) == nodes[task])
+    hadoop.daemon(f"nodemanager-{number}").kill()
+    try:
+        job.until_status(
+            "another attempt",
+            lambda status: all(t["attempt"] == 2 for t in status["tasks"] if t["task"] in lost),
+            NODES_TELL,
+        )
+        until(lambda: not any(map(lives, pids)), NODES_TELL, what="the end of what ran on the lost node")
+    finally:
+        revived(hadoop)
+    for key in lost:
+        until(lambda key=key: "attempt 2" in "".join(job.lines(key, 2)), NODES_TELL, what="the second attempt")
+    engine.write("go", "")
+    job.succeeded(NODES_TELL)
+    assert all(len(job.lines(key, 1)) == 1 for key in lost), "nothing of it after the loss"
+
+
+@pytest.mark.needs("application")
+@pytest.mark.brief
+def test_yarns_own_kill_ends_the_job_and_its_log(engine: Engine) -> None:
+    assert isinstance(engine, Yarn)
+    job = running(engine, 1)
+    pid = int(job.lines()[0].split()[1])
+    engine.client().end(engine.application(job))
+    until(lambda: not lives(pid), what="the program's end")
+    status = job.end()
+    assert status["state"] == "killed", status
+    assert status["gave_up"] == []
+    assert engine.tm("status", job.id).stdout.splitlines()[0].startswith(f"{job.id} killed")
+    assert engine.tm("wait", job.id).returncode == 1
+    assert job.lines()[0].startswith("pid")
+
+
+@NODES
+def test_a_job_that_is_killed_before_its_master_runs_never_starts(engine: Engine) -> None:
+    job = engine.submit({"worker": role(f"touch {engine.folder}/started; sleep 1000")})
+    job.run.kill("no more")
+    assert job.end()["state"] == "killed"
+    assert not Path(engine.folder, "started").exists() or job.told("started")
