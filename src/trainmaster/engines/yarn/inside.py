@@ -49,7 +49,7 @@ def agent() -> dict[str, Any]:
 def _programs(here: str, private: str, credentials: Credentials) -> dict[str, str]:
     """The environment that programs begin with: the container's, without what is ours. Of its tokens they have those of HDFS."""
     environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
-    if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is /home/, which nobody may write
+    if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is nobody's
         environ["HOME"] = here
     tokens = {alias: token for alias, token in credentials.tokens.items() if token.kind == HDFS_DELEGATION_TOKEN}
     if tokens:
