@@ -115,25 +115,22 @@ class Connection(asyncio.Protocol):
 
     async def call(self, method: str, request: Message, response: type[M], *, timeout: float = 30.0) -> M:
         """Call `method` and wait for its answer. Unreachable.sent says whether the server may have done it all the same."""
-        number: int | None = None
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        if not self._writable.is_set():
+            await self._room(method, timeout)
+        if self.ended is not None:
+            raise self._unsent(self.ended)
+        number = self._free_number()
+        data = wire.call(number, self._client, self._method(method), request)
+        answer = self._waiting[number] = loop.create_future()
+        timer = loop.call_at(end, self._expire, answer, method, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                while not self._writable.is_set():  # again for each: whoever was woken first may have filled it anew
-                    await self._writable.wait()
-                if self.ended is not None:
-                    raise self._unsent(self.ended)
-                number = self._free_number()
-                data = wire.call(number, self._client, self._method(method), request)
-                self._waiting[number] = answer
-                self._send(data)
-                body = await answer
-        except TimeoutError:
-            sent = number is not None
-            raise Unreachable(f"{self.peer} has not answered {method} within {_figure(timeout)} s", sent=sent) from None
+            self._send(data)
+            body = await answer
         finally:
-            if number is not None:
-                self._waiting.pop(number, None)
+            timer.cancel()
+            del self._waiting[number]
         try:
             return wire.read_message(response, body)
         except Garbled as error:
@@ -153,6 +150,21 @@ class Connection(asyncio.Protocol):
         await self.close()
 
     # -- out --
+
+    async def _room(self, method: str, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._writable.is_set():  # again for each: whoever was woken first may have filled it anew
+                    await self._writable.wait()
+        except TimeoutError:
+            raise Unreachable(
+                f"{self.peer} took nothing more for {_figure(timeout)} s: {method} was not sent"
+            ) from None
+
+    def _expire(self, answer: asyncio.Future[bytes], method: str, timeout: float) -> None:
+        if not answer.done():
+            text = f"{self.peer} has not answered {method} within {_figure(timeout)} s"
+            answer.set_exception(Unreachable(text, sent=True))
 
     def _method(self, name: str) -> bytes:
         if name not in self._methods:
