@@ -6,6 +6,8 @@ from importlib import import_module
 
 import click
 
+from trainmaster.cli.given import json_option
+
 SUBCOMMANDS = {
     "show": "nodes, queues and what is free, of any engine",
     "up": "start a cluster on this machine, to try an engine",
@@ -33,5 +35,6 @@ class Subcommands(click.Group):
 
 
 @click.group("cluster", cls=Subcommands)
+@json_option
 def command() -> None:
     """What a cluster has; and clusters on this machine, to try an engine without one of one's own."""

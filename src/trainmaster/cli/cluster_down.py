@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from trainmaster.cli.cluster_given import kind_argument, name_option
+from trainmaster.cli.given import json_option, print_json, wants_json
 
 
 @click.command("down")
 @kind_argument
 @name_option
 @click.option("--keep", is_flag=True, help="keep its files; `up` starts it again on them")
+@json_option
 def command(kind: str, name: str, keep: bool) -> None:
     """End all of a cluster's processes, its containers too, and remove its files, HDFS with them.
 
@@ -18,7 +20,10 @@ def command(kind: str, name: str, keep: bool) -> None:
     """
     from trainmaster.clusters import hadoop
 
-    if hadoop.down(name, keep=keep):
+    ended = hadoop.down(name, keep=keep)
+    if wants_json():
+        print_json({"name": name, "ended": ended})
+    elif ended:
         click.echo(f"the cluster {name} is down{', its files are kept' if keep else ''}")
     else:
         click.echo(f"there is no cluster {name}")
