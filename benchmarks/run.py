@@ -18,7 +18,8 @@ import figures
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
-ROWS = ("first_line", "help", "memory", "tasks200", "upkeep", "hdfs_log", "hdfs_staging")  # print rows as `figures` has them
+# Those that print rows as `figures` has them.
+ROWS = ("first_line", "help", "memory", "tasks200", "upkeep", "hdfs_log", "hdfs_staging")
 TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation")  # print tables of their own
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,19 @@ def test_a_reader_sees_of_an_open_file_what_was_synced(hdfs: str) -> None:  # no
     writer.close()
     assert numbers(hdfs) == [1, 2, 3, 4, 5, 6]
     assert [entry.name for entry in storage_for(hdfs).entries("events")] == ["1-1.jsonl"]
+
+
+def test_who_reads_while_a_file_is_closed_misses_nothing(hdfs: str) -> None:  # noqa: F811
+    for round_ in range(5):
+        url, found = f"{hdfs}/{round_}", []
+        epoch, writer = start_master(storage_for(url))
+        writer.append([line(n, epoch) for n in range(2, 50)], sync=True)
+        closing = threading.Thread(target=writer.close)
+        closing.start()
+        while closing.is_alive():
+            found.append(numbers(url))
+        closing.join()
+        assert all(one == list(range(1, 50)) for one in [*found, numbers(url)])
 
 
 def test_a_killed_writer_has_lost_nothing_that_it_was_told_is_durable(hdfs: str) -> None:  # noqa: F811

@@ -44,6 +44,7 @@ T = TypeVar("T")
 SETTLED = 120.0  # s that closing a file which another left open may take
 _AGAIN = 0.1  # s between two looks at whether it is closed
 _CLOSING = 60.0  # s that closing a file of our own may take
+_LOOKS = 3  # times that a file is read while it is being closed
 _OURS_ALONE, _FOLDER = 0o600, 0o700
 
 log = logging.getLogger(__name__)
@@ -215,7 +216,22 @@ def read_range(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileRea
 
     `reader`: of the file, where it was opened before.
     """
-    reader = reader or dfs.call(lambda client: client.read(at))
+    failure = DfsError(errno.EAGAIN, "it is opened and closed all the time", "try again")
+    for _ in range(_LOOKS):
+        reader = reader or dfs.call(lambda client: client.read(at))
+        try:
+            data = _read_as_it_is(dfs, at, offset, size, reader)
+        except DfsError as error:
+            failure = error  # its last block may have been closed, and given another name, between our questions
+        else:
+            if data is not None:
+                return data
+        reader = None
+    raise failure
+
+
+def _read_as_it_is(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileReader) -> bytes | None:
+    """None where the reader is of before the file was closed."""
     closed = len(reader)  # what is in whole blocks: hdfs-native panics where more is asked for
     end = None if size is None else offset + size
     data = b""
@@ -229,7 +245,8 @@ def read_range(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileRea
     from trainmaster.log.openfile import read_end
 
     begin = max(closed, offset)
-    return data + read_end(dfs, at, begin, min(length, end or length) - begin)
+    rest = read_end(dfs, at, begin, min(length, end or length) - begin)
+    return None if rest is None else data + rest
 
 
 def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overwrite: bool = False) -> FileWriter:

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 _WITHIN = 20.0  # s for the NameNode's answer
 
 
-def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes:
-    """Bytes of the last block, fewer where the storage is one that we cannot ask (viewfs). Raises OSError."""
+def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
+    """Bytes of the last block; none where the storage is one that we cannot ask (viewfs), None where no block is open (any more).
+
+    Raises OSError.
+    """
     if dfs.url.startswith("viewfs"):
         return b""
     conf = configuration()
@@ -43,7 +46,7 @@ def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes:
         found = _blocks(conf, dfs, path, offset, size)
         last = found.lastBlock
         if not found.HasField("lastBlock") or found.isLastBlockComplete or offset < last.offset:
-            return b""  # closed meanwhile: the caller looks again
+            return None
         protection = tuple(conf.names("dfs.data.transfer.protection"))
         by_name = conf.flag("dfs.client.use.datanode.hostname")
         return datanode.read_block(last, offset - last.offset, size, protection=protection, by_name=by_name)
