@@ -19,6 +19,8 @@ from waiting import until
 import trainmaster
 from trainmaster.core.reading import job_from
 
+pytestmark = pytest.mark.needs("local-data")  # on YARN: test_dialects_yarn
+
 # What fits beside other tests: XLearning's cores are whole numbers.
 SMALL = [f"--set=roles.{role}.resources.cores=0.05" for role in ("worker", "ps")]
 DEMO = """

@@ -48,6 +48,7 @@ def test_the_quick_start_of_xlearning_on_yarn(on_hadoop, tmp_path: Path) -> None
     assert elsewhere.returncode == 1, elsewhere.stderr
 
 
+@pytest.mark.full
 def test_the_quick_start_of_submarine_on_yarn(on_hadoop, tmp_path: Path) -> None:
     """A master, a worker and a ps, with a page that is linked to; shown and killed by name."""
     gate = "while true; do sleep 0.2; done"
