@@ -266,6 +266,7 @@ def test_refused_at_submit(engine: Engine) -> None:
         ({"as": "download"}, "as: download"),
         ({"as": "shards"}, "as: shards"),
         ({"format": "hadoop:"}, "no name of a Java class"),
+        ({"format": "lines", "options": {"a.b": "c"}}, "options are for Hadoop's formats"),
         ({"options": {"record": "value"}}, "do you mean records"),
         ({"options": {"records": "xml"}}, "expected one of value"),
         ({"options": {"cache": "much"}}, "expected a size"),

@@ -250,7 +250,7 @@ def _check_inputs(job: Job) -> None:
     from trainmaster.data.stores import local_path
 
     for name, given in job.inputs.items():
-        if given.format.startswith(HADOOP):
+        if given.format.startswith(HADOOP) or given.options:
             from trainmaster.data.hadoop_formats import check
 
             check(given)

@@ -49,7 +49,7 @@ def check_outputs(job: Job, probe: bool = True) -> None:
 
 
 def _check_format(output: Output, place: str) -> None:
-    if output.format.startswith(HADOOP):
+    if output.format.startswith(HADOOP) or (output.options and output.format == "auto"):
         from trainmaster.data.hadoop_formats import check
 
         check(output)

@@ -112,6 +112,11 @@ def settings_of(name: str, options: Mapping[str, str], about: str) -> Settings:
 def check(thing: Input | Output) -> None:
     """Refuse, at submit, what can never work. Raises BadInput."""
     found = settings(thing)
+    if not thing.format.startswith(HADOOP):
+        raise BadInput(
+            f"options are for Hadoop's formats, and this is format: {thing.format}",
+            place=f"{found.about.rpartition('.')[0]}.options", mend="leave them out, or say format: hadoop:CLASS", anchor="unknown-format",
+        )  # fmt: skip
     if thing.as_ != "stream":
         raise BadInput(
             f"a Hadoop format gives and takes streams of records, and this is as: {thing.as_}",
