@@ -126,17 +126,21 @@ class _Life:
             return 0
         self.shell = self._shell(Drive(state), reader)
         readers: asyncio.Task[None] | None = None
+        described: asyncio.Task[None] | None = None
         try:
             await self.seat.listen(self._application(), self.shell.feed)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
             await self.seat.serve()
+            described = asyncio.create_task(asyncio.to_thread(self._describe))
             readers = asyncio.create_task(self.seat.serve_readers())
             await self.shell.run()
         except Exception:
             log.exception("the master ends")
             raise
         finally:
+            if described is not None:
+                await asyncio.wait([described], timeout=10.0)
             if readers is not None:
                 readers.cancel()
                 await asyncio.wait([readers])
@@ -145,6 +149,16 @@ class _Life:
             await self.seat.close()
             await self._close()
         return 0
+
+    def _describe(self) -> None:
+        """Have the job beside its log, where that is not in its directory: who has the storage alone can read it all."""
+        if self.storage_place == self.path or self.epoch > 1:
+            return
+        try:
+            for name in ("job.json", "site.json"):
+                self.storage.replace(name, (Path(self.path) / name).read_bytes())
+        except TrainmasterError as error:
+            log.warning("%s is not beside the log: %s", name, error.message)
 
     def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
