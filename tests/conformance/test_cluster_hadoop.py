@@ -14,7 +14,6 @@ import pytest
 import waiting
 from hadoop import own_hadoop
 
-from trainmaster import linux
 from trainmaster.clusters import daemons, pages
 from trainmaster.clusters import hadoop as hadoop_clusters
 from trainmaster.clusters.hadoop import Cluster, Settings
@@ -224,8 +223,3 @@ def test_with_kerberos_a_ticket_opens_it_and_none_does_not(secure_hadoop: Cluste
     assert made.returncode == 0, made.stderr
     listed = secure_hadoop.run(SHELL, "-ls", "/user", environ={"KRB5CCNAME": tickets})
     assert "alice" in listed.stdout
-
-
-def test_clusters_of_killed_test_runs_would_be_known(hadoop: Cluster) -> None:
-    pid, _, start = hadoop.folder.parent.parent.name.partition("-")
-    assert linux.lives(int(pid), int(start))

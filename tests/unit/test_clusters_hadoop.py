@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import hadoop as shared_clusters
 import pytest
 import waiting
 
@@ -128,10 +129,10 @@ def test_a_port_that_somebody_has_is_not_chosen() -> None:
 # -- processes --
 
 
-def sleeping(tmp_path: Path, *words: str, **environ: str) -> daemons.Started:
-    folder = tmp_path / "cluster"
+def sleeping(tmp_path: Path, *words: str, folder: str | Path = "cluster") -> daemons.Started:
+    folder = tmp_path / folder
     folder.mkdir(exist_ok=True)
-    inside = daemons.environment(folder, environ)
+    inside = daemons.environment(folder, {})
     return daemons.start(words or ("sleep", "600"), folder, folder / "log", inside)
 
 
@@ -200,6 +201,17 @@ def test_a_record_that_cannot_be_read_does_not_keep_a_cluster_up(tmp_path: Path)
         Cluster.read(tmp_path / "cluster")
     hadoop.down(folder=tmp_path / "cluster")
     assert not started.alive
+
+
+def test_clusters_of_test_runs_that_were_killed_are_ended_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_clusters, "_PLACE", tmp_path)
+    (tmp_path / "1-1" / "c").mkdir(parents=True)  # process 1 did not start at tick 1
+    started = sleeping(tmp_path / "1-1" / "c", folder="hadoop")
+    shared_clusters._sweep()
+    assert not started.alive
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_last_words_of_a_daemon_leave_out_where_in_java_it_was(tmp_path: Path) -> None:
