@@ -32,7 +32,7 @@ from trainmaster import linux
 from trainmaster.client.connect import Past
 from trainmaster.core.errors import TrainmasterError
 
-LIMIT = 90.0  # s for a job to end; reached by a failure alone
+LIMIT = 180.0  # s for a job to end; reached by a failure alone
 SMALL = {"cores": 0.05, "memory": "64MiB"}
 TM = str(Path(sys.executable).parent / "tm")
 
@@ -115,7 +115,7 @@ class Submitted:
             except TrainmasterError:  # nothing of the job is there yet
                 return False
 
-        until(printed, what=lambda: f"{wanted!r} of {task}; {self.id} is {self.run.status()}")
+        until(printed, LIMIT, what=lambda: f"{wanted!r} of {task}; {self.id} is {self.run.status()}")
 
     def until_status(self, what: str, condition: Any, limit: float = LIMIT) -> dict[str, Any]:
         """Wait for a condition on the status; returns that status."""
@@ -138,9 +138,16 @@ class Submitted:
 
     def stored(self, name: str) -> bytes:
         """A file of its storage, wherever that is."""
+        return self._kept().read(name) or b""
+
+    def entries(self, name: str) -> list[str]:
+        """The names in a folder of its storage."""
+        return [entry.name for entry in self._kept().entries(name)]
+
+    def _kept(self) -> Any:
         from trainmaster.log.storage import place_of, storage_for
 
-        return storage_for(place_of(self.storage)).read(name) or b""
+        return storage_for(place_of(self.storage))
 
     def attempt(self, number: int, task: str = "worker:0") -> dict[str, Any]:
         """The event that tells of an attempt's start; its pid is of this machine, where all nodes of tests are."""

@@ -140,8 +140,8 @@ QUEUE = y.QueueInfoProto(
     ("asked", "said"),
     [
         (request(nodes={"labels": {"label": "fast"}}), "no node has the label fast"),
-        (request(memory=8 * GIB), "no node is that large; the largest has 4 GiB, 8 cores, 2 GPUs"),
-        (request(), "no node of 1 has that much free; the most is 512 MiB, 1 cores on n1:1"),
+        (request(memory=8 * GIB), "worker:0: 8 GiB, 1 cores: no node is that large; the largest has 4 GiB, 8 cores, 2 GPUs"),
+        (request(), "worker:0: 1 GiB, 1 cores: no node of 1 has that much free; the most is 512 MiB, 1 cores on n1:1"),
         (request(memory=GIB // 4), ("queue low is at 100 % of its share (3 GiB used, 1 GiB free); its limit, or that of a user in it, is "
          "reached")),
     ],

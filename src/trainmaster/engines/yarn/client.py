@@ -16,12 +16,12 @@ from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.runtime_archive import archive
-from trainmaster.engines.yarn.asks import label_of, resource
+from trainmaster.engines.yarn.asks import GPU, label_of, resource
 from trainmaster.engines.yarn.exits import line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, settings
 from trainmaster.engines.yarn.store import Store, user_of
-from trainmaster.engines.yarn.waiting import amount, free, queues, unstarted
+from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load
 from trainmaster.hadoop.credentials import Credentials
@@ -94,15 +94,21 @@ class YarnClient:
                 self._queue(manager, said.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
+        gpus = max((count(report.capability, GPU) for report in nodes.nodeReports), default=0)
         for request in self._requests(job):
             label_of(request.nodes.get("labels") or {})
             wanted = resource(request.memory, request.cores, request.gpus)
             most = new.maximumCapability
-            if wanted.memory > most.memory or wanted.virtual_cores > most.virtual_cores:
-                key = "memory" if wanted.memory > most.memory else "cores"
+            over = {
+                "memory": wanted.memory > most.memory,
+                "cores": wanted.virtual_cores > most.virtual_cores,
+                "gpus": bool(nodes.nodeReports) and request.gpus > gpus,
+            }
+            if any(over.values()):
+                key = next(name for name, more in over.items() if more)
                 raise BadInput(
                     f"{request.role} needs {amount(request.memory, request.cores, request.gpus)} and the cluster grants at most "
-                    f"{amount(most.memory * _MIB, most.virtual_cores, 0)} to one container",
+                    f"{amount(most.memory * _MIB, most.virtual_cores, gpus)} to one container",
                     place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show",
                     anchor="larger-than-the-cluster",
                 )  # fmt: skip
@@ -113,8 +119,6 @@ class YarnClient:
                 mend="choose another: tm cluster show",
                 anchor="queue",
             )
-        if not nodes.nodeReports:
-            return  # the job waits, and says so
 
     async def _queue(self, manager: ResourceManager, name: str) -> y.QueueInfoProto:
         try:

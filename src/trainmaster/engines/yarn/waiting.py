@@ -36,7 +36,7 @@ def words(request: Request, count: int, nodes: Sequence[Free], queue: y.QueueInf
             "nodes",
             of,
             "0 nodes",
-            f"no node is that large; the largest has {amount(most.memory, most.cores, most.gpus)}",
+            f"{of}: no node is that large; the largest has {amount(most.memory, most.cores, most.gpus)}",
         )
     statistics = queue.queueStatistics
     share = f"{format_bytes(statistics.allocatedMemoryMB * MIB)} used, {format_bytes(statistics.availableMemoryMB * MIB)} free"
@@ -44,7 +44,7 @@ def words(request: Request, count: int, nodes: Sequence[Free], queue: y.QueueInf
         most = max(fitting, key=lambda node: (node.free_gpus, node.free_memory))
         free = amount(most.free_memory, most.free_cores, most.free_gpus)
         return Waiting(
-            "nodes", of, free, f"no node of {len(fitting)} has that much free; the most is {free} on {most.node}"
+            "nodes", of, free, f"{of}: no node of {len(fitting)} has that much free; the most is {free} on {most.node}"
         )
     percent = round(queue.currentCapacity * 100)
     return Waiting(
@@ -103,7 +103,7 @@ def queues(found: y.QueueInfoProto) -> list[Queue]:
 
 def _free(report: y.NodeReportProto) -> Free:
     has, used = report.capability, report.used
-    gpus, taken = _count(has, GPU), _count(used, GPU)
+    gpus, taken = count(has, GPU), count(used, GPU)
     return Free(
         f"{report.nodeId.host}:{report.nodeId.port}", has.virtual_cores, has.memory * MIB, gpus,
         has.virtual_cores - used.virtual_cores, (has.memory - used.memory) * MIB, gpus - taken,
@@ -111,7 +111,8 @@ def _free(report: y.NodeReportProto) -> Free:
     )  # fmt: skip
 
 
-def _count(resource: y.ResourceProto, name: str) -> int:
+def count(resource: y.ResourceProto, name: str) -> int:
+    """How much it holds of a countable resource."""
     return next((one.value for one in resource.resource_value_map if one.key == name), 0)
 
 
