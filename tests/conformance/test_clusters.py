@@ -124,7 +124,7 @@ def test_who_waits_says_for_what(engine: Engine) -> None:
     second = engine.submit({"worker": {"command": "true", "resources": size}})
     told = str(second.until_status("its waiting", lambda status: "free" in (status["waiting"] or ""))["waiting"])
     assert told.startswith("worker:0: 2.5"), told
-    assert "GiB, 1 cores: no node of 2 has that much free; the most is " in told, told
+    assert "GiB, 0.05 cores: no node of 2 has that much free; the most is " in told, told
     assert "no node of 2 has that much free" in engine.tm("status", second.id).stdout
     engine.write("go", "")
     first.succeeded()

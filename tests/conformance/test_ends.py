@@ -49,13 +49,19 @@ def test_a_task_restarts_alone(engine: Engine) -> None:
 @pytest.mark.brief
 def test_a_group_restarts_whole(engine: Engine) -> None:
     program = python("""
-        import os, signal, sys
+        import os, signal, sys, time
         index, attempt = os.environ["TRAINMASTER_INDEX"], int(os.environ["TRAINMASTER_ATTEMPT"])
         print("generation", os.environ["TRAINMASTER_GENERATION"], "restarts", os.environ["TRAINMASTER_RESTARTS"])
         if attempt == 1:
-            sys.exit(3) if index == "1" else signal.pause()
+            if index == "0":
+                open(os.environ["PRINTED"], "w").close()
+                signal.pause()
+            while not os.path.exists(os.environ["PRINTED"]):
+                time.sleep(0.02)
+            sys.exit(3)
     """)
-    job = engine.submit(workers(program, 2, restart={"scope": "group", "limit": 1}))
+    env = {"PRINTED": str(engine.folder / "printed")}
+    job = engine.submit(workers(program, 2, restart={"scope": "group", "limit": 1}, env=env))
     status = job.succeeded()
     assert status["restarts"] == 1  # one root cause, one restart
     assert [task["attempt"] for task in status["tasks"]] == [2, 2]
