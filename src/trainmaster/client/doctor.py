@@ -125,6 +125,26 @@ def _name() -> Told:
     return GOOD, f"{name}: {', '.join(addresses)}", ""
 
 
+def _yarn() -> Told:
+    """Of a cluster that HADOOP_CONF_DIR names."""
+    if not os.environ.get("HADOOP_CONF_DIR"):
+        return GOOD, "HADOOP_CONF_DIR is not set; it is needed for --engine yarn alone", ""
+    from trainmaster.client.places import client_of
+
+    client = client_of("yarn")
+    nodes = client.free()
+    found = f"{client.user} on {client.place}, {len(nodes)} nodes"
+    if not nodes:
+        return WARNING, found, "no node runs: jobs wait"
+    attempts, wanted = client.attempts
+    if attempts < wanted:
+        return (
+            WARNING, f"{found}; a master may die {attempts - 1} times",
+            f"have yarn.resourcemanager.am.max-attempts raised to {wanted} for long jobs",
+        )  # fmt: skip
+    return GOOD, found, ""
+
+
 CHECKS: dict[str, Callable[[], Told]] = {
     "python": _python,
     "state directory": _state,
@@ -133,4 +153,5 @@ CHECKS: dict[str, Callable[[], Told]] = {
     "limits": _limits,
     "memory limits": _memory,
     "host name": _name,
+    "yarn": _yarn,
 }

@@ -23,7 +23,7 @@ from trainmaster.engines.yarn.settings import PLACE, Settings, settings
 from trainmaster.engines.yarn.store import Store, user_of
 from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
-from trainmaster.hadoop.conf import Configuration, is_secure, load
+from trainmaster.hadoop.conf import Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -80,6 +80,17 @@ class YarnClient:
 
     def _auth(self) -> Auth:
         return Kerberos() if self._secure else Simple(self.user)
+
+    @property
+    def place(self) -> str:
+        """Where the ResourceManager is."""
+        return ", ".join(f"{host}:{port}" for host, port in resource_managers(self.conf))
+
+    @property
+    def attempts(self) -> tuple[int, int]:
+        """How many masters of a job the cluster allows, as far as our configuration says, and how many a job asks for."""
+        most = self.conf.integer("yarn.resourcemanager.am.max-attempts", 2)
+        return self.conf.integer("yarn.resourcemanager.am.global.max-attempts", most), Settings().attempts
 
     # -- before --
 

@@ -77,6 +77,7 @@ class YarnMaster:
         self._changed: dict[Key, y.ResourceRequestProto] = {}
         self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
         self._avoided: set[str] = set()
+        self._warned: set[int] = set()
         self._failures: Counter[str] = Counter()
         self._response = 0
         self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
@@ -247,7 +248,8 @@ class YarnMaster:
             self._ended(status)
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
         for one in preempted:
-            if (key := self._by_container.get(one.id.id)) is not None:
+            if (key := self._by_container.get(one.id.id)) is not None and one.id.id not in self._warned:
+                self._warned.add(one.id.id)
                 self._tell(Warned(*key, self._preemption))
 
     # -- containers --
