@@ -40,7 +40,8 @@ def test_archives_and_cached_files_are_in_the_working_directory(engine: Engine) 
         for task in ("worker:0", "worker:1"):
             assert job.lines(task)[:2] == ["tool", "words1.0"]
             places.append(job.lines(task)[2])
-    assert len(set(places)) == 1, "fetched once, for all tasks and jobs"
+    once = 4 if "shared-cache" in engine.lacks else 1  # else each job's nodes have their own
+    assert len(set(places)) <= once, "fetched once, for all tasks and jobs"
     assert os.listdir(os.path.dirname(places[0])) == ["model"]
 
 
