@@ -16,8 +16,9 @@ import hypothesis
 import leftovers
 import pytest
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
+from s3 import s3, s3_server
 
-__all__ = ["daemons_live", "hadoop", "on_hadoop", "secure_hadoop"]  # fixtures for all tests
+__all__ = ["daemons_live", "hadoop", "on_hadoop", "s3", "s3_server", "secure_hadoop"]  # fixtures for all tests
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -100,11 +101,12 @@ class Home:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """State and runtime directories of this test alone; fails the test if it leaves a process, a port or a file behind.
 
     The runtime directory is short and not under `tmp_path`: the path of a Unix socket is limited to 107 bytes.
     """
+    _begin_what_is_shared(request)
     found = Home(uuid.uuid4().hex[:12], tmp_path / "state", Path(tempfile.mkdtemp(prefix="tm-", dir="/tmp")))
     monkeypatch.setenv(leftovers.MARK, found.mark)
     monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(found.state))
@@ -118,6 +120,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     finally:
         leftovers.wait_gone(found.mark, [tmp_path, found.runtime], patience=0)
         shutil.rmtree(found.runtime, ignore_errors=True)
+
+
+def _begin_what_is_shared(request: pytest.FixtureRequest) -> None:
+    """A server of the whole run that a parameter asks for, and no argument does: it is nobody's to leave behind."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if "s3" in [value for value in parameters.values() if isinstance(value, str)]:
+        request.getfixturevalue("s3_server")
 
 
 _OURS = (leftovers.MARK, "TRAINMASTER_STATE_DIR", "TRAINMASTER_RUNTIME_DIR")

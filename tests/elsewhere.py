@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from s3 import s3, s3_server  # noqa: F401  fixtures
 
 HDFS = pytest.param("hdfs", marks=pytest.mark.xdist_group("hadoop"))
 

@@ -1,6 +1,6 @@
 """A real S3 server for tests: versitygw, which serves a directory. `tools/s3server` builds it.
 
-    from s3 import s3, s3_server  # fixtures; `s3` is the URL of a bucket of the test's own
+    def test_something(s3: str): ...  # the URL of a bucket of the test's own
 
 The server is started once a session, on a free port, and killed at its end. Programs find it by the variables that Amazon's tools read,
 which the fixture sets.

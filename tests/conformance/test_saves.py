@@ -36,7 +36,10 @@ def saved(engine: Engine) -> dict[str, dict[str, str]]:
     """Every save: its files, as a reader gets them, by task and name."""
     found: dict[str, dict[str, str]] = {}
     there = {name.removeprefix("_saves/"): content for name, content in engine.files("model").items()}
-    for path in sorted(name for name in there if name.count("/") == 1 and name.endswith(".json")):
+    notes = [name for name in there if name.count("/") == 1 and name.endswith(".json")]
+    for path in sorted(
+        notes, key=lambda name: name.split("/")
+    ):  # of two saves in one second the second is `<second>.1`
         save, _, task = path.removesuffix(".json").partition("/")
         into = found.setdefault(save, {})
         for name, file in json.loads(there[path])["files"].items():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import TM, Engine, python, workers
-from elsewhere import HDFS, elsewhere, hdfs, s3, s3_server  # noqa: F401  fixtures
+from elsewhere import HDFS, elsewhere, hdfs  # noqa: F401  fixtures
 from s3 import serving
 from waiting import until
 
@@ -118,7 +118,7 @@ def test_what_a_lost_agent_has_collected_is_still_there(engine: Engine, elsewher
 
 def test_a_job_waits_for_a_storage_that_does_not_answer(
     engine: Engine,
-    s3: str,  # noqa: F811
+    s3: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving() as server:

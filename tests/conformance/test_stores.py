@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from elsewhere import elsewhere, hdfs, s3, s3_server  # noqa: F401  fixtures
+from elsewhere import elsewhere, hdfs  # noqa: F401  fixtures
 from s3 import serving
 from stored_sets import sets
 
@@ -100,7 +100,7 @@ def test_a_file_that_was_replaced_is_not_gone_on_with(elsewhere: str, tmp_path: 
 
 
 def test_a_server_that_comes_back_is_waited_for(
-    s3: str,  # noqa: F811
+    s3: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_server_that_comes_back_is_waited_for(
     assert (tmp_path / "train/x").read_bytes() == b"content"
 
 
-def test_a_wrong_key_and_a_missing_bucket_are_told(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_wrong_key_and_a_missing_bucket_are_told(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((StorageFailed, BadInput)) as caught:
         list_input("s3://no-such-bucket/x", "inputs.train.url")
     assert "no-such-bucket" in str(caught.value)
