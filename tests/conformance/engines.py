@@ -151,7 +151,13 @@ class Submitted:
 
     def attempt(self, number: int, task: str = "worker:0") -> dict[str, Any]:
         """The event that tells of an attempt's start; its pid is of this machine, where all nodes of tests are."""
-        return next(event for event in self.told("started") if (event["task"], event["attempt"]) == (task, number))
+
+        def told() -> dict[str, Any] | None:
+            of = (task, number)
+            return next((event for event in self.told("started") if (event["task"], event["attempt"]) == of), None)
+
+        found: dict[str, Any] = until(told, LIMIT, what=f"attempt {number} of {task} starts")
+        return found
 
 
 class Engine:

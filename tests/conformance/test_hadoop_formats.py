@@ -328,6 +328,7 @@ def test_a_jvm_ends_with_its_agent_and_an_agent_outlives_it(engine: Engine, coun
     assert agent is not None
     os.kill(agent.parent, signal.SIGKILL)
     until(lambda: java not in running_java(job), what="the JVM ends with its agent")
+    job.until_status("a third attempt", lambda status: status["tasks"][0]["attempt"] == 3)
     until(lambda: "0-2000000" in job.lines(attempt=3), LIMIT)
     job.run.kill()
     assert job.end()["state"] == "killed"
