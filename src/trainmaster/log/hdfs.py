@@ -155,11 +155,18 @@ class HdfsStorage:
         except FileNotFoundError:
             return True
 
-    def _close_left(self) -> None:
-        """Have the files closed that failures have left open; what does not succeed now is tried at the next."""
+    def close_left(self) -> None:
+        """Have the files closed that failures have left open, and wait for it."""
+        self._close_left(_CLOSING)
+
+    def _close_left(self, within: float = 0.0) -> None:
+        """Have the files closed that failures have left open; what does not succeed `within` seconds is tried at the next."""
+        until = time.monotonic() + within
         for path in list(self._left):
             try:
-                if not self._recovered(path):
+                while not (closed := self._recovered(path)) and time.monotonic() < until:
+                    time.sleep(_AGAIN)
+                if not closed:
                     continue
             except OSError as error:
                 log.info("%s is still open: %s", self._name(path), error.strerror)
@@ -202,6 +209,8 @@ class _HdfsAppender:
                 self._broken = True
         if self._broken:
             self._storage.leave(self._path)
+        else:  # HDFS answers; who reads the log afterwards needs those closed that a failure has left before
+            self._storage.close_left()
 
     def _do(self, doing: str, act: Callable[[], object]) -> None:
         broken, self._broken = self._broken, True
