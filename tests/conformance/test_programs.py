@@ -10,9 +10,9 @@ import pytest
 from conformance.engines import Engine, python, workers
 from waiting import until
 
-MIB = 1 << 20
-
 from trainmaster.client.connect import Past
+
+MIB = 1 << 20
 
 
 def content(job, task: str = "worker:0", attempt: int = 1) -> bytes:
