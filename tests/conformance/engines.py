@@ -256,6 +256,7 @@ class Yarn(Engine):
         "local-master": "master and agents are processes of nodes, without sockets, ledger or control groups of this machine",
         "local-data": "inputs, outputs and storage are where every node reaches them: a path of the submitter's is refused",
         "shared-cache": "what is fetched for `cache:` is kept on a node for one job, and goes with it",
+        "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
         "only-engine": "what is tried is not of an engine, and is tried on one",
     }
 
