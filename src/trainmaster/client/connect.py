@@ -175,9 +175,9 @@ def _stored_status(job: str, silent: bool = False) -> Facts:
     return found
 
 
-def beginning(job: str) -> bool:
-    """Whether the job was submitted so lately that its master may not have begun."""
+def beginning(job: str, more: float = 0.0) -> bool:
+    """Whether the job was submitted so lately that its master may not have begun; `more`: s beyond the usual."""
     try:
-        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < BEGIN
+        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < BEGIN + more
     except FileNotFoundError:
         return False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, kept, state_dir
+from trainmaster.client.places import JOB_FILE, TOKEN_FILE, in_id, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import COPIED, HADOOP, Environment, Job
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
 LOCAL = "local"
+UPLOAD = 300.0  # s that a submission to a cluster may take for what it puts there first
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -290,9 +291,10 @@ def _submitted_under(key: str) -> str:
     from trainmaster.client.connect import beginning
 
     while name := _holder(key):
-        if (job_storage(name) / "logs").exists():
+        found = site_of(name)
+        if (job_storage(name) / "logs").exists() or found.get("application"):
             return name
-        if beginning(name):
+        if beginning(name, UPLOAD if found.get("engine", LOCAL) != LOCAL else 0.0):
             time.sleep(0.02)
         else:
             _give_up(key, name)
