@@ -5,6 +5,7 @@ Programs are held up by a file of the submitter's directory, which the nodes of 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -16,8 +17,10 @@ from hadoop import revived
 from waiting import until
 
 from trainmaster import linux
+from trainmaster.client.places import job_ids
 from trainmaster.clusters.hadoop_cluster import Cluster
 from trainmaster.core.errors import BadInput
+from trainmaster.engines.yarn.client import YarnClient
 
 NODES = pytest.mark.needs("nodes")
 NODES_TELL = 150.0  # s within which a dead node, or a dead master, is followed by another on a busy machine
@@ -200,6 +203,30 @@ def test_yarns_own_kill_ends_the_job_and_its_log(engine: Engine) -> None:
     assert engine.tm("status", job.id).stdout.splitlines()[0].startswith(f"{job.id} killed")
     assert engine.tm("wait", job.id).returncode == 1
     assert job.lines()[0].startswith("pid")
+
+
+@pytest.mark.needs("application")
+def test_a_submission_that_cannot_be_noted_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up once YARN has the job: without its note nobody would find it again."""
+    asked: list[str] = []
+
+    def full(self: object, *arguments: object) -> dict[str, str]:
+        told: dict[str, str] = submit(self, *arguments)  # type: ignore[arg-type]
+        asked.append(told["application"])
+        changed.setattr(Path, "write_text", no_room)
+        return told
+
+    def no_room(self: Path, *_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    submit = YarnClient.submit
+    with monkeypatch.context() as changed:
+        changed.setattr(YarnClient, "submit", full)
+        with pytest.raises(OSError, match="No space left"):
+            engine.submit(workers("sleep 1000"))
+    assert isinstance(engine, Yarn)
+    assert engine.client().fate_of(asked[0])[0] == "killed"
+    assert job_ids() == []
 
 
 @NODES

@@ -58,12 +58,17 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     certificate, key = certified()
     site, files = shipped(job, site_of(name))
     secret = {"token": token, "key": key, "secrets": values}
-    told = client_of(engine).submit(name, job, site, secret, certificate, files, state_dir() / "runtime")
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
-    draft = folder / f".{SITE_FILE}"
-    draft.write_text(json.dumps({**site, **told}))
-    os.replace(draft, folder / SITE_FILE)
+    client = client_of(engine)
+    told = client.submit(name, job, site, secret, certificate, files, state_dir() / "runtime")
+    try:
+        draft = folder / f".{SITE_FILE}"
+        draft.write_text(json.dumps({**site, **told}))
+        os.replace(draft, folder / SITE_FILE)
+    except BaseException:  # nobody would find it any more
+        client.end(told["application"])
+        raise
 
 
 def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shipped]]:

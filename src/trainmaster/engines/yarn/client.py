@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -30,6 +31,7 @@ from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
 TYPE = "TRAINMASTER"
+UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 MASTER = "trainmaster.master.container:main"
 _MIB = 2**20
 _SENT = (
@@ -205,11 +207,7 @@ class YarnClient:
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
-            await manager.submit_application(
-                y.SubmitApplicationRequestProto(
-                    application_submission_context=self._submission(new.application_id, job_id, job, said, made)
-                )
-            )
+            await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made))
         return {"application": application, "conf": str(self.conf.folder)}
 
     async def _tokens(self, job: Any) -> Credentials:
@@ -292,11 +290,24 @@ class YarnClient:
 
     async def _end(self, application: str) -> None:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
-            request = y.KillApplicationRequestProto(
-                application_id=application_id(application), diagnostics="tm kill --force"
-            )
-            while not (await manager.force_kill_application(request)).is_kill_completed:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            await _kill(manager, application_id(application), "tm kill --force")
+
+
+async def _hand_over(manager: ResourceManager, submission: y.ApplicationSubmissionContextProto) -> None:
+    """Submit. Whoever is interrupted meanwhile, or gets no answer, leaves nothing running that nobody knows of."""
+    try:
+        await manager.submit_application(y.SubmitApplicationRequestProto(application_submission_context=submission))
+    except BaseException:
+        with contextlib.suppress(HadoopError, TimeoutError):
+            async with asyncio.timeout(UNDONE):
+                await _kill(manager, submission.application_id, "its submission was broken off")
+        raise
+
+
+async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why: str) -> None:
+    request = y.KillApplicationRequestProto(application_id=application, diagnostics=why)
+    while not (await manager.force_kill_application(request)).is_kill_completed:  # noqa: ASYNC110  it has to be asked
+        await asyncio.sleep(0.1)
 
 
 class _Forgotten(EngineFailed):
