@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import leftovers
 import pytest
 from conformance.engines import Engine, python, workers
+from conftest import Home
 from elsewhere import hdfs  # noqa: F401  fixture
 from hadoop import Cluster
 from log_lines import line, start_master
@@ -26,6 +29,8 @@ from trainmaster.data.locality import preferred_hosts
 from trainmaster.data.sources import list_input
 from trainmaster.data.stores import store_for
 from trainmaster.log import epochs
+from trainmaster.log.dfs import open_dfs
+from trainmaster.log.hdfs import opened
 from trainmaster.log.reader import Reader
 from trainmaster.log.segments import number
 from trainmaster.log.storage import storage_for
@@ -110,6 +115,18 @@ def test_who_takes_the_epoch_closes_the_file_of_a_writer_that_still_lives(hdfs: 
     old.close()
 
 
+def test_the_collector_closes_no_file(hdfs: str) -> None:  # noqa: F811
+    """It would ask the NameNode, for 16 s where that does not confirm, in whatever thread it runs: the loop's among them."""
+    dfs, root = open_dfs(hdfs)
+    writer = opened(dfs, f"{root}/left")
+    writer.write(b"x")
+    writer.hsync()
+    del writer
+    gc.collect()
+    assert not dfs.call(lambda client: client.recover_lease(f"{root}/left"))
+    until(lambda: dfs.call(lambda client: client.recover_lease(f"{root}/left")))
+
+
 def test_files_are_the_owners_alone(hdfs: str, hadoop: Cluster) -> None:  # noqa: F811
     storage = storage_for(hdfs)
     epochs.take(storage)
@@ -159,7 +176,12 @@ def fault(request: pytest.FixtureRequest, on_hadoop: Cluster) -> Iterator[tuple[
         yield on_hadoop.daemon(request.param).kill, (lambda: back(request.param))
 
 
-def test_the_log_waits_for_the_cluster_and_goes_on(hdfs: str, fault: tuple[object, object], engine: Engine) -> None:  # noqa: F811
+def test_the_log_waits_for_the_cluster_and_goes_on(
+    hdfs: str,  # noqa: F811
+    fault: tuple[object, object],
+    engine: Engine,
+    home: Home,
+) -> None:
     breaks, mends = fault
     hold = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo "over $TRAINMASTER_INDEX"'
     job = engine.submit(workers(hold, 2), storage=hdfs)
@@ -170,6 +192,8 @@ def test_the_log_waits_for_the_cluster_and_goes_on(hdfs: str, fault: tuple[objec
     assert "waits for its storage: " in waiting["waiting"]
     mends()  # type: ignore[operator]
     job.succeeded()
+    until(lambda: not leftovers.marked(home.mark, []), 180.0, "the master to close its files")
+    assert {"job.json", "site.json"} <= {entry.name for entry in storage_for(f"{hdfs}/{job.id}").entries("")}
     assert job.lines("worker:1") == ["here 1", "over 1"]
     found = [event["n"] for event in job.events()]
     assert found == list(range(1, len(found) + 1))

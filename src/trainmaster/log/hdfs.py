@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import logging
 import secrets
 import time
@@ -264,10 +265,14 @@ def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overw
 
     options = WriteOptions(permission=mode, overwrite=overwrite, create_parent=False)
     try:
-        return dfs.call(lambda client: client.create(at, options))
+        writer = dfs.call(lambda client: client.create(at, options))
     except FileNotFoundError:
         dfs.call(lambda client: client.mkdirs(at.rpartition("/")[0] or "/", folder_mode, True))
-        return dfs.call(lambda client: client.create(at, options))
+        writer = dfs.call(lambda client: client.create(at, options))
+    # As a Python file it counts as closed, so that the collector, in whatever thread, does not close one that failed: that
+    # asks the NameNode for 16 s and more. Only who calls its `close` closes it.
+    io.RawIOBase.close(writer)
+    return writer
 
 
 def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> None:

@@ -44,6 +44,8 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.seats import Afterwards, Here, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_DESCRIBING = 10.0  # s that the end of the job waits for it
+_AGAIN = 2.0  # s between two tries
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +134,7 @@ class _Life:
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
             await self.seat.serve()
-            described = asyncio.create_task(asyncio.to_thread(self._describe))
+            described = asyncio.create_task(self._describe())
             readers = asyncio.create_task(self.seat.serve_readers())
             await self.shell.run()
         except Exception:
@@ -140,7 +142,8 @@ class _Life:
             raise
         finally:
             if described is not None:
-                await asyncio.wait([described], timeout=10.0)
+                await asyncio.wait([described], timeout=_DESCRIBING)
+                described.cancel()
             if readers is not None:
                 readers.cancel()
                 await asyncio.wait([readers])
@@ -150,15 +153,26 @@ class _Life:
             await self._close()
         return 0
 
-    def _describe(self) -> None:
+    async def _describe(self) -> None:
         """Have the job beside its log, where that is not in its directory: who has the storage alone can read it all."""
-        if self.storage_place == self.path or self.epoch > 1:
+        if self.storage_place == self.path:
             return
-        try:
-            for name in ("job.json", "site.json"):
+        told = ""
+        while True:
+            try:
+                await asyncio.to_thread(self._put_beside, "job.json", "site.json")
+            except TrainmasterError as error:
+                if error.message != told:
+                    log.warning("what the job is does not stand beside its log yet: %s", error.message)
+                told = error.message
+                await asyncio.sleep(_AGAIN)
+            else:
+                return
+
+    def _put_beside(self, *names: str) -> None:
+        for name in names:
+            if self.epoch == 1 or not self.storage.exists(name):  # an earlier master may have died before it
                 self.storage.replace(name, (Path(self.path) / name).read_bytes())
-        except TrainmasterError as error:
-            log.warning("%s is not beside the log: %s", name, error.message)
 
     def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
@@ -173,6 +187,7 @@ class _Life:
         from trainmaster.master.work import Work
 
         self.orders = Orders(self.job, self.site)
+        self.orders.near = self.seat.near
         self.engine = self.seat.engine(self.job, self._agent_spec)
         self.record = Record(
             open_writer(self.storage, self.epoch, reader.last), lambda: epochs.confirm(self.storage, self.epoch),
