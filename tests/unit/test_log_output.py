@@ -63,6 +63,32 @@ def parts(storage: Storage) -> list[tuple[int, int]]:
     return [(int(entry.name), entry.size) for entry in storage.entries("logs/worker-0/1.log.d")]
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_what_is_shipped_in_a_hurry_is_readable_at_once(tmp_path: Path, store: Storage, grows: bool) -> None:
+    """Where files of the storage grow, as those of HDFS do, it is a piece of its own; all is one file in the end."""
+    storage = LocalStorage(str(tmp_path / "stored")) if grows else store
+    kept = Spool(str(tmp_path / "log"))
+
+    async def act() -> None:
+        sending = Shipping(lambda: storage, "worker:0", every=3600)
+        sending.follow(kept, 1)
+        for count in (1, 2, 3):
+            kept.write(b"line\n")
+            await sending.hurry()
+            await sending.hurry()  # nothing new: nothing happens
+            found = [
+                storage.read(f"logs/worker-0/1.log.d/{name.name}") for name in storage.entries("logs/worker-0/1.log.d")
+            ]
+            assert b"".join(one or b"" for one in found) == b"line\n" * count
+            assert len(found) == (count if grows else 1)
+        kept.close()
+        assert await sending.finish(60) == ""
+        assert storage.read("logs/worker-0/1.log") == b"line\n" * 3
+        assert storage.entries("logs/worker-0/1.log.d") == []
+
+    asyncio.run(act())
+
+
 def test_a_log_is_read_in_pieces_and_then_as_a_whole(tmp_path: Path, store: Storage) -> None:
     kept = Spool(str(tmp_path / "log"))
 

@@ -70,7 +70,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
             return
     elif not spec.get("socket"):
         agent.channel.find = lambda: _find(spec)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.over, "terminated")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.terminated)
     gc.freeze()  # what is loaded by now lives as long as we do
     try:
         await agent.run()

@@ -48,6 +48,7 @@ class Agent:
         self._turns: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._over = asyncio.Event()
         self._left = False  # all was told and stored, or given up
+        self._hurrying: asyncio.Task[None] | None = None
 
     def settle(self, place: Place, shipping: Shipping | None) -> None:
         """Give the agent its place; before `run`."""
@@ -114,6 +115,14 @@ class Agent:
         self._over.set()
         self._turns.put_nowait(None)
 
+    def terminated(self) -> None:
+        """The engine ends us. What was printed is stored first: YARN leaves 250 ms between TERM and KILL, and a program's own end takes
+        longer. Then all goes its usual way, as far as there is time.
+        """
+        if self._shipping is not None and self._hurrying is None:
+            self._hurrying = asyncio.create_task(self._shipping.hurry())
+        self.over("terminated")
+
     # -- what programs tell --
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
@@ -157,6 +166,8 @@ class Agent:
             await self._shipping.finish(until - loop.time())
         if self.channel.connected and not self._left:
             await self.channel.flushed(min(FLUSHED_WITHIN, until - loop.time()))
+        if self._hurrying is not None:
+            beside.append(self._hurrying)
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
