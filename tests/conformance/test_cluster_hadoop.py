@@ -51,6 +51,7 @@ def test_it_has_the_nodes_queues_and_resources_asked_for(hadoop: Cluster) -> Non
     assert {queue["queueName"]: round(queue["capacity"]) for queue in queues} == {"default": 70, "low": 30}
 
 
+@pytest.mark.full
 def test_a_node_killed_comes_back(hadoop: Cluster) -> None:
     node, page = hadoop.daemon("nodemanager-2"), hadoop.place.ports["resourcemanager.http"]
     node.kill()
@@ -62,6 +63,7 @@ def test_a_node_killed_comes_back(hadoop: Cluster) -> None:
     assert pages.nodes_active(page) == 2
 
 
+@pytest.mark.full
 def test_a_daemon_that_ended_is_named_with_its_last_words(hadoop: Cluster) -> None:
     hadoop.daemon("datanode").kill()
     with hadoop.daemon("datanode").log.open("a") as log:

@@ -140,6 +140,7 @@ def test_frames_go_through_sequence_files(engine: Engine, place: Store, on_hadoo
         assert found == {"worker-0": ["500"], "worker-1": ["500"]}
 
 
+@pytest.mark.full
 def test_keys_and_types(engine: Engine, place: Store) -> None:
     types = {"mapreduce.job.output.key.class": "org.apache.hadoop.io.LongWritable"}
     output = stream(f"{place.url}/made", f"{OLD}SequenceFileOutputFormat", {"records": "key-value", **types})
@@ -149,6 +150,7 @@ def test_keys_and_types(engine: Engine, place: Store) -> None:
     assert read(engine, given) == {"worker-0": ["7\tseven", "8\teight\tand more", "9\t"]}
 
 
+@pytest.mark.full
 def test_packed_text_in_parts(engine: Engine, place: Store) -> None:
     """Each part is a file of Hadoop's own naming, a new one each so many bytes; records are never cut."""
     options = {
@@ -168,6 +170,7 @@ def test_packed_text_in_parts(engine: Engine, place: Store) -> None:
         assert max(map(len, text)) < 21_000
 
 
+@pytest.mark.full
 def test_epochs_shuffle_and_the_cache(engine: Engine, place: Store) -> None:
     wanted = put(place, files=2, count=500)
     name = f"{NEW}input.TextInputFormat"
@@ -197,6 +200,7 @@ def test_the_cache_spares_the_source_and_keeps_to_its_limit(engine: Engine, coun
         assert [log.count(f"[trainmaster: java: counting down split {split}]") for split in range(4)] == opened
 
 
+@pytest.mark.full
 def test_a_class_of_ones_own(engine: Engine, countdown: Path) -> None:
     """Its splits are divided in blocks, or in turn with a shuffle; what it prints by itself is in the log, not among the records."""
     shutil.copy(countdown, engine.folder / "countdown.jar")

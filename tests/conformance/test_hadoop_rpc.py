@@ -99,6 +99,7 @@ def test_one_that_hangs_is_waited_for_as_long_as_was_asked(hadoop: Cluster) -> N
     asyncio.run(run())
 
 
+@pytest.mark.full
 def test_one_that_dies_fails_what_waits_at_once_and_is_found_again(hadoop: Cluster) -> None:
     daemon = hadoop.daemon("resourcemanager")
     (address,) = resource_managers(load(hadoop.conf_dir))

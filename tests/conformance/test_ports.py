@@ -37,6 +37,7 @@ def start_together(engine: Engine, times: int) -> None:
             assert told[2][1] == told[3][1]
 
 
+@pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_10_times(engine: Engine) -> None:
     start_together(engine, 10)

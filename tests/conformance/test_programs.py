@@ -101,6 +101,7 @@ def printed(engine: Engine, size: int, first: int, limit: int) -> None:
     assert middle, "the gap is marked"
 
 
+@pytest.mark.full
 def test_a_program_that_prints_200_MB(engine: Engine) -> None:
     printed(engine, 200 * MIB, 16 * MIB, 64 * MIB)
 

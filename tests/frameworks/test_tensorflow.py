@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 import waiting
 from placing import EXAMPLES, Place, Program, formed
 
@@ -54,6 +55,7 @@ def test_a_parameter_server_serves_chief_workers_and_evaluator(digits: Path, pla
         assert "serves" in programs[task].text
 
 
+@pytest.mark.full
 def test_a_worker_that_comes_back_at_its_address_takes_steps_again(digits: Path, place: Place, tmp_path: Path) -> None:
     """The chief goes on without it, and with it."""
     tasks = ("ps:0", "worker:0", "chief:0")
