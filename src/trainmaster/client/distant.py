@@ -11,7 +11,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,12 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
 
 
 def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shipped]]:
-    """`site` with the names that this machine's files have in a container, and these files."""
+    """`site` with the names that this machine's files have in a container, and these files.
+
+    What a container finds there by its engine is told as `brought:NAME` (see `data.cached`).
+    """
     told, files = dict(site), []
+    brings = client_of(site["engine"]).brings
     if archive := site.get("archive"):
         files.append(Shipped("files.tar.gz", Path(archive)))
         told["archive"] = "files.tar.gz"
@@ -84,27 +88,30 @@ def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shi
             local = Path(path)
             files.append(Shipped(f"archive-{number}-{local.name}", local))
             given = f"archive-{number}-{local.name}#{alias or local.name.partition('.')[0]}"
-        archives.append(given)
+        archives.append(_brought(given, f"archive-{number}", brings, files))
     if archives:
         told["archives"] = archives
+    told["cache"] = [_brought(given, f"cache-{number}", brings, files) for number, given in enumerate(job.cache)]
     wanted = job.environment
-    if wanted.archive and not _URL.match(wanted.archive):
-        local = Path(site["cwd"], os.path.expanduser(wanted.archive))
-        if not local.is_file():
-            raise BadInput(
-                f"the archive {local} does not exist", place=f"environment.archive: {wanted.archive}", mend="check the path",
-                anchor="environment",
-            )  # fmt: skip
-        files.append(Shipped(ENVIRONMENT, local, unpacked=True))
+    if wanted.path:
+        told["environment"] = wanted.path
+    elif wanted.archive or site.get("environment"):
+        url = wanted.archive if _URL.match(wanted.archive) else ""
+        local = Path("" if url else wanted.archive or site["environment"])
+        files.append(Shipped(ENVIRONMENT, local, url, unpacked=True, own=True))
         told["environment"] = ENVIRONMENT
-    elif wanted.path:
-        told["environment"] = os.path.normpath(Path(site["cwd"], os.path.expanduser(wanted.path)))
-    elif wanted.requirements:
-        raise BadInput(
-            "requirements are installed on this machine alone", place=f"environment.requirements: {wanted.requirements}",
-            mend="pack an environment with them (conda-pack, venv-pack) and name it as environment.archive", anchor="environment",
-        )  # fmt: skip
     return told, files
+
+
+def _brought(given: str, name: str, brings: Callable[[str], bool], files: list[Shipped]) -> str:
+    """`given`, URL#NAME, as agents are told of it; where the engine brings it, under `name`, that is one more of `files`."""
+    url, _, alias = given.partition("#")
+    if not brings(url):
+        return given
+    from trainmaster.data.cached import ARCHIVES, BROUGHT, plain
+
+    files.append(Shipped(name, url=url, unpacked=url.endswith(ARCHIVES)))
+    return f"{BROUGHT}{name}#{alias or plain(os.path.basename(url))}"
 
 
 def certified() -> tuple[str, str]:

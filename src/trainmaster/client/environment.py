@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+import attrs
+
 from trainmaster.client.places import kept, state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Environment
 
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WHOLE = ".whole"
 _WITHIN = 1800.0  # s for an installation
 _WHICH = "import sys; print(sys.version, sys.base_prefix)"  # its path says little: it may be a shim that starts another one by its name
@@ -32,19 +36,19 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
         root = base / os.path.expanduser(wanted.path)
     elif wanted.archive:
         archive = base / os.path.expanduser(wanted.archive)
-        root = _made("archive", archive, "", lambda place: _unpacked(archive, place))
+        root = made("archive", archive, "", lambda place: _unpacked(archive, place))
     elif wanted.requirements:
         listed = base / os.path.expanduser(wanted.requirements)
         python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
-        told = _done("requirements", [python, "-c", _WHICH], environ)
-        root = _made("requirements", listed, told, lambda place: _installed(listed, place, python, environ))
+        told = done("requirements", [python, "-c", _WHICH], environ)
+        root = made("requirements", listed, told, lambda place: _installed(listed, place, python, environ))
     else:
         return dict(environ)
     if not root.is_dir():
-        raise _wrong("path", str(root), "there is no such directory", "check the path")
+        raise wrong("path", str(root), "there is no such directory", "check the path")
     if not (root / "bin").is_dir():
         key = "path" if wanted.path else "archive"
-        raise _wrong(
+        raise wrong(
             key,
             str(root),
             "it has no directory bin, so it is no environment",
@@ -55,13 +59,31 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
     return activate(root, environ)
 
 
-def _made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:
-    """The directory made of `source`, and of `more`: made now, or by an earlier job."""
+def placed(wanted: Environment, base: Path, here: bool) -> Environment:
+    """With absolute paths. Raises BadInput where what is used of this machine is not there; `here`: the programs run on it."""
+    found = {key: getattr(wanted, key) for key in ("path", "archive", "requirements")}
+    found = {
+        key: given and (given if _URL.match(given) else str(base / os.path.expanduser(given)))
+        for key, given in found.items()
+    }
+    key = next((key for key, given in found.items() if given), "path")  # the first is used, as below
+    is_there = os.path.isdir if key == "path" else os.path.isfile
+    ours = found[key] and (here or key != "path") and (here or not _URL.match(found[key]))
+    if ours and not is_there(found[key]):
+        raise wrong(key, found[key], f"there is no such {'directory' if key == 'path' else 'file'}", "check the path")
+    return attrs.evolve(
+        wanted,
+        **{key: given and (given if _URL.match(given) else os.path.normpath(given)) for key, given in found.items()},
+    )
+
+
+def made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:
+    """The directory made of `source`, and of `more`: made now, or by an earlier job. `key`: of `environment:`, for messages."""
     try:
         with source.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     except OSError as error:
-        raise _wrong(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
+        raise wrong(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
     digest.update(more.encode())
     place = state_dir() / "environments" / digest.hexdigest()[:32]
     with _lock_file(place.with_suffix(".lock")) as lock:
@@ -86,19 +108,19 @@ def _unpacked(archive: Path, place: Path) -> None:
     unpack(str(archive), str(place), absolute_links=True)
     fix = place / "bin" / "conda-unpack"  # conda-pack leaves it: paths inside are those of where it was packed
     if fix.exists():
-        _done("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
+        done("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
 
 
 def _installed(listed: Path, place: Path, python: str, environ: Mapping[str, str]) -> None:
     """A virtual environment with what is listed; made where it stays, for it knows its own place."""
     uv = shutil.which("uv", path=environ.get("PATH"))
-    _done("requirements", [python, "-m", "venv", str(place)], environ)
+    done("requirements", [python, "-m", "venv", str(place)], environ)
     here = str(place / "bin" / "python")
     install = [uv, "pip", "install", "--python", here] if uv else [here, "-m", "pip", "install", "--quiet"]
-    _done("requirements", [*install, "-r", str(listed)], environ)
+    done("requirements", [*install, "-r", str(listed)], environ)
 
 
-def _done(key: str, command: list[str], environ: Mapping[str, str]) -> str:
+def done(key: str, command: list[str], environ: Mapping[str, str]) -> str:
     """What the command says on stdout."""
     try:
         return subprocess.run(
@@ -106,12 +128,13 @@ def _done(key: str, command: list[str], environ: Mapping[str, str]) -> str:
         ).stdout
     except (subprocess.SubprocessError, OSError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        raise _wrong(
+        raise wrong(
             key, " ".join(command), f"it failed: {said[0] if said else error}", "run it by hand to see all of it"
         ) from error
 
 
-def _wrong(key: str, value: str, why: str, mend: str) -> BadInput:
+def wrong(key: str, value: str, why: str, mend: str) -> BadInput:
+    """What is wrong with `environment.<key>`."""
     return BadInput(
         f"the environment cannot be used: {why}", place=f"environment.{key}: {value}", mend=mend, anchor="environment"
     )

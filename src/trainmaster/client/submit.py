@@ -55,12 +55,13 @@ def submit(
     from trainmaster.engines.local.places import check_sockets
     from trainmaster.master.launch import keep, launch
 
+    elsewhere = _elsewhere(plain, engine, taken)
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     if engine == LOCAL:
         check_sockets(name)
     with kept("keep the job", job_storage(name)):
         try:
-            storage = _write(name, plain, site(plain, base, values) | {"engine": engine}, token)
+            storage = _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
             if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
             ours = not key or _take(key, name)
@@ -86,6 +87,15 @@ def submit(
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name
+
+
+def _elsewhere(job: Job, engine: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is made here for the nodes of a cluster: the archive of a Python with the packages that are required."""
+    if engine == LOCAL or not job.environment.requirements or job.environment.path or job.environment.archive:
+        return {}
+    from trainmaster.client.portable import archive
+
+    return {"environment": str(archive(Path(job.environment.requirements), environ))}
 
 
 def _undo(storage: Path, key: str, name: str) -> None:
@@ -135,6 +145,10 @@ def prepared(job: Job, base: Path, environ: Mapping[str, str], engine: str = LOC
     storage = _absolute(plain.storage, base) if plain.storage else ""
     cache = tuple(_absolute(given, base) for given in plain.cache)
     changed = attrs.evolve(plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache)
+    if plain.environment != Environment():
+        from trainmaster.client.environment import placed
+
+        changed = attrs.evolve(changed, environment=placed(plain.environment, base, here=engine == LOCAL))
     if engine != LOCAL:
         from trainmaster.client.distant import adapted
 

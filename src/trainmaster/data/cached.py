@@ -4,6 +4,8 @@
 
 `key` names the content: the digest of a local file's bytes, or URL, size and stamp of a remote one, which changes when that does. A folder
 appears by a rename, so what is there is whole; of two tasks that fetch at once, the second one finds the first one's.
+
+What an engine has brought to the container already, `brought:PATH`, is there, unpacked where it is an archive.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from trainmaster.data.stores import local_path
 from trainmaster.data.transfer import CHUNK, make_room, safe_path, writing
 from trainmaster.log.storage import write_all
 
+BROUGHT = "brought:"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 
@@ -35,7 +38,7 @@ def provide(given: Iterable[str], cache: str, folder: str, key: str) -> list[str
     for one in given:
         url, _, name = one.partition("#")
         place = _there(url, cache, f"{key}: {one}")
-        name = name or _plain(os.path.basename(url.rstrip("/")))
+        name = name or plain(os.path.basename(url.rstrip("/")))
         target = safe_path(folder, name, f"{key}: {one}")
         os.makedirs(os.path.dirname(target), exist_ok=True)
         draft = f"{target}.{secrets.token_hex(4)}"
@@ -54,6 +57,8 @@ def provide(given: Iterable[str], cache: str, folder: str, key: str) -> list[str
 
 def _there(url: str, cache: str, where: str) -> str:
     """The path of what `url` names, in the cache."""
+    if url.startswith(BROUGHT):
+        return os.path.realpath(url.removeprefix(BROUGHT))
     found = list_input(url, where.partition(":")[0]).files
     if len(found) != 1:
         raise BadInput(f"{url} names {len(found)} files, and one is wanted", place=where, anchor="no-file")
@@ -62,7 +67,7 @@ def _there(url: str, cache: str, where: str) -> str:
     content = _digest(local) if local is not None else f"{file.path}\0{file.size}\0{file.stamp}"
     folder = Path(cache, hashlib.sha256(content.encode()).hexdigest())
     name = os.path.basename(file.path)
-    target = folder / (_plain(name) if name.endswith(ARCHIVES) else name)
+    target = folder / (plain(name) if name.endswith(ARCHIVES) else name)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -93,7 +98,8 @@ def _fetch(path: str, size: int, into: str) -> None:
             write_all(file.fileno(), source.read(offset, CHUNK))
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A file's name without an archive's ending."""
     ending = next((ending for ending in sorted(ARCHIVES, key=len, reverse=True) if name.endswith(ending)), "")
     return name.removesuffix(ending) or name
 

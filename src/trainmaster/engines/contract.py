@@ -34,6 +34,7 @@ class Request(Plain):
     least: int = 0  # of this role in this gang: enough to begin with (replicas.min); 0: all of them
     nodes: Mapping[str, Any] = attrs.field(factory=dict)  # labels, exclude
     program_memory: int = 0  # the program's own part of `memory`, bytes
+    hosts: tuple[str, ...] = ()  # that hold most of the task's data, the most first: a wish
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -48,11 +49,15 @@ class Holder(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Shipped(Plain):
-    """A file of the submitter's that each container of a cluster gets, under `name` in its directory. `unpacked`: an archive's contents."""
+    """A file that each container of a cluster gets, under `name` in its directory: the submitter's at `path`, or, where there is a `url`,
+    one that the cluster has. `unpacked`: an archive's contents. `own`: the user's alone on each node, who may change it there.
+    """
 
     name: str
-    path: Path
+    path: Path = Path()
+    url: str = ""
     unpacked: bool = False
+    own: bool = False
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -38,9 +38,9 @@ sys.exit(getattr(import_module(module), name)())
 NO_PYTHON = 76  # exit status
 _START = f"""\
 #!/bin/sh
-# Become MODULE:FUNCTION with the first Python >= 3.11 of this node.
+# Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds.
 here=$(dirname "$0")
-for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11 /usr/local/bin/python3 /usr/bin/python3; do
+for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11; do
   [ -n "$python" ] && "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
     exec "$python" -I -S "$here/begin.py" "$@"
 done

@@ -94,7 +94,7 @@ class Orders:
             "cwd": self.site.get("cwd", ""),
             "archive": self.site.get("archive") if role.workdir != SHARED else None,
             "archives": list(self.site.get("archives", ())),
-            "cache": list(self.job.cache),
+            "cache": list(self.site.get("cache", self.job.cache)),
             "env": env_of(role),
             "ports": self._ports(role, task),
             "inputs": {given.name: self._input(state, given, task) for given in uses(self.job, task.role)},

@@ -20,7 +20,7 @@ from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn.asks import GPU, label_of, resource
 from trainmaster.engines.yarn.exits import line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
-from trainmaster.engines.yarn.settings import PLACE, Settings, settings
+from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
 from trainmaster.engines.yarn.store import Store, user_of
 from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
@@ -33,6 +33,13 @@ from trainmaster.hadoop.yarn import ResourceManager, application_id, application
 TYPE = "TRAINMASTER"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 MASTER = "trainmaster.master.container:main"
+UNPACKED = (
+    ".tar.gz",
+    ".tgz",
+    ".tar",
+    ".zip",
+)  # archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
+_NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only we do
 _MIB = 2**20
 _SENT = (
     "fs.defaultFS",
@@ -107,6 +114,7 @@ class YarnClient:
                 self._queue(manager, said.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
+        await asyncio.to_thread(self._check_files, job)
         gpus = max((count(report.capability, GPU) for report in nodes.nodeReports), default=0)
         for request in self._requests(job):
             label_of(request.nodes.get("labels") or {})
@@ -132,6 +140,26 @@ class YarnClient:
                 mend="choose another: tm cluster show",
                 anchor="queue",
             )
+
+    def _check_files(self, job: Any) -> None:
+        """BadInput where YARN cannot bring what a job names: an archive that it does not unpack, a file of HDFS that is not there."""
+        archive = job.environment.archive
+        if archive and not job.environment.path:
+            far = "://" in archive
+            if not archive.endswith(UNPACKED) or (far and not self.brings(archive)):
+                raise BadInput(
+                    f"YARN cannot bring {archive}", place=f"environment.archive: {archive}",
+                    mend=f"name a file of this machine or of hdfs:// that ends in one of {', '.join(UNPACKED)}",
+                    anchor="environment",
+                )  # fmt: skip
+        named = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
+        named |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
+        given = {place: url.partition("#")[0] for place, url in named.items()}
+        given = {place: url for place, url in given.items() if self.brings(url)}
+        store = self.store() if given else None
+        for place, url in given.items():
+            if store is not None:
+                store.resource(url, place)
 
     async def _queue(self, manager: ResourceManager, name: str) -> y.QueueInfoProto:
         try:
@@ -200,10 +228,11 @@ class YarnClient:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await shipping, await self._tokens(job)
             application = application_id_text(new.application_id)
-            environment = _environment(job, site, said)
+            environment = _environment(site) | docker(job.environment.image, said)
             told = {
                 "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
                 "certificate": certificate, "configuration": self._configuration(), "environment": environment,
+                "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
@@ -229,8 +258,18 @@ class YarnClient:
         store, ours = self.store(), archive(cache)
         found = {ARCHIVE: store.put(ours, "runtime", ours.name.partition(".")[0], unpacked=True)}
         for one in files:
-            found[one.name] = store.put(one.path, "files", unpacked=one.unpacked)
+            if one.url:
+                found[one.name] = store.resource(one.url, one.name, one.unpacked, one.own)
+            else:
+                found[one.name] = store.put(one.path, "files", unpacked=one.unpacked, own=one.own)
         return found
+
+    @staticmethod
+    def brings(url: str) -> bool:
+        """Whether YARN brings a file of the cluster to containers by itself: once to a node, unpacked, for all jobs that name it. What it
+        does not, our agents fetch.
+        """
+        return url.startswith("hdfs://") and not set(url) & set("*?[") and not url.endswith(_NOT_UNPACKED)
 
     def _submission(
         self,
@@ -314,17 +353,11 @@ class _Forgotten(EngineFailed):
     """YARN knows nothing of the application."""
 
 
-def _environment(job: Any, site: Mapping[str, Any], said: Settings) -> dict[str, str]:
+def _environment(site: Mapping[str, Any]) -> dict[str, str]:
     """Variables of every container, the master's too."""
     made = {"TRAINMASTER_ENGINE": "yarn"}
     if site.get("environment"):
         made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
-    if job.environment.image:
-        made |= {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": job.environment.image}
-        if said.mounts:
-            made["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(said.mounts)
-        if said.network:
-            made["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = said.network
     return made
 
 

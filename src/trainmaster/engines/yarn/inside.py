@@ -131,7 +131,7 @@ class Parts:
             secret,
             resources,
             self._credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
-            self._told["environment"],
+            {**self._told["environment"], **self._told.get("of_roles", {}).get(spec["task"].rpartition(":")[0], {})},
         )
 
 

@@ -39,7 +39,7 @@ class Resource:
     def message(self) -> y.LocalResourceProto:
         parts = urlsplit(self.url)
         return y.LocalResourceProto(
-            resource=y.URLProto(scheme=parts.scheme, host=parts.hostname, port=parts.port or -1, file=parts.path),
+            resource=y.URLProto(scheme=parts.scheme, host=parts.netloc.partition(":")[0], port=parts.port or -1, file=parts.path),
             size=self.size, timestamp=self.stamp, type=y.ARCHIVE if self.unpacked else y.FILE,
             visibility=y.PUBLIC if self.public else y.PRIVATE,
         )  # fmt: skip

@@ -27,6 +27,18 @@ class Settings:
     network: str = ""  # of the container runtime
 
 
+def docker(image: str, said: Settings) -> dict[str, str]:
+    """The variables by which YARN's container runtime runs a container in `image`; none where there is none."""
+    if not image:
+        return {}
+    made = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": image}
+    if said.mounts:
+        made["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(said.mounts)
+    if said.network:
+        made["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = said.network
+    return made
+
+
 def settings(given: Mapping[str, Any]) -> Settings:
     """Raises BadInput, naming key and nearest name."""
     known = {field.name: field for field in attrs.fields(Settings)}
