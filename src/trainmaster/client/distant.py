@@ -188,7 +188,7 @@ def before(job: str) -> dict[str, Any]:
     return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waits(job)}
 
 
-def conclude(job: str, kill: Mapping[str, str] | None = None) -> bool:
+def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
     """Where the engine has ended all of the job and its log has not: have it ended. Whether that was begun."""
     from trainmaster.client.connect import Past, live
     from trainmaster.core.errors import NotFound
@@ -204,7 +204,10 @@ def conclude(job: str, kill: Mapping[str, str] | None = None) -> bool:
             return False
     except NotFound:  # its master never wrote
         pass
-    begin(job, kill or {"by": site["engine"], "why": why or f"the application is {found}"})
+    if kill is None:
+        given_up = client_of(site["engine"]).given_up(site["application"]) if found == "failed" else None
+        kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": site["engine"], "why": why}
+    begin(job, kill)
     return True
 
 

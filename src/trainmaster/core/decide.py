@@ -59,6 +59,12 @@ def _kill(state: State, told: stimuli.KillRequested, now: float) -> list[Fact]:
     return [("kill-requested", {"by": told.by, "why": told.why})]
 
 
+def _given_up(state: State, told: stimuli.GivenUp, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    return [("ending", {"state": "failed", "reason": told.reason, "figures": dict(told.figures)})]
+
+
 def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
     if state.ending is not None or any(save["save"] == told.save for save in state.saves):
         return []
@@ -317,6 +323,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.Submitted: _submitted,
     stimuli.MasterStarted: _master_started,
     stimuli.KillRequested: _kill,
+    stimuli.GivenUp: _given_up,
     stimuli.SaveRequested: _save,
     stimuli.StorageLost: _storage_lost,
     stimuli.SecretsLost: _secrets_lost,

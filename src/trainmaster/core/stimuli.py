@@ -144,6 +144,14 @@ class KillRequested(Plain):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class GivenUp(Plain):
+    """The engine starts no master of the job any more, for a reason with its figures."""
+
+    reason: str
+    figures: Mapping[str, Any]
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class SaveRequested(Plain):
     save: str  # its name: the UTC time
 
@@ -187,6 +195,7 @@ Stimulus: TypeAlias = (
     | Submitted
     | MasterStarted
     | KillRequested
+    | GivenUp
     | SaveRequested
     | StorageLost
     | SecretsLost

@@ -67,8 +67,11 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
     return True
 
 
-def conclude(job: str, kill: Mapping[str, str]) -> None:
-    """Start a master that brings the log of a job to its end, whose engine has ended all its processes."""
+def conclude(job: str, kill: Mapping[str, Any]) -> None:
+    """Start a master that brings the log of a job to its end, whose engine has ended all its processes.
+
+    `kill`: by whom it was ended and why, or for which `reason` with `figures` it failed.
+    """
     from trainmaster.engines.local.places import job_storage
 
     storage = job_storage(job)

@@ -28,6 +28,7 @@ from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
 from trainmaster.core.stimuli import (
     ContainerExited,
+    GivenUp,
     Granted,
     KillRequested,
     MasterStarted,
@@ -194,9 +195,12 @@ class _Life:
             lambda detail: self.shell.trouble(detail),
         )  # fmt: skip
         work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
-        return Shell(
+        shell = Shell(
             drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
         )
+        if self.seat.tokens is not None:
+            shell.hold(self.seat.tokens)
+        return shell
 
     async def _keep(self, state: State) -> None:
         """Write a snapshot of `state`, so that a successor need not fold the whole log."""
@@ -243,7 +247,8 @@ class _Life:
             if without := self.told.get("without"):
                 log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
         if kill := self.told.get("kill"):
-            first.append(KillRequested(kill["by"], kill["why"]))
+            given_up = kill.get("reason")
+            first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
         record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.told["token"])
         holders = await self.engine.open(self.epoch)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import functools
+import math
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,20 +16,23 @@ from typing import Any, TypeVar
 import attrs
 
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
+from trainmaster.core.quantities import format_seconds
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn.asks import GPU, label_of, resource
-from trainmaster.engines.yarn.exits import line
+from trainmaster.engines.yarn.exits import given_up, line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
-from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
+from trainmaster.engines.yarn.settings import PLACE, Keytab, Settings, docker, settings
 from trainmaster.engines.yarn.store import Store, user_of
+from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, RemoteError
+from trainmaster.hadoop.kerberos_errors import KdcUnreachable
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
@@ -115,6 +121,12 @@ class YarnClient:
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
         await asyncio.to_thread(self._check_files, job)
+        if self._secure:
+            await self._check_lifetime(job, said)
+        elif said.kerberos is not None:
+            raise BadInput(
+                "the cluster is not secure: there is nothing to log in to", place=f"{PLACE}.kerberos", mend="leave it out", anchor="tokens"
+            )
         gpus = max((count(report.capability, GPU) for report in nodes.nodeReports), default=0)
         for request in self._requests(job):
             label_of(request.nodes.get("labels") or {})
@@ -227,6 +239,7 @@ class YarnClient:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await shipping, await self._tokens(job)
+            secret = {**secret, **await asyncio.to_thread(_keytab_of, said)}
             application = application_id_text(new.application_id)
             environment = _environment(site) | docker(job.environment.image, said)
             told = {
@@ -237,7 +250,8 @@ class YarnClient:
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
             await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made))
-        return {"application": application, "conf": str(self.conf.folder)}
+        held = submitted(tokens)
+        return {"application": application, "conf": str(self.conf.folder)} | ({"tokens": held.times} if held else {})
 
     async def _tokens(self, job: Any) -> Credentials:
         """What containers show on a secure cluster in the place of our ticket: tokens for YARN, and for each HDFS that the job names."""
@@ -245,9 +259,34 @@ class YarnClient:
             return Credentials()
         from trainmaster.hadoop.delegation import fetch
 
-        places = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
-        places += [job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
-        return await fetch(self.conf, Kerberos(), urls=["", *(url for url in places if url.startswith("hdfs://"))])
+        return await fetch(self.conf, Kerberos(), urls=places(job))
+
+    def newer_tokens(self, job: Any) -> dict[str, Any]:
+        """Tokens for a job that runs, as its master takes them. Raises BadInput where the cluster has none, or we no ticket."""
+        if not self._secure:
+            raise BadInput("the cluster is not secure: its jobs have no tokens", place=self.place, anchor="tokens")
+        return _asked(fetched(self.conf, Kerberos(), places(job))).to_json()
+
+    async def _check_lifetime(self, job: Any, said: Settings) -> None:
+        """BadInput where a job may last longer than its tokens and nothing brings newer ones, or where its keytab does not."""
+        if said.kerberos is not None:
+            await asyncio.to_thread(_check_keytab, said.kerberos, self.user)
+        elif job.timeouts.job is not None:
+            from trainmaster.hadoop.delegation import cancel
+
+            tokens = await self._tokens(job)
+            held = submitted(tokens)
+            for token in {token.identifier: token for token in tokens.tokens.values()}.values():
+                await cancel(self.conf, Kerberos(), token)
+            left = held.until - time.time() if held else math.inf
+            if left < job.timeouts.job:
+                raise BadInput(
+                    f"the job may last {format_seconds(job.timeouts.job)}, and would fail after {format_seconds(round(left))}, "
+                    "when its tokens end",
+                    place=f"timeouts.job: {format_seconds(job.timeouts.job)}", anchor="tokens",
+                    mend=f"give {PLACE}.kerberos: {{principal, keytab}}, by which its master gets newer ones; or lower it, or leave it out "
+                    "and bring newer ones by tm renew",
+                )  # fmt: skip
 
     def _configuration(self) -> dict[str, str]:
         """What containers need of the configuration; no secret is among it."""
@@ -314,7 +353,12 @@ class YarnClient:
             report = self.report(application)
         except _Forgotten as error:
             return "unknown", error.message
-        return _ENDED.get(report.yarn_application_state, "running"), line(report.diagnostics)
+        found = _ENDED.get(report.yarn_application_state, "running")
+        return found, line(report.diagnostics) or f"the application is {found}"
+
+    def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
+        """Why YARN starts no master of it any more: the reason, and its figures."""
+        return given_up(self.report(application).diagnostics)
 
     def waits(self, application: str) -> str:
         """What an application waits for whose master does not answer."""
@@ -375,9 +419,31 @@ def _asked(question: Coroutine[Any, Any, T]) -> T:
         raise _failed(error) from error
 
 
-def _failed(error: HadoopError) -> EngineFailed:
-    if isinstance(error, AuthenticationFailed):
-        return EngineFailed(error.message, mend="get a ticket: kinit", anchor="yarn")
+def _keytab_of(said: Settings) -> dict[str, str]:
+    """The keytab's content, for the master alone: it is a secret."""
+    return {} if said.kerberos is None else {"keytab": base64.b64encode(Path(said.kerberos.keytab).read_bytes()).decode()}
+
+
+def _check_keytab(given: Keytab, user: str) -> None:
+    """BadInput where no login is to be had by a keytab, or somebody else's."""
+    from trainmaster.hadoop.gssapi import identity
+
+    try:
+        whose = identity(Kerberos(given.principal, keytab=given.keytab)).short
+    except AuthenticationFailed as error:
+        raise BadInput(
+            error.message, place=f"{PLACE}.kerberos: {given.principal}, {given.keytab}", mend="name a keytab that holds its key", anchor="ticket"
+        ) from error  # fmt: skip
+    if whose != user:
+        raise BadInput(
+            f"the keytab is {whose}'s, and the job is {user}'s", place=f"{PLACE}.kerberos.principal: {given.principal}",
+            mend=f"give one of {user}'s, or submit as {whose}: kinit -kt {given.keytab} {given.principal}", anchor="ticket",
+        )  # fmt: skip
+
+
+def _failed(error: HadoopError) -> TrainmasterError:
+    if isinstance(error, AuthenticationFailed) and not isinstance(error, KdcUnreachable):
+        return BadInput(error.message, mend="see your tickets: klist", anchor="ticket")
     return EngineFailed(
         error.message, mend="check that the cluster runs, and HADOOP_CONF_DIR: tm doctor", anchor="yarn"
     )

@@ -44,6 +44,17 @@ def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[s
     return found, {"node": node}
 
 
+def given_up(diagnostics: str) -> tuple[str, dict[str, Any]]:
+    """Why YARN starts no master any more, by its diagnostics of the application: the reason of the last one's end, and its figures."""
+    status = re.search(r"exitCode: (-?\d+)", diagnostics)
+    node = re.search(r"no Python >= 3\.11 on (\S+):", diagnostics)  # as `runtime_archive` says it, and YARN repeats
+    found, figures = reason(int(status[1]), diagnostics, node[1] if node else "") if status else (None, {})
+    if found in ("no-python", "out-of-memory", "localization-failed"):
+        return found, figures
+    times = re.search(r"failed (\d+) times", diagnostics)
+    return "master-failed", {"masters": int(times[1]) if times else 1, "detail": line(diagnostics)}
+
+
 def line(diagnostics: str) -> str:
     """The line of YARN's diagnostics that says most: the first that names what went wrong, without Java's stack."""
     lines = [
