@@ -121,7 +121,8 @@ def test_an_agent_that_is_quicker_than_its_engine_does_not_make_its_gang_smaller
         log.well.set()
         engine: Any = SimpleNamespace(ask=at_once, release=at_once)
         unused: Any = None
-        shell = Shell(script.drive, 1, log, engine, unused, SimpleNamespace(), unused, lambda: script.now, unused)
+        orders: Any = SimpleNamespace(unlocated=lambda state: False)
+        shell = Shell(script.drive, 1, log, engine, unused, orders, unused, lambda: script.now, unused)
         agents = AgentSocket(shell.agents, "secret")
         agents.listen(path)
         await agents.serve()

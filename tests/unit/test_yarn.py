@@ -22,6 +22,8 @@ from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, withdrawal
+from trainmaster.engines.yarn.gangs import SETTLED, Gathering, is_growth
+from trainmaster.engines.yarn.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
 from trainmaster.hadoop.credentials import Credentials, Token
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -52,7 +54,7 @@ def test_a_number_of_nobody(number: int) -> None:
 
 
 def test_an_ask_says_memory_in_whole_mib_and_gpus_by_their_resource_type() -> None:
-    made = ask_for(5, request(memory=GIB + 1, cores=0.5, gpus=2))
+    [made] = ask_for(5, request(memory=GIB + 1, cores=0.5, gpus=2))
     assert (made.capability.memory, made.capability.virtual_cores, made.num_containers) == (1025, 1, 1)
     assert {one.key: one.value for one in made.capability.resource_value_map} == {
         "memory-mb": 1025,
@@ -60,7 +62,83 @@ def test_an_ask_says_memory_in_whole_mib_and_gpus_by_their_resource_type() -> No
         GPU: 2,
     }
     assert made.allocation_request_id == 5
-    assert withdrawal(5, request()).num_containers == 0
+    [gone] = withdrawal([made])
+    assert (gone.num_containers, gone.allocation_request_id, made.num_containers) == (0, 5, 1)
+
+
+def test_hosts_of_the_data_are_a_wish_with_their_racks() -> None:
+    """A row for each host that is a node of the cluster, one for each of their racks, one for any; the label in the last alone."""
+    racks = {"n1": "/r1", "n2": "/r1", "n3": "/r2"}
+    rows = ask_for(5, request(hosts=("n2", "elsewhere", "n1"), nodes={"labels": {"label": "fast"}}), racks)
+    assert [row.resource_name for row in rows] == ["n2", "n1", "/r1", "*"]
+    assert all((row.relax_locality, row.num_containers, row.allocation_request_id) == (True, 1, 5) for row in rows)
+    assert [row.node_label_expression for row in rows] == ["", "", "", "fast"]
+    assert [row.num_containers for row in withdrawal(rows)] == [0, 0, 0, 0]
+
+
+def test_what_a_gang_can_begin_without_comes_behind_what_it_needs() -> None:
+    """YARN's lower number is served first."""
+    need = [request(gang="g", least=2, index=index, priority=-500) for index in (0, 1)]
+    assert max(map(priority_of, need)) < priority_of(request(gang="g", least=2, index=2, priority=499))
+    assert not is_growth(request(gang="g", index=7))
+
+
+# -- elastic gangs --
+
+
+def test_an_elastic_gang_begins_with_all_at_once_or_with_what_is_there_after_a_while() -> None:
+    now = [0.0]
+    asked = [request(task=f"worker:{index}", index=index, gang="g", least=2) for index in range(4)]
+    gathering = Gathering(lambda: now[0])
+    gathering.know(asked)
+    for index in (0, 1):
+        assert gathering.add((f"worker:{index}", 1), asked[index])
+    assert gathering.complete(asked[2:]) == []
+    now[0] = SETTLED
+    [gang] = gathering.complete(asked[2:])
+    assert [key for key, _ in gang] == [("worker:0", 1), ("worker:1", 1)]
+    assert not gathering
+    for index in range(4):
+        gathering.add((f"worker:{index}", 2), asked[index])
+    assert len(gathering.complete([])[0]) == 4, "all of them: nothing is waited for"
+
+
+def test_an_elastic_gang_waits_for_what_it_needs() -> None:
+    now = [0.0]
+    asked = [request(task=f"worker:{index}", index=index, gang="g", least=2) for index in range(4)]
+    gathering = Gathering(lambda: now[0])
+    gathering.know(asked)
+    gathering.add(("worker:0", 1), asked[0])
+    now[0] = 100 * SETTLED
+    assert gathering.complete(asked[1:]) == []
+    assert not gathering.add(("ps:0", 1), request(task="ps:0", role="ps")), "of no gang: it is started at once"
+    gathering.drop(("worker:0", 1))
+    assert not gathering
+
+
+# -- nodes that are avoided --
+
+
+def test_a_node_is_avoided_once_containers_have_failed_there_repeatedly() -> None:
+    avoided = Avoided(["n9:8041"])
+    assert avoided.hosts == ("n9",)
+    for _ in range(FAILURES):
+        avoided.blame("n1:8041", 4)
+    assert avoided.hosts == ("n1", "n9")
+    message = avoided.message()
+    assert message is not None
+    assert list(message.blacklist_additions) == ["n1", "n9"]
+
+
+def test_never_more_than_half_of_the_cluster_is_avoided() -> None:
+    avoided = Avoided()
+    for node in ("n1:1", "n2:1"):
+        for _ in range(FAILURES):
+            avoided.blame(node, 2)
+    assert avoided.hosts == ("n2",)
+    message = avoided.message()
+    assert message is not None
+    assert list(message.blacklist_removals) == ["n1"]
 
 
 def test_a_higher_priority_of_ours_is_a_lower_number_of_yarns() -> None:

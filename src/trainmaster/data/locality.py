@@ -1,7 +1,8 @@
 """Which machines have a task's part of an input on their disks, so that an engine may prefer them.
 
 HDFS tells for each block of a file who has a copy; the bytes of a part that a host has are added up over its pieces. That is a wish, no
-more: every host can read every block. On other storages nobody is nearer than anybody else.
+more: every host can read every block. On other storages nobody is nearer than anybody else, but for what says itself where it is, as the
+splits of Hadoop's own formats do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from trainmaster.core.splits import Piece
+from trainmaster.core.splits import File, Piece
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.log.dfs import open_dfs
 from trainmaster.log.openfile import auth_for, configuration
@@ -22,18 +23,22 @@ LIMIT = 10.0  # s for all of them; without an answer there is no preference
 SCHEME = "hdfs://"
 
 
-def preferred_hosts(parts: Sequence[Sequence[Piece]], most: int = MOST) -> list[tuple[str, ...]]:
+def preferred_hosts(parts: Sequence[Sequence[Piece | File]], most: int = MOST) -> list[tuple[str, ...]]:
     """For each part the hosts that have most of its bytes, the most first; none where that is not known. Raises nothing of HDFS's."""
-    found = _located({piece.path for part in parts for piece in part if piece.path.lower().startswith(SCHEME)})
+    found = _located({one.path for part in parts for one in part if one.path.lower().startswith(SCHEME)})
     return [_ranked(part, found, most) for part in parts]
 
 
 Blocks = Sequence[tuple[int, int, tuple[str, ...]]]  # of a file: where a block begins, its length, who has it
 
 
-def _ranked(part: Iterable[Piece], found: dict[str, Blocks], most: int) -> tuple[str, ...]:
+def _ranked(part: Iterable[Piece | File], found: dict[str, Blocks], most: int) -> tuple[str, ...]:
     held: Counter[str] = Counter()
-    for piece in part:
+    for one in part:
+        if isinstance(one, File) and one.hosts:
+            held.update(dict.fromkeys(one.hosts, max(one.size, 1)))
+            continue
+        piece = Piece(one.path) if isinstance(one, File) else one
         for begin, length, hosts in found.get(piece.path, ()):
             end = begin + length if piece.end is None else min(begin + length, piece.end)
             if (shared := end - max(begin, piece.start)) > 0:

@@ -13,7 +13,7 @@ from typing import Any
 from trainmaster import frameworks
 from trainmaster.core.actions import Order
 from trainmaster.core.formation import Formation, formation
-from trainmaster.core.job import HADOOP, SHARED, Input, Job, Role, uses, writes
+from trainmaster.core.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.state import State, Task, outputs_of, size_of
 from trainmaster.engines.contract import Request
@@ -29,6 +29,8 @@ class Orders:
         self.site = site
         self.listings: dict[str, Listing] = {}
         self.largest: int | None = None  # bytes, the most memory that the engine can grant to one container
+        self.near = False  # whether the engine has several nodes, and can prefer some
+        self.hosts: dict[str, tuple[str, ...]] = {}  # task -> the hosts that hold most of its data
         self._split = lru_cache(maxsize=64)(self._split_of)
         self._formations: dict[tuple[int, int], Formation] = {}
 
@@ -44,8 +46,27 @@ class Orders:
         return Request(
             key, serial, task.role, task.index, memory + self._beside(role), role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
-            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory,
+            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, self.hosts.get(key, ()),
         )  # fmt: skip
+
+    def unlocated(self, state: State) -> bool:
+        """Whether it will be known, once the inputs are listed, which nodes are near the tasks' data, and is not yet."""
+        if not self.near or state.listings is not None or state.ending is not None:
+            return False
+        return any(_placed(given) for given in self.job.inputs.values())
+
+    def locate(self, state: State) -> None:
+        """Find out where the tasks' data are, where that can be told. Blocks for a while, and raises nothing."""
+        if not self.near:
+            return
+        from trainmaster.data.locality import preferred_hosts
+
+        reading = {
+            task.key: [given for given in uses(self.job, task.role) if _placed(given)] for task in state.tasks.values()
+        }
+        tasks = [key for key, inputs in reading.items() if inputs]
+        parts = [[one for given in reading[key] for one in self._part(state, given, state.tasks[key])] for key in tasks]
+        self.hosts = dict(zip(tasks, preferred_hosts(parts), strict=True))
 
     def _beside(self, role: Role) -> int:
         """What the container has beside the program's memory, bytes: the overhead, and the JVM of each Hadoop format."""
@@ -163,20 +184,28 @@ class Orders:
             "as": given.as_, "url": given.url, "local": given.local or given.name, "format": given.format, "epochs": given.epochs,
             "shuffle": given.shuffle, "seed": given.seed, "prefix": listing.prefix,
         }  # fmt: skip
+        part = self._part(state, given, task)
+        if given.format.startswith(HADOOP):
+            told |= {"name": given.name, "options": given.options}
+            told["splits"] = [[split.size, split.stamp] for split in part]
+        elif given.as_ == "stream":
+            sizes = {file.path: file.size for file in listing.files}
+            told["pieces"] = [[piece.path, piece.start, piece.end, sizes[piece.path]] for piece in part]
+        elif given.as_ in ("download", "list"):
+            told["files"] = [[file.path, file.size, file.stamp] for file in part]
+        return told
+
+    def _part(self, state: State, given: Input, task: Task) -> list[Any]:
+        """What this task reads of an input that is divided when a generation forms: splits, pieces or files."""
+        if given.as_ not in STATIC_INPUTS and not given.format.startswith(HADOOP):
+            return []
         readers = self._readers(state, given)
         place, count = readers.index(task.key), len(readers)
         if given.format.startswith(HADOOP):
-            splits = self._split(given.name, count, "splits")[0 if given.split == "whole" else place]
-            told |= {"name": given.name, "options": given.options}
-            told["splits"] = [[split.size, split.stamp] for split in splits]
-        elif given.as_ == "stream":
-            sizes = {file.path: file.size for file in listing.files}
-            pieces = self._split(given.name, count, "records")[0 if given.split == "whole" else place]
-            told["pieces"] = [[piece.path, piece.start, piece.end, sizes[piece.path]] for piece in pieces]
-        elif given.as_ in ("download", "list"):
-            files = self._split(given.name, count, given.split)[place]
-            told["files"] = [[file.path, file.size, file.stamp] for file in files]
-        return told
+            return self._split(given.name, count, "splits")[0 if given.split == "whole" else place]
+        if given.as_ == "stream":
+            return self._split(given.name, count, "records")[0 if given.split == "whole" else place]
+        return self._split(given.name, count, given.split)[place]
 
     def _readers(self, state: State, given: Input) -> list[str]:
         """The tasks that read an input, in order."""
@@ -199,6 +228,11 @@ class Orders:
                 files, 1 if given.split == "whole" else count, lambda file: cuttable(given.format, file.path)
             )
         return parts(files, count, "whole" if mode == "whole" else "split")
+
+
+def _placed(given: Input) -> bool:
+    """Whether a task has a part of this input, and it can be told which nodes have that."""
+    return given.format.startswith(HADOOP) or (given.as_ in STATIC_INPUTS and given.url.lower().startswith("hdfs://"))
 
 
 def env_of(role: Role) -> dict[str, str]:

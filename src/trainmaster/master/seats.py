@@ -22,11 +22,32 @@ READERS_AFTER = 0.25  # s
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 
 
+class Tokens(Protocol):
+    """What containers have on a secure cluster in the place of their owner's ticket; it ends, and newer ones take its place."""
+
+    heed: list[Callable[[], None]]  # called when there are newer ones
+
+    def bring(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Take newer ones, in the engine's own form; what the job has now, for people. Raises ValueError."""
+        ...
+
+    def told(self) -> dict[str, Any] | None:
+        """What agents may not have yet."""
+        ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    async def keep(self) -> None:
+        """Get newer ones in time, where that can be, until cancelled."""
+
+
 class Seat(Protocol):
     """What a master's life asks of the place where it lives."""
 
     addresses: tuple[str, ...]  # for the master's record; known once it listens
     place: str  # for people
+    tokens: Tokens | None
+    near: bool  # whether some nodes can be nearer to a task's data than others
 
     def engine(self, job: Job, spec: Spec) -> MasterSide:
         """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
@@ -52,6 +73,9 @@ class Seat(Protocol):
 
 class Here:
     """On the submitter's machine, with the template of the agents at `link`."""
+
+    tokens: Tokens | None = None
+    near = False
 
     def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
         from trainmaster.engines.local import places
@@ -112,15 +136,18 @@ class Here:
 class InContainer:
     """In a container of `engine`: `make(job, spec)` is its master side, `address` the host that others reach this one by."""
 
+    near = True
+
     def __init__(
         self, engine: str, make: Callable[[Job, Spec, Callable[[], str]], MasterSide], address: str, certificate: str, key: str,
-        agents: Mapping[str, Any], proxies: Collection[str] = (),
+        agents: Mapping[str, Any], proxies: Collection[str] = (), tokens: Tokens | None = None,
     ) -> None:  # fmt: skip
         """`certificate` and `key`: the job's, PEM. `agents`: what else the agents are given. `proxies`: addresses of the cluster's own
         web proxies, which are shown a bare page.
         """
         self._engine, self._make, self._address = engine, make, address
         self._certificate, self._key, self._given, self._proxies = certificate, key, agents, proxies
+        self.tokens = tokens
         self._page = ""
         self.place = ""
         self.addresses: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.drive import Drive, needs_barrier
@@ -29,8 +29,12 @@ from trainmaster.master.feed import Feed
 from trainmaster.master.orders import Orders
 from trainmaster.master.record import Record, Superseded
 
+if TYPE_CHECKING:
+    from trainmaster.master.seats import Tokens
+
 SNAPSHOT_EVERY = 20_000  # events
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
+NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says what nodes are near
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
 
 Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
@@ -56,8 +60,28 @@ class Shell:
         self.storage_trouble = ""
         self._unwritable = False
         self._superseded = False
+        self._put_off = False  # whether asks wait until it is known what nodes are near
+        self._late: asyncio.TimerHandle | None = None  # the end of that
         self.agents = Agents(self)
         self.feed = Feed(self)
+        self._tokens: Tokens | None = None
+
+    def hold(self, tokens: Tokens) -> None:
+        """A cluster's tokens: agents are given newer ones whenever there are any, and those that come later, too."""
+        self._tokens = tokens
+        self.feed.beside = lambda: {"tokens": tokens.status()}
+
+        def message() -> dict[str, Any] | None:
+            told = tokens.told()
+            return None if told is None else {"type": "tokens", **told}
+
+        def hand_out() -> None:
+            if (newer := message()) is not None:
+                for connection in self.agents.connections.values():
+                    connection.send(newer)
+
+        self.agents.greeting = message
+        tokens.heed.append(hand_out)
 
     @property
     def state(self) -> State:
@@ -128,6 +152,8 @@ class Shell:
             self.feed.piece(message)
         elif kind == "lease":
             self._lease(connection, message)
+        elif kind == "tokens" and self._tokens is not None:
+            self._tokens.bring(message)
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Leases are soft state: nobody need write them down, since a new master asks who holds what."""
@@ -156,6 +182,11 @@ class Shell:
         self.tell(SaveRequested(name))
         return name
 
+    async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._tokens is None:
+            raise ValueError("the job has no tokens: where it runs needs none")
+        return self._tokens.bring(tokens)
+
     async def dump(self, task: str) -> None:
         if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
             connection.send(
@@ -168,6 +199,7 @@ class Shell:
         """Turn until the job is closed. Raises Superseded where another master took over."""
         listening = asyncio.create_task(self._listen_to_engine())
         listening.add_done_callback(lambda _: self._stirred.set())
+        keeping = [] if self._tokens is None else [asyncio.create_task(self._tokens.keep())]
         try:
             while not self.over:
                 await self.turn()
@@ -175,7 +207,7 @@ class Shell:
                     listening.result()  # an engine that tells nothing more is no master's to go on with
             await self._drain()
         finally:
-            work = [listening, *self._doing.values(), *self._acknowledging, *self._making_room.values()]
+            work = [listening, *keeping, *self._doing.values(), *self._acknowledging, *self._making_room.values()]
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
@@ -255,8 +287,8 @@ class Shell:
             await self._engine.release(release.task, release.serial)
             if (connection := self.agents.get(release.task, release.serial)) is not None:
                 connection.dismiss()
-        if asks or releases:
-            await self._engine.ask(self._requests(asks, releases))
+        if asks or releases or self._put_off:
+            await self._ask(asks, releases)
         for action in actions:
             if isinstance(action, Order):
                 if self._send(action):
@@ -265,6 +297,18 @@ class Shell:
                 self._doing[action] = asyncio.create_task(self._carry_out(action))
         if done:
             self.tell(Did(tuple(done)))
+
+    async def _ask(self, asks: list[Ask], releases: list[Release]) -> None:
+        """State all asks; where it will be known soon which nodes are near the tasks' data, not before."""
+        self._put_off = self.orders.unlocated(self.state)
+        if self._put_off:
+            loop = asyncio.get_running_loop()
+            if self._late is None:
+                self._late = loop.call_later(NEAR_WITHIN, self._stirred.set)
+            if loop.time() < self._late.when():
+                return
+            self._put_off = False
+        await self._engine.ask(self._requests(asks, releases))
 
     def _requests(self, asks: list[Ask], releases: list[Release]) -> list[Request]:
         """The whole set of asks: those just planned, and those made before that are neither granted nor withdrawn."""

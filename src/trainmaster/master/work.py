@@ -76,6 +76,7 @@ class Work:
             except (TrainmasterError, OSError) as error:
                 mend = {"mend": error.mend} if isinstance(error, TrainmasterError) and error.mend else {}
                 return {"missing": {"name": name, "detail": getattr(error, "message", "") or str(error), **mend}}
+        self._orders.locate(self._state())
         if (checkpoint := self._job.checkpoint) is not None and checkpoint.url:
             from trainmaster.data.checkpoints import newest
 

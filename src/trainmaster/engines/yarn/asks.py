@@ -1,19 +1,27 @@
-"""Asks in YARN's words: sizes, priorities, labels, and the number that says whose an ask is."""
+"""Asks in YARN's words: sizes, priorities, labels, places, and the number that says whose an ask is.
+
+An ask is one row for any node (`*`), and where a task's data are on some hosts also a row for each of these and for each of their racks,
+all of the same number: YARN grants one container for them, on such a host if one has room within a few beats, else on such a rack, else
+anywhere (relaxed locality). Rows are absolute; a label may stand in the row `*` alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import Request
+from trainmaster.engines.yarn.gangs import is_growth
 from trainmaster.hadoop.proto import yarn_pb2 as y
 
 GPU = "yarn.io/gpu"
 MIB = 2**20
 _SERIALS = 1 << 24
 _MIDDLE = 100  # the priority of a role that names none; YARN's lower number is served first
+_GROWTH = 2 * _MIDDLE  # what a gang can begin without comes behind all that is needed
+ANYWHERE = "*"
 LABEL = "label"  # the only key that `nodes.labels` may have: a node of YARN is in one partition
 
 
@@ -33,27 +41,41 @@ class Numbers:
         return (self._tasks[place - 1], serial) if 0 < place <= len(self._tasks) else None
 
 
-def ask_for(number: int, request: Request) -> y.ResourceRequestProto:
-    made = y.ResourceRequestProto(
-        priority=y.PriorityProto(priority=priority_of(request)), resource_name="*", capability=resource_of(request),
-        num_containers=1, relax_locality=True, allocation_request_id=number,
+Rows = tuple[y.ResourceRequestProto, ...]
+
+
+def ask_for(number: int, request: Request, racks: Mapping[str, str] | None = None) -> Rows:
+    """The rows of an ask. `racks`: host -> rack, of the cluster's nodes; of others no row is made."""
+    known = racks or {}
+    hosts = [host for host in request.hosts if host in known]
+    names = [*hosts, *dict.fromkeys(known[host] for host in hosts), ANYWHERE]
+    rows = tuple(
+        y.ResourceRequestProto(
+            priority=y.PriorityProto(priority=priority_of(request)), resource_name=name, capability=resource_of(request),
+            num_containers=1, relax_locality=True, allocation_request_id=number,
+        )
+        for name in names
     )  # fmt: skip
     if label := label_of(request.nodes.get("labels") or {}):
-        made.node_label_expression = label
-    return made
+        rows[-1].node_label_expression = label
+    return rows
 
 
-def withdrawal(number: int, request: Request) -> y.ResourceRequestProto:
+def withdrawal(rows: Iterable[y.ResourceRequestProto]) -> Rows:
     """No more of the ask."""
-    made = ask_for(number, request)
-    made.num_containers = 0
-    return made
+    made = []
+    for row in rows:
+        none = y.ResourceRequestProto()
+        none.CopyFrom(row)
+        none.num_containers = 0
+        made.append(none)
+    return tuple(made)
 
 
 def priority_of(request: Request) -> int:
     """The role's part of the priority: among the asks of one application it alone counts."""
     role = (request.priority + 500) % 1000 - 500
-    return max(1, min(2 * _MIDDLE, _MIDDLE - role))
+    return max(1, min(2 * _MIDDLE, _MIDDLE - role)) + (_GROWTH if is_growth(request) else 0)
 
 
 def resource_of(request: Request) -> y.ResourceProto:

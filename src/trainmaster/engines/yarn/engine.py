@@ -8,15 +8,16 @@ change nothing, and a ResourceManager that was restarted and knows none of them 
 A granted container is started on its node at once, with our agent, and told of when it runs. What a dead master was granted and never
 started is given back, and asked for anew.
 
-A node on which containers failed by no fault of a program's several times is asked for no more.
+A node on which containers failed by no fault of a program's several times is asked for no more. Containers of an elastic gang are kept
+until it is clear with how many it begins (see `gangs`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -26,8 +27,9 @@ from trainmaster.core.job import Job
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.yarn import exits, waiting
-from trainmaster.engines.yarn.asks import Numbers, ask_for, resource_of, withdrawal
-from trainmaster.engines.yarn.nodes import Nodes
+from trainmaster.engines.yarn.asks import Numbers, Rows, ask_for, resource_of, withdrawal
+from trainmaster.engines.yarn.gangs import Gathering
+from trainmaster.engines.yarn.nodes import Avoided, Nodes, racks
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -36,7 +38,6 @@ from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_tex
 PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
 EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
 AGAIN = 1.0  # s until a beat that failed is tried again
-FAILURES = 3  # of containers on one node, by no fault of a program's, until it is avoided
 _NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
 _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
@@ -54,6 +55,7 @@ class _Held:
     proto: y.ContainerProto
     node: str
     running: bool = False
+    returned: bool = False
 
 
 class YarnMaster:
@@ -72,13 +74,15 @@ class YarnMaster:
         self._queue = ""
         self._nodes = Nodes()
         self._wanted: dict[Key, Request] = {}
+        self._rows: dict[Key, Rows] = {}  # as they were asked for last
+        self._gathering = Gathering(lambda: asyncio.get_running_loop().time())
         self._held: dict[Key, _Held] = {}
         self._by_container: dict[int, Key] = {}
-        self._changed: dict[Key, y.ResourceRequestProto] = {}
+        self._changed: dict[Key, Rows] = {}
         self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
-        self._avoided: set[str] = set()
+        self._avoided = Avoided(excluded(job))
+        self._cluster = 0  # nodes
         self._warned: set[int] = set()
-        self._failures: Counter[str] = Counter()
         self._response = 0
         self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
         self._stirred = asyncio.Event()
@@ -107,24 +111,33 @@ class YarnMaster:
     async def ask(self, requests: Sequence[Request]) -> None:
         wanted = {(one.task, one.serial): one for one in requests}
         for key in self._wanted.keys() - wanted.keys():
-            self._changed[key] = withdrawal(self._numbers.of(*key), self._wanted.pop(key))
-        for key in wanted.keys() - self._wanted.keys():
+            self._withdraw(key)
+        new = [key for key in wanted if key not in self._wanted]
+        self._gathering.know(wanted[key] for key in new)
+        on_racks = await racks(self._manager) if any(wanted[key].hosts for key in new) else {}
+        for key in new:
             held = self._held.get(key)
             if held is None:
                 self._wanted[key] = wanted[key]
-                self._changed[key] = ask_for(self._numbers.of(*key), wanted[key])
+                self._rows[key] = self._changed[key] = ask_for(self._numbers.of(*key), wanted[key], on_racks)
             elif held.running:
                 self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
         self._stirred.set()
 
     async def release(self, task: str, serial: int) -> None:
         key = (task, serial)
-        if (request := self._wanted.pop(key, None)) is not None:
-            self._changed[key] = withdrawal(self._numbers.of(*key), request)
-            self._tell(ContainerExited(*key, None, "not-needed"))
-        elif key in self._held:
+        if key in self._held:
             self._give_back(key)
+        else:
+            if key in self._wanted:
+                self._withdraw(key)
+            self._tell(ContainerExited(*key, None, "not-needed"))
         self._stirred.set()
+
+    def _withdraw(self, key: Key) -> Request:
+        request = self._wanted.pop(key)
+        self._changed[key] = withdrawal(self._rows.pop(key))
+        return request
 
     async def changes(self) -> AsyncIterator[Change]:
         while True:
@@ -179,7 +192,8 @@ class YarnMaster:
                 asked = loop.time()
                 self._begin(self._explain())
             try:
-                async with asyncio.timeout(PENDING if self._wanted or self._returned else IDLE):
+                busy = self._wanted or self._returned or self._gathering
+                async with asyncio.timeout(PENDING if busy else IDLE):
                     await self._stirred.wait()
             except TimeoutError:
                 continue
@@ -189,10 +203,9 @@ class YarnMaster:
         changed, self._changed = self._changed, {}
         returned = dict(self._returned)
         request = y.AllocateRequestProto(
-            response_id=self._response, ask=list(changed.values()), release=list(returned.values())
-        )
-        if avoided := self._avoided:
-            request.blacklist_request.blacklist_additions.extend(sorted(avoided))
+            response_id=self._response, ask=chain(*changed.values()), release=list(returned.values()),
+            blacklist_request=self._avoided.message(),
+        )  # fmt: skip
         try:
             answer = await self._scheduler.allocate(request)
         except BaseException:
@@ -209,9 +222,7 @@ class YarnMaster:
         if name == _NOT_REGISTERED:
             log.warning("the ResourceManager was restarted; it is told all again")
             await self._register()
-            self._changed = {
-                key: ask_for(self._numbers.of(*key), one) for key, one in self._wanted.items()
-            } | self._changed
+            self._changed = self._rows | self._changed
             self._stirred.set()
         elif name in _OVER:
             self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
@@ -219,7 +230,7 @@ class YarnMaster:
         elif name.startswith("InvalidResourceRequest"):
             for key, one in list(self._wanted.items()):
                 if not _fits(resource_of(one), self._largest):
-                    del self._wanted[key]
+                    del self._wanted[key], self._rows[key]
                     self._changed.pop(key, None)
                     self._tell(Refused(*key, str(error)))
         else:
@@ -228,24 +239,28 @@ class YarnMaster:
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
+        self._cluster = answer.num_cluster_nodes
         if answer.HasField(
             "am_rm_token"
         ):  # the old one is good for some time yet, and for no new connection after that
             self._begin(self._scheduler.close())
             self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
-        starting: dict[str, list[tuple[Key, Request]]] = {}
+        starting: list[tuple[Key, Request]] = []
         for container in answer.allocated_containers:
             key = self._numbers.key(container.allocation_request_id)
-            if key is None or key in self._held or (request := self._wanted.pop(key, None)) is None:
+            if key is None or key in self._held or key not in self._wanted:
                 self._returned[container.id.id] = container.id
                 continue
-            self._changed[key] = withdrawal(container.allocation_request_id, request)
+            request = self._withdraw(key)
             self._inherit(container)
-            starting.setdefault(self._held[key].node, []).append((key, request))
-        for asked in starting.values():
-            self._begin(self._start(asked))
+            if not self._gathering.add(key, request):
+                starting.append((key, request))
         for status in answer.completed_container_statuses:
             self._ended(status)
+        for asked in self._by_node(starting):
+            self._begin(self._start([asked]))
+        for gang in self._gathering.complete(self._wanted.values()):
+            self._begin(self._start(self._by_node(gang)))
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
         for one in preempted:
             if (key := self._by_container.get(one.id.id)) is not None and one.id.id not in self._warned:
@@ -262,9 +277,22 @@ class YarnMaster:
         self._held[key] = _Held(container, node_text(container.nodeId))
         self._by_container[container.id.id] = key
 
-    async def _start(self, asked: Sequence[tuple[Key, Request]]) -> None:
-        """Start our agent in containers of one node, in one call."""
-        made = []
+    def _by_node(self, asked: Sequence[tuple[Key, Request]]) -> list[list[tuple[Key, Request]]]:
+        found: dict[str, list[tuple[Key, Request]]] = {}
+        for key, request in asked:
+            found.setdefault(self._held[key].node, []).append((key, request))
+        return list(found.values())
+
+    async def _start(self, on_nodes: Sequence[Sequence[tuple[Key, Request]]]) -> None:
+        """Start our agent in containers, and tell of all of them at once."""
+        for change in chain(*await asyncio.gather(*map(self._started, on_nodes))):
+            self._tell(change)
+
+    async def _started(self, asked: Sequence[tuple[Key, Request]]) -> list[Change]:
+        """Start our agent in containers of one node, in one call; what became of them."""
+        made: list[tuple[y.ContainerProto, y.ContainerLaunchContextProto]] = []
+        told: list[Change] = []
+        asked = [(key, request) for key, request in asked if key in self._held]
         for key, request in asked:
             spec = {
                 **self._spec(request, ()),
@@ -272,48 +300,47 @@ class YarnMaster:
                 "node": self._held[key].node,
             }
             made.append((self._held[key].proto, self._context(spec)))
-        failed = await self._nodes.start(made)
+        failed = await self._nodes.start(made) if made else {}
         for key, _ in asked:
             held = self._held.get(key)
             if held is None:
                 continue
             if (why := failed.get(held.proto.id.id)) is None:
                 held.running = True
-                self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
+                told.append(Granted(*key, container_id_text(held.proto.id), held.node))
             else:
-                self._blame(held.node)
+                self._avoided.blame(held.node, self._cluster)
                 self._give_back(key)
                 self._forget(key)
-                self._tell(ContainerExited(*key, None, "localization-failed", {"detail": why, "node": held.node}))
+                told.append(ContainerExited(*key, None, "localization-failed", {"detail": why, "node": held.node}))
+        return told
 
     def _ended(self, status: y.ContainerStatusProto) -> None:
         key = self._by_container.get(status.container_id.id)
         if key is None:
             return
-        node = self._forget(key).node
+        held = self._forget(key)
+        node = held.node
         if exits.lost(status.exit_status, status.diagnostics):
             self._tell(ContainerLost(*key, "node-lost", {"node": node}))
             return
         reason, figures = exits.reason(status.exit_status, status.diagnostics, node)
-        if reason in ("localization-failed", "disks-failed"):
-            self._blame(node)
+        if exits.blames(status.exit_status) and not held.returned:
+            self._avoided.blame(node, self._cluster)
         self._tell(ContainerExited(*key, status.exit_status, reason, figures))
 
     def _forget(self, key: Key) -> _Held:
         held = self._held.pop(key)
         del self._by_container[held.proto.id.id]
+        self._gathering.drop(key)
         return held
 
     def _give_back(self, key: Key) -> None:
-        container = self._held[key].proto.id
-        self._returned[container.id] = container
+        held = self._held[key]
+        held.returned = True
+        self._gathering.drop(key)
+        self._returned[held.proto.id.id] = held.proto.id
         self._stirred.set()
-
-    def _blame(self, node: str) -> None:
-        self._failures[node] += 1
-        if self._failures[node] == FAILURES:
-            log.warning("node %s is avoided: %d containers failed there", node, FAILURES)
-            self._avoided.add(node.rpartition(":")[0])
 
     # -- words --
 
@@ -339,6 +366,11 @@ class YarnMaster:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._changes.put_nowait(error)
+
+
+def excluded(job: Job) -> set[str]:
+    """The nodes that all roles exclude: YARN knows exclusions of a whole application alone."""
+    return set.intersection(*(set(role.nodes.exclude) for role in job.roles.values()))
 
 
 def _fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:

@@ -30,6 +30,12 @@ def lost(status: int, diagnostics: str) -> bool:
     return status == ABORTED and "lost" in diagnostics.lower()
 
 
+def blames(status: int) -> bool:
+    """Whether a container that nobody took back ended through no fault of a program's: our agent, which outlives programs, did not run
+    there, or failed."""
+    return status > 0 or status in (-1000, -101)
+
+
 def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
     """The reason, where YARN knows one, and its figures."""
     if status == NO_PYTHON:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
-from trainmaster.hadoop.yarn import NodeManager, node_text, token_of, why
+from trainmaster.hadoop.yarn import NodeManager, ResourceManager, node_text, token_of, why
 
 AT_ONCE = 64  # nodes called at the same time
 WITHIN = 60.0  # s for a node to take its containers
+RACKS_WITHIN = 5.0  # s to learn which nodes are on which racks
+FAILURES = 3  # of containers on one node, by no fault of a program's, until it is avoided
+log = logging.getLogger(__name__)
 
 
 class Nodes:
@@ -76,3 +81,61 @@ class Nodes:
         for one in self._open.values():
             with contextlib.suppress(HadoopError, OSError):
                 await one.close()
+
+
+class Avoided:
+    """Hosts that are asked for no more: those that the job excludes, and those on which containers failed repeatedly.
+
+    Of the latter at most half of the cluster: where everything fails everywhere it is not the nodes' fault, and a job that avoids all of
+    them waits for ever. The one that failed first is tried again then.
+    """
+
+    def __init__(self, excluded: Iterable[str] = ()) -> None:
+        self._excluded = {_host(node) for node in excluded}
+        self._failures: Counter[str] = Counter()
+        self._failing: dict[str, None] = {}
+        self._forgiven: set[str] = set()
+
+    def blame(self, node: str, nodes: int) -> None:
+        """A container failed on `node` of a cluster of so many."""
+        host = _host(node)
+        self._failures[host] += 1
+        if self._failures[host] < FAILURES or host in self._failing:
+            return
+        log.warning("node %s is avoided: %d containers failed there", host, self._failures[host])
+        self._failing[host] = None
+        self._forgiven.discard(host)
+        while len(self._failing) > nodes // 2:
+            first = next(iter(self._failing))
+            log.warning("node %s is tried again: at most half of %d nodes are avoided", first, nodes)
+            del self._failing[first]
+            self._failures[first] = 0
+            self._forgiven.add(first)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(sorted(self._excluded | self._failing.keys()))
+
+    def message(self) -> y.ResourceBlacklistRequestProto | None:
+        """What each beat says of them; None where there are none."""
+        forgiven = self._forgiven - self._excluded
+        if not self.hosts and not forgiven:
+            return None
+        return y.ResourceBlacklistRequestProto(blacklist_additions=self.hosts, blacklist_removals=sorted(forgiven))
+
+
+def _host(node: str) -> str:
+    """The host of a node that is written with or without its port."""
+    host, _, port = node.rpartition(":")
+    return host if host and port.isdigit() else node
+
+
+async def racks(manager: ResourceManager) -> Mapping[str, str]:
+    """Host -> rack of the nodes that run; nothing where that cannot be had soon, for whoever asks only has a wish."""
+    try:
+        async with asyncio.timeout(RACKS_WITHIN):
+            answer = await manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING]))
+    except (HadoopError, TimeoutError) as error:
+        log.warning("which nodes are near the data is not known: %s", str(error) or "no answer")
+        return {}
+    return {report.nodeId.host: report.rackName for report in answer.nodeReports}
