@@ -7,6 +7,7 @@ place.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, site_of, state_dir
+from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped
@@ -25,6 +26,7 @@ from trainmaster.engines.contract import Shipped
 if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
+_FORGOTTEN = "application_0_0000"  # of a job that the cluster has forgotten: it knows nothing of that one either
 CERTIFICATE, ENVIRONMENT = "certificate", "environment"
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -69,6 +71,17 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     except BaseException:  # nobody would find it any more
         client.end(told["application"])
         raise
+    if (tokens := told.get("tokens")) and not _renewed(job):
+        import sys
+
+        from trainmaster.client.renewal import warning
+
+        print(warning(name, tokens), file=sys.stderr, flush=True)
+
+
+def _renewed(job: Job) -> bool:
+    """Whether its tokens are its submitter's concern no more: its master gets newer ones, or it ends before."""
+    return job.timeouts.job is not None or any("kerberos" in settings for settings in job.engines.values())
 
 
 def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shipped]]:
@@ -112,6 +125,42 @@ def _brought(given: str, name: str, brings: Callable[[str], bool], files: list[S
 
     files.append(Shipped(name, url=url, unpacked=url.endswith(ARCHIVES)))
     return f"{BROUGHT}{name}#{alias or plain(os.path.basename(url))}"
+
+
+def adopt(engine: str, wanted: str) -> list[str]:
+    """The ids of the jobs of ours on the cluster that `wanted`, an id, its beginning or an application, may mean. Where it is one that this
+    machine knows nothing of, this machine knows it from now on, as if it had been submitted here.
+    """
+    client = client_of(engine)
+    found = client.found(wanted)
+    if wanted in found or not found:
+        found = {wanted: found.get(wanted, _FORGOTTEN)}
+    if len(found) == 1:
+        [(job, application)] = found.items()
+        if not job_storage(job).exists() and (
+            (note := client.store().kept(job)) is None or not _adopted(job, application, note)
+        ):
+            return []
+    return sorted(found)
+
+
+def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
+    import shutil
+    import tempfile
+
+    with kept("keep the job", job_storage(job)):
+        (state_dir() / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".", dir=state_dir()))  # readable by us alone
+        try:
+            (draft / TOKEN_FILE).write_text(note["token"])
+            (draft / CERTIFICATE).write_text(note["certificate"])
+            (draft / SITE_FILE).write_text(json.dumps({**note["site"], "application": application}))
+            (draft / JOB_FILE).write_text(json.dumps(note["job"]))
+            with contextlib.suppress(FileExistsError):  # adopted by somebody else meanwhile
+                draft.rename(job_storage(job))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return True
 
 
 def certified() -> tuple[str, str]:

@@ -11,10 +11,12 @@ import re
 import attrs
 
 from trainmaster.client.describe import ENGINES
-from trainmaster.client.places import engine_of, in_id, job_ids
-from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.client.places import engine_of, in_id, job_ids, site_of
+from trainmaster.core.errors import BadInput, NotFound, TrainmasterError
 
 _SHOWN = 5
+CLUSTER = "yarn"
+_APPLICATION = re.compile(r"application_\d+_\d+")
 _ENDING = re.compile("-[a-z2-7]{6}")  # what an id has behind the name
 
 
@@ -43,6 +45,10 @@ def resolve(text: str) -> str:
     known = job_ids()
     if wanted in known:
         return wanted
+    if _APPLICATION.fullmatch(wanted):
+        named = [job for job in known if site_of(job).get("application") == wanted]
+        if named:
+            return named[0]
     for name in dict.fromkeys((wanted, in_id(wanted))):
         named = [job for job in known if job.startswith(name) and _ENDING.fullmatch(job.removeprefix(name))]
         if named:
@@ -52,6 +58,8 @@ def resolve(text: str) -> str:
         return begun[0]
     if begun:
         raise _ambiguous(f"{wanted} is the beginning of {len(begun)} jobs", begun)
+    if job := _elsewhere(parse(text)):
+        return job
     from difflib import get_close_matches
 
     near = get_close_matches(wanted, known, 1, 0.6)
@@ -60,6 +68,26 @@ def resolve(text: str) -> str:
         mend="see them all: tm list",
         anchor="no-such-job",
     )
+
+
+def _elsewhere(handle: Handle) -> str:
+    """The job of ours on a cluster that is meant, submitted from another machine; "" where there is none, or no cluster is at hand."""
+    import os
+
+    asked = handle.engine == CLUSTER or _APPLICATION.fullmatch(handle.id) is not None
+    if not asked and not os.environ.get("HADOOP_CONF_DIR"):
+        return ""
+    from trainmaster.client.distant import adopt
+
+    try:
+        found = adopt(CLUSTER, handle.id)
+    except TrainmasterError:
+        if asked:
+            raise
+        return ""  # it need not be there at all
+    if len(found) > 1:
+        raise _ambiguous(f"{handle.id} is the beginning of {len(found)} jobs", found)
+    return found[0] if found else ""
 
 
 def _present(name: str, named: list[str]) -> str:

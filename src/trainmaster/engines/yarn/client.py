@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import functools
-import math
 import os
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,16 +13,16 @@ from typing import Any, TypeVar
 import attrs
 
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
-from trainmaster.core.quantities import format_seconds
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.runtime_archive import archive
+from trainmaster.engines.yarn import lifetime
 from trainmaster.engines.yarn.asks import GPU, label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
-from trainmaster.engines.yarn.settings import PLACE, Keytab, Settings, docker, settings
-from trainmaster.engines.yarn.store import Store, user_of
+from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
+from trainmaster.engines.yarn.store import Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
@@ -38,14 +35,8 @@ from trainmaster.hadoop.yarn import ResourceManager, application_id, application
 
 TYPE = "TRAINMASTER"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
+TAG = "trainmaster:"  # and a job's id: by which it is found
 MASTER = "trainmaster.master.container:main"
-UNPACKED = (
-    ".tar.gz",
-    ".tgz",
-    ".tar",
-    ".zip",
-)  # archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
-_NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only we do
 _MIB = 2**20
 _SENT = (
     "fs.defaultFS",
@@ -59,6 +50,10 @@ _SENT = (
     "io.",
     "net.topology.",
 )  # what containers need of the configuration
+# What YARN's containers wrote themselves, where an administrator has logs aggregated (`yarn logs`): not the scripts that started them.
+_AGGREGATED = y.LogAggregationContextProto(
+    include_pattern=r"^(stdout|stderr|prelaunch\..*)$", rolled_logs_include_pattern=""
+)
 _ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}
 
 T = TypeVar("T")
@@ -120,13 +115,8 @@ class YarnClient:
                 self._queue(manager, said.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
-        await asyncio.to_thread(self._check_files, job)
-        if self._secure:
-            await self._check_lifetime(job, said)
-        elif said.kerberos is not None:
-            raise BadInput(
-                "the cluster is not secure: there is nothing to log in to", place=f"{PLACE}.kerberos", mend="leave it out", anchor="tokens"
-            )
+        await asyncio.to_thread(self.store().check, job)
+        await lifetime.check(self.conf, job, said, self.user)
         gpus = max((count(report.capability, GPU) for report in nodes.nodeReports), default=0)
         for request in self._requests(job):
             label_of(request.nodes.get("labels") or {})
@@ -152,26 +142,6 @@ class YarnClient:
                 mend="choose another: tm cluster show",
                 anchor="queue",
             )
-
-    def _check_files(self, job: Any) -> None:
-        """BadInput where YARN cannot bring what a job names: an archive that it does not unpack, a file of HDFS that is not there."""
-        archive = job.environment.archive
-        if archive and not job.environment.path:
-            far = "://" in archive
-            if not archive.endswith(UNPACKED) or (far and not self.brings(archive)):
-                raise BadInput(
-                    f"YARN cannot bring {archive}", place=f"environment.archive: {archive}",
-                    mend=f"name a file of this machine or of hdfs:// that ends in one of {', '.join(UNPACKED)}",
-                    anchor="environment",
-                )  # fmt: skip
-        named = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
-        named |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
-        given = {place: url.partition("#")[0] for place, url in named.items()}
-        given = {place: url for place, url in given.items() if self.brings(url)}
-        store = self.store() if given else None
-        for place, url in given.items():
-            if store is not None:
-                store.resource(url, place)
 
     async def _queue(self, manager: ResourceManager, name: str) -> y.QueueInfoProto:
         try:
@@ -222,7 +192,7 @@ class YarnClient:
     def submit(
         self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
         cache: Path,
-    ) -> dict[str, str]:  # fmt: skip
+    ) -> dict[str, Any]:  # fmt: skip
         """Start the job's master in a container; what `site.json` says of it.
 
         `secret`: token, key, secrets. `files`: of this machine, brought to each container. `cache`: a folder of this machine for what is
@@ -234,12 +204,30 @@ class YarnClient:
     async def _submitted(
         self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
         files: Sequence[Shipped], cache: Path,
-    ) -> dict[str, str]:  # fmt: skip
-        shipping = asyncio.create_task(asyncio.to_thread(self._ship, files, cache))
+    ) -> dict[str, Any]:  # fmt: skip
+        store = self.store()
+        note = {"job": job_to(job), "site": dict(site), "token": secret["token"], "certificate": certificate}
+        noting = asyncio.create_task(asyncio.to_thread(store.keep, job_id, note))
+        shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, files, cache))
+        try:
+            return await self._started(job_id, job, said, site, secret, certificate, noting, shipping)
+        except BaseException:
+            store.stop.set()
+            await asyncio.wait({noting, shipping}, timeout=UNDONE)
+            for task in (noting, shipping):
+                if task.done() and not task.cancelled():
+                    task.exception()  # the first failure is told
+            await asyncio.to_thread(store.forget, job_id)
+            raise
+
+    async def _started(
+        self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
+        noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]],
+    ) -> dict[str, Any]:  # fmt: skip
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
-            resources, tokens = await shipping, await self._tokens(job)
-            secret = {**secret, **await asyncio.to_thread(_keytab_of, said)}
+            resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
+            secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
             application = application_id_text(new.application_id)
             environment = _environment(site) | docker(job.environment.image, said)
             told = {
@@ -249,6 +237,7 @@ class YarnClient:
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
+            await asyncio.shield(noting)
             await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made))
         held = submitted(tokens)
         return {"application": application, "conf": str(self.conf.folder)} | ({"tokens": held.times} if held else {})
@@ -267,34 +256,14 @@ class YarnClient:
             raise BadInput("the cluster is not secure: its jobs have no tokens", place=self.place, anchor="tokens")
         return _asked(fetched(self.conf, Kerberos(), places(job))).to_json()
 
-    async def _check_lifetime(self, job: Any, said: Settings) -> None:
-        """BadInput where a job may last longer than its tokens and nothing brings newer ones, or where its keytab does not."""
-        if said.kerberos is not None:
-            await asyncio.to_thread(_check_keytab, said.kerberos, self.user)
-        elif job.timeouts.job is not None:
-            from trainmaster.hadoop.delegation import cancel
-
-            tokens = await self._tokens(job)
-            held = submitted(tokens)
-            for token in {token.identifier: token for token in tokens.tokens.values()}.values():
-                await cancel(self.conf, Kerberos(), token)
-            left = held.until - time.time() if held else math.inf
-            if left < job.timeouts.job:
-                raise BadInput(
-                    f"the job may last {format_seconds(job.timeouts.job)}, and would fail after {format_seconds(round(left))}, "
-                    "when its tokens end",
-                    place=f"timeouts.job: {format_seconds(job.timeouts.job)}", anchor="tokens",
-                    mend=f"give {PLACE}.kerberos: {{principal, keytab}}, by which its master gets newer ones; or lower it, or leave it out "
-                    "and bring newer ones by tm renew",
-                )  # fmt: skip
-
     def _configuration(self) -> dict[str, str]:
         """What containers need of the configuration; no secret is among it."""
         return {name: value for name, value in self.conf.resolved(*_SENT).items() if not is_secret(name)}
 
-    def _ship(self, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
+    @staticmethod
+    def _ship(store: Store, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
         """What every container gets, by the names that it has there."""
-        store, ours = self.store(), archive(cache)
+        ours = archive(cache)
         found = {ARCHIVE: store.put(ours, "runtime", ours.name.partition(".")[0], unpacked=True)}
         for one in files:
             if one.url:
@@ -305,10 +274,8 @@ class YarnClient:
 
     @staticmethod
     def brings(url: str) -> bool:
-        """Whether YARN brings a file of the cluster to containers by itself: once to a node, unpacked, for all jobs that name it. What it
-        does not, our agents fetch.
-        """
-        return url.startswith("hdfs://") and not set(url) & set("*?[") and not url.endswith(_NOT_UNPACKED)
+        """Whether YARN brings a file of the cluster to containers by itself."""
+        return brings(url)
 
     def _submission(
         self,
@@ -325,7 +292,7 @@ class YarnClient:
             am_container_spec=made, maxAppAttempts=said.attempts, attempt_failures_validity_interval=round(said.validity * 1000),
             am_container_resource_request=[self._masters(job, said)], node_label_expression=said.label or None,
             resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
-            applicationTags=[f"trainmaster:{job_id}"[:100], *said.tags],
+            applicationTags=[f"{TAG}{job_id}", *said.tags], log_aggregation_context=_AGGREGATED,
         )  # fmt: skip
 
     def _masters(self, job: Any, said: Settings) -> y.ResourceRequestProto:
@@ -337,6 +304,22 @@ class YarnClient:
         )  # fmt: skip
 
     # -- afterwards --
+
+    def found(self, wanted: str) -> dict[str, str]:
+        """Our jobs that YARN remembers and that are meant by `wanted`, the beginning of an id or an application: id -> application."""
+        return _asked(self._found(wanted))
+
+    async def _found(self, wanted: str) -> dict[str, str]:
+        async with ResourceManager.of(self.conf, self._auth()) as manager:
+            request = y.GetApplicationsRequestProto(application_types=[TYPE], users=[self.user])
+            answer = await manager.get_applications(request)
+        found = {
+            tag.removeprefix(TAG): application_id_text(report.applicationId)
+            for report in answer.applications
+            for tag in report.applicationTags
+            if tag.startswith(TAG)
+        }
+        return {job: text for job, text in found.items() if job.startswith(wanted) or text == wanted}
 
     def report(self, application: str) -> y.ApplicationReportProto:
         """What YARN says of an application. Raises EngineFailed where YARN has forgotten it or cannot be asked."""
@@ -378,11 +361,14 @@ class YarnClient:
 
 async def _hand_over(manager: ResourceManager, submission: y.ApplicationSubmissionContextProto) -> None:
     """Submit. Whoever is interrupted meanwhile, or gets no answer, leaves nothing running that nobody knows of."""
+    request = y.SubmitApplicationRequestProto(application_submission_context=submission)
+    asking = asyncio.create_task(manager.submit_application(request))
     try:
-        await manager.submit_application(y.SubmitApplicationRequestProto(application_submission_context=submission))
+        await asyncio.shield(asking)
     except BaseException:
         with contextlib.suppress(HadoopError, TimeoutError):
             async with asyncio.timeout(UNDONE):
+                await asyncio.wait({asking})  # what is not there yet cannot be ended
                 await _kill(manager, submission.application_id, "its submission was broken off")
         raise
 
@@ -417,28 +403,6 @@ def _asked(question: Coroutine[Any, Any, T]) -> T:
         raise EngineFailed(f"YARN refuses: {error}", mend="see tm doctor", anchor="yarn") from error
     except HadoopError as error:
         raise _failed(error) from error
-
-
-def _keytab_of(said: Settings) -> dict[str, str]:
-    """The keytab's content, for the master alone: it is a secret."""
-    return {} if said.kerberos is None else {"keytab": base64.b64encode(Path(said.kerberos.keytab).read_bytes()).decode()}
-
-
-def _check_keytab(given: Keytab, user: str) -> None:
-    """BadInput where no login is to be had by a keytab, or somebody else's."""
-    from trainmaster.hadoop.gssapi import identity
-
-    try:
-        whose = identity(Kerberos(given.principal, keytab=given.keytab)).short
-    except AuthenticationFailed as error:
-        raise BadInput(
-            error.message, place=f"{PLACE}.kerberos: {given.principal}, {given.keytab}", mend="name a keytab that holds its key", anchor="ticket"
-        ) from error  # fmt: skip
-    if whose != user:
-        raise BadInput(
-            f"the keytab is {whose}'s, and the job is {user}'s", place=f"{PLACE}.kerberos.principal: {given.principal}",
-            mend=f"give one of {user}'s, or submit as {whose}: kinit -kt {given.keytab} {given.principal}", anchor="ticket",
-        )  # fmt: skip
 
 
 def _failed(error: HadoopError) -> TrainmasterError:

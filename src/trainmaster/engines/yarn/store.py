@@ -1,120 +1,225 @@
 """Files that a cluster gets from the submitter: put on HDFS once, named by their content, and brought to containers by YARN.
 
-They are below `<home>/.trainmaster/`, where `<home>` is the user's directory on the default file system. A file is written beside its name
-and renamed, so that what has the name is whole; of two who put the same at once, the second finds it there.
+    <home>/.trainmaster/runtime/<digest>.tar.gz, files/<digest>.<ending>
+                        jobs/<id>/access     by which its submitter finds the job from another machine; readable by the user alone
+
+`<home>` is the user's directory on the default file system. A file is written beside its name and renamed, so that what has the name is
+whole; of two who put the same at once, the second finds it there. What is written is held against the name: a file that changed since it
+was named, or while it is read, is refused. A submission that is broken off removes its drafts; those of one that was killed are removed a
+day later, by whoever puts something there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.engines.yarn.launching import Resource
-from trainmaster.hadoop.conf import Configuration, default_fs, hdfs_native_settings
+from trainmaster.hadoop.conf import Configuration, default_fs
+from trainmaster.log.dfs import Dfs, open_dfs
+from trainmaster.log.hdfs import opened, put, read_range
+from trainmaster.log.storage import storage_failed
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileStatus
 
 FOLDER = ".trainmaster"
+ACCESS = "access"
+UNPACKED = (
+    ".tar.gz",
+    ".tgz",
+    ".tar",
+    ".zip",
+)  # archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
+_NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only we do
 _PIECE = 4 * 2**20
+_DRAFT, _DEAD = ".tmp", 86400.0  # s after which nobody writes a draft any more
+
+T = TypeVar("T")
+
+
+def brings(url: str) -> bool:
+    """Whether YARN brings a file of the cluster to containers by itself: once to a node, unpacked, for all jobs that name it. What it
+    does not, our agents fetch.
+    """
+    return url.startswith("hdfs://") and not set(url) & set("*?[") and not url.endswith(_NOT_UNPACKED)
 
 
 class Store:
-    """The user's place on the cluster's default file system. Blocks; used in threads."""
+    """The user's place on the cluster's default file system. Blocks; used in threads, which `stop` ends."""
 
     def __init__(self, conf: Configuration, user: str) -> None:
-        self.fs, self._conf = default_fs(conf), conf
+        self.fs = default_fs(conf)
         self.home = f"/user/{user}/{FOLDER}"
-        self._client: Any = _client(self.fs, conf)
+        self.stop = threading.Event()
 
     @property
     def jobs(self) -> str:
         """Where jobs have their storage by default."""
         return f"{self.fs}{self.home}/jobs"
 
+    # -- what containers get --
+
     def put(self, local: Path, kind: str, digest: str = "", unpacked: bool = False, own: bool = False) -> Resource:
         """`local` as `<kind>/<digest><suffixes>`; uploaded where it is not there yet. `own`: other users' containers get their own.
-        Raises EngineFailed.
+        Raises EngineFailed, StorageFailed.
         """
-        name = f"{digest or _digest(local)}{''.join(local.suffixes[-2:])}"
-        path = f"{self.home}/{kind}/{name}"
-        try:
-            found = self._found(path) or self._upload(local, path)
-            public = not own and _public(self._client, path)
+        digest = digest or _digest(local)
+        path = f"{self.home}/{kind}/{digest}{''.join(local.suffixes[-2:])}"
+
+        def have(dfs: Dfs) -> Resource:
+            found = _look(dfs, path) or self._upload(dfs, local, path, digest)
+            public = not own and _public(dfs, path)
             return Resource(f"{self.fs}{path}", found.length, found.modification_time, public, unpacked)
-        except (OSError, RuntimeError) as error:
-            raise EngineFailed(
-                f"{local.name} could not be put on HDFS: {str(error).splitlines()[0]}", place=f"{self.fs}{path}",
-                mend="check that the NameNode runs and that you may write there", anchor="hdfs",
-            ) from error  # fmt: skip
+
+        return self._done(f"put {local.name} on HDFS", f"{self.fs}{path}", have)
 
     def resource(self, url: str, place: str, unpacked: bool = False, own: bool = False) -> Resource:
         """A file of HDFS that is there already, as it is now. Raises BadInput where it is not, naming `place` in the job file."""
         parts = urlsplit(url)
         fs = f"{parts.scheme}://{parts.netloc}" if parts.netloc else self.fs
-        try:
-            client = self._client if fs == self.fs else _client(fs, self._conf)
-            found = client.get_file_info(parts.path)
-            public = not own and _public(client, parts.path)
-        except FileNotFoundError as error:
+
+        def look(dfs: Dfs) -> Resource:
+            found = _look(dfs, parts.path)
+            if found is None or found.isdir:
+                raise BadInput(
+                    f"{url} {'is a directory, and one file is wanted' if found else 'does not exist'}", place=f"{place}: {url}",
+                    mend="name a file" if found else "check the URL", anchor="no-file",
+                )  # fmt: skip
+            public = not own and _public(dfs, parts.path)
+            return Resource(f"{fs}{parts.path}", found.length, found.modification_time, public, unpacked)
+
+        return self._done(f"look at {place}", url, look, fs)
+
+    def check(self, job: Any) -> None:
+        """BadInput where YARN cannot bring what a job names: an archive that it does not unpack, a file of HDFS that is not there."""
+        archive = job.environment.archive
+        if (
+            archive
+            and not job.environment.path
+            and (not archive.endswith(UNPACKED) or ("://" in archive and not brings(archive)))
+        ):
             raise BadInput(
-                f"{url} does not exist", place=f"{place}: {url}", mend="check the URL", anchor="no-file"
-            ) from error
-        except (OSError, RuntimeError) as error:
-            raise EngineFailed(
-                f"{url} cannot be looked at: {str(error).splitlines()[0]}", place=f"{place}: {url}",
-                mend="check that the NameNode runs and that you may read it", anchor="hdfs",
-            ) from error  # fmt: skip
-        if found.isdir:
-            raise BadInput(
-                f"{url} is a directory, and one file is wanted",
-                place=f"{place}: {url}",
-                mend="name a file",
-                anchor="no-file",
+                f"YARN cannot bring {archive}", place=f"environment.archive: {archive}",
+                mend=f"name a file of this machine or of hdfs:// that ends in one of {', '.join(UNPACKED)}", anchor="environment",
+            )  # fmt: skip
+        named = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
+        named |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
+        for place, given in named.items():
+            if brings(url := given.partition("#")[0]):
+                self.resource(url, place)
+
+    # -- where a job is --
+
+    def keep(self, job: str, told: Mapping[str, Any]) -> None:
+        """Note how the job is reached. Raises StorageFailed."""
+        path = f"{self.home}/jobs/{job}/{ACCESS}"
+        content = json.dumps(dict(told)).encode()
+        self._done("note the job", f"{self.fs}{path}", lambda dfs: put(dfs, path, content, overwrite=False, mode=0o600))
+
+    def kept(self, job: str) -> dict[str, Any] | None:
+        """What `keep` noted; None where there is no such job of ours."""
+        path = f"{self.home}/jobs/{job}/{ACCESS}"
+
+        def read(dfs: Dfs) -> dict[str, Any] | None:
+            try:
+                found: dict[str, Any] = json.loads(read_range(dfs, path, 0, None))
+            except FileNotFoundError:
+                return None
+            return found
+
+        return self._done("find the job", f"{self.fs}{path}", read)
+
+    def forget(self, job: str) -> None:
+        """Remove what is there of a job that was never submitted."""
+        with contextlib.suppress(TrainmasterError):
+            self._done(
+                "forget the job",
+                job,
+                lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", True)),
             )
-        return Resource(f"{fs}{parts.path}", found.length, found.modification_time, public, unpacked)
 
-    def _found(self, path: str) -> Any:
+    # --
+
+    def _done(self, doing: str, place: str, act: Callable[[Dfs], T], fs: str = "") -> T:
         try:
-            return self._client.get_file_info(path)
-        except FileNotFoundError:
-            return None
+            return act(open_dfs(fs or self.fs)[0])
+        except TrainmasterError:
+            raise
+        except OSError as error:
+            raise storage_failed(doing, place, error) from error
 
-    def _upload(self, local: Path, path: str) -> Any:
+    def _upload(self, dfs: Dfs, local: Path, path: str, digest: str) -> FileStatus:
         folder = str(PurePosixPath(path).parent)
-        self._client.mkdirs(folder, 0o755, create_parent=True)
-        draft = f"{folder}/.{secrets.token_hex(8)}.tmp"
-        before = local.stat()
-        with local.open("rb") as file, self._client.create(draft) as put:
-            while piece := file.read(_PIECE):
-                put.write(piece)
-        after = local.stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            self._client.delete(draft)
-            raise EngineFailed(
-                f"{local.name} changed while it was uploaded", place=str(local), mend="submit again", anchor="hdfs"
-            )
-        self._client.set_permission(draft, 0o644)
+        _tidy(dfs, folder)
+        draft = f"{folder}/.{secrets.token_hex(8)}{_DRAFT}"
         try:
-            self._client.rename(draft, path)
-        except FileExistsError:
-            self._client.delete(draft)
-        return self._client.get_file_info(path)
+            written = self._write(dfs, local, draft)
+            if written != digest:
+                raise EngineFailed(
+                    f"{local.name} changed while it was uploaded", place=str(local), mend="submit again", anchor="hdfs"
+                )
+            with contextlib.suppress(FileExistsError):  # somebody else has put the same
+                dfs.call(lambda client: client.rename(draft, path))
+        finally:
+            with contextlib.suppress(OSError):
+                dfs.call(lambda client: client.delete(draft))
+        return dfs.call(lambda client: client.get_file_info(path))
+
+    def _write(self, dfs: Dfs, local: Path, draft: str) -> str:
+        """Upload; the digest of what was."""
+        digest = hashlib.sha256()
+        writer = opened(dfs, draft)
+        try:
+            with local.open("rb") as file:
+                while piece := file.read(_PIECE):
+                    if self.stop.is_set():
+                        raise EngineFailed("the upload was broken off", place=str(local), anchor="hdfs")
+                    digest.update(piece)
+                    dfs.bounded(lambda piece=piece: writer.write(piece))  # type: ignore[misc]
+        finally:
+            dfs.bounded(writer.close)
+        return digest.hexdigest()[:32]
 
 
-def _client(fs: str, conf: Configuration) -> Any:
-    from hdfs_native import Client
+def _look(dfs: Dfs, path: str) -> FileStatus | None:
+    try:
+        return dfs.call(lambda client: client.get_file_info(path))
+    except FileNotFoundError:
+        return None
 
-    return Client(fs, config=hdfs_native_settings(conf))
 
-
-def _public(client: Any, path: str) -> bool:
+def _public(dfs: Dfs, path: str) -> bool:
     """Whether everyone may read it: only then node managers share it among users (YARN's PUBLIC visibility)."""
-    if not client.get_file_info(path).permission & 0o004:
-        return False
-    return all(client.get_file_info(str(above)).permission & 0o001 for above in PurePosixPath(path).parents)
+
+    def looked(client: Client) -> bool:
+        if not client.get_file_info(path).permission & 0o004:
+            return False
+        return all(client.get_file_info(str(above)).permission & 0o001 for above in PurePosixPath(path).parents)
+
+    return dfs.call(looked)
+
+
+def _tidy(dfs: Dfs, folder: str) -> None:
+    """Remove the drafts of who was killed."""
+    try:
+        rows = dfs.call(lambda client: list(client.list_status(folder, False)))
+    except FileNotFoundError:
+        return
+    for row in rows:
+        if row.path.endswith(_DRAFT) and time.time() - row.modification_time / 1000 > _DEAD:
+            with contextlib.suppress(OSError):
+                dfs.call(lambda client, path=row.path: client.delete(path))  # type: ignore[misc]
 
 
 def _digest(local: Path) -> str:
