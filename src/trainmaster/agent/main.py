@@ -11,6 +11,7 @@ token and secrets, so it is never on a command line or in a file.
     secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours); `environment`:
                                   a directory with the Python of the programs, which is activated in it
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
+    tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
     devices, address, grace, log_limit, log_first, log_every, log_piece, cwd
 """
@@ -61,6 +62,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
     agent.settle(place, None if local_path(spec["storage"]) is not None else _shipping(spec))
+    agent.tokens = spec.get("tokens")
     presence = None
     if spec.get("socket") and spec.get("engine", "local") == "local":
         try:

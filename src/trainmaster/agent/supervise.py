@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from trainmaster.agent.attempt import Attempt
 from trainmaster.agent.channel import Channel, Link
@@ -32,6 +32,16 @@ REAP_EVERY = 2.0  # s
 log = logging.getLogger(__name__)
 
 
+class Tokens(Protocol):
+    """What this container has on a secure cluster, of which newer ones come now and then."""
+
+    def heard(self, told: Mapping[str, Any]) -> None: ...
+
+    def told(self) -> dict[str, Any] | None:
+        """What a master that has just begun may not have."""
+        ...
+
+
 class Agent:
     """Orders in, attempts on. Implements `channel.Owner`."""
 
@@ -42,6 +52,7 @@ class Agent:
         self._container, self._node = container, node
         self._place: Place | None = None
         self._shipping: Shipping | None = None
+        self.tokens: Tokens | None = None
         self._attempts: dict[int, Attempt] = {}
         self._current = 0
         self._done: set[tuple[int, str, str]] = set()
@@ -82,6 +93,8 @@ class Agent:
             self._follow(kind, message)
         elif kind == "lease":
             self.leasing.answered(message)
+        elif kind == "tokens" and self.tokens is not None:
+            self.tokens.heard(message)
 
     def _follow(self, kind: str, message: Mapping[str, Any]) -> None:
         number = message.get("id")
@@ -100,7 +113,9 @@ class Agent:
         return self.follows.next()
 
     def connected(self, welcome: Mapping[str, Any]) -> None:
-        """Drop the shards that we held and that are not ours any more."""
+        """Drop the shards that we held and that are not ours any more; a master that follows another is told of newer tokens."""
+        if self.tokens is not None and (told := self.tokens.told()) is not None:
+            self.channel.ask({"type": "tokens", **told})
         drop = welcome.get("drop")
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
             self.place.programs.drop(name, ranges)

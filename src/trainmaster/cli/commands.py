@@ -28,6 +28,7 @@ COMMANDS = {
     "wait": "wait for a job to end",
     "kill": "end a job",
     "save": "save a job's outputs while it runs",
+    "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",
     "audit": "prove that each record was counted once",
     "explain": "where each value of a job comes from",

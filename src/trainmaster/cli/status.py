@@ -37,6 +37,10 @@ def command(job: str) -> None:
         click.echo(f"{label}: {address}")
     for name, shards in found.get("shards", {}).items():
         click.echo(f"{name}: {shard_figures(shards)}")
+    if tokens := found.get("tokens"):
+        from trainmaster.client.renewal import words
+
+        click.echo(f"tokens: {words(tokens, time.time())}")
     if (saved := found.get("checkpoint")) is not None:
         click.echo(f"checkpoint: set {saved['set']}")
     for save in found.get("saves", ()):

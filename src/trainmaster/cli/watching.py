@@ -12,9 +12,14 @@ from trainmaster.cli.given import print_json, wants_json
 def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
     """Show the job until it ends and exit with its status; Ctrl-C leaves it running."""
     from trainmaster.client.follow import follow
+    from trainmaster.client.places import engine_of
     from trainmaster.client.sweep import resume
 
     items = follow(job, logs=logs, tail=tail, resume=resume)
+    if engine_of(job) != "local":
+        from trainmaster.client.renewal import renewing
+
+        items = renewing(job, items)
     try:
         if wants_json():
             status: dict[str, Any] = {}

@@ -36,12 +36,12 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
         clear()  # what the dead left in the job's runtime folder, before the new master begins there
         start(job, {"by": by, "why": why})
         return None
-    return _ask(job, "kill", by=by, why=why)[0]
+    return ask(job, "kill", by=by, why=why)[0]
 
 
 def save(job: str) -> str:
     """Begin a save; returns its name."""
-    ended, answer = _ask(job, "save")
+    ended, answer = ask(job, "save")
     if ended is not None:
         raise BadInput(
             f"{job} has ended: {ended['state']}", mend="its outputs are where they were committed", anchor="job-ended"
@@ -67,7 +67,7 @@ def saved(job: str, name: str) -> dict[str, Any]:
     return told
 
 
-def _ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
+def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
     """(final status or None, the master's answer). Waits for a master while the job has none."""
     limit = time.monotonic() + FOUND
     resumed = False

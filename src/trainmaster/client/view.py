@@ -52,9 +52,12 @@ class Watching:
 
     def take(self, item: Facts) -> list[tuple[str, str]]:
         """Remember `item`; returns the lines of output that it completes."""
-        self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
+        if "told" not in item:
+            self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
         if (piece := item.get("log")) is not None:
             return _shown(self.lines.add(piece))
+        if told := item.get("told"):
+            self.news.append(told)
         if (event := item.get("event")) is not None:
             self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
             if event["type"] == "output-committed":

@@ -10,6 +10,9 @@ which only somebody with a ticket can fetch.
     context.tokens = credentials.merged(ours).write()
     identifier(token).ends        # after this the job cannot go on with it
 
+The ResourceManager renews the tokens that an application was submitted with, and no others: those that are brought to it
+later are good for one renewal interval. `lasting` renews such tokens in their owner's name, and so learns until when.
+
 The renewer is told as the ResourceManager's whole principal: the issuer makes the short name of it by its own rules. Only
 the renewer renews; owner and renewer may cancel. All three want a Kerberos login. The issuer leaves a token's service
 empty; who looks for a token looks for the service, so we say it, as Hadoop's own client does: `ip:port`, several
@@ -97,6 +100,13 @@ async def renew(conf: Configuration, auth: Kerberos, token: Token) -> float:
     async with _issuer(conf, auth, token) as issuer:
         answer = await issuer.renew_delegation_token(s.RenewDelegationTokenRequestProto(token=token_proto(token)))
     return answer.newExpiryTime / 1000
+
+
+async def lasting(conf: Configuration, auth: Kerberos, credentials: Credentials) -> float:
+    """Renew tokens whose renewer we are; until when all of them are good if nobody renews them again."""
+    once = {token.identifier: token for token in credentials.tokens.values() if token.kind in _READERS}
+    ends = await asyncio.gather(*(renew(conf, auth, token) for token in once.values()))
+    return min(ends, default=0.0)
 
 
 async def cancel(conf: Configuration, auth: Kerberos, token: Token) -> None:

@@ -368,7 +368,7 @@ class Client:
     ) -> None:
         self._peers = [Peer(host, port, server_principal) for host, port in addresses]
         self._protocol = protocol
-        self._auth = auth
+        self.auth = auth  # for the next connection
         self._retry = retry
         self._at = 0
         self._connection: Connection | None = None
@@ -422,8 +422,8 @@ class Client:
             return self._connection.peer
         if self._opening is None:
             peer = self._peers[self._at]
-            patience = self._retry.connect + (KDC if isinstance(self._auth, Kerberos) else 0.0)
-            opening = Connection.open(peer, self._protocol, self._auth, timeout=patience)
+            patience = self._retry.connect + (KDC if isinstance(self.auth, Kerberos) else 0.0)
+            opening = Connection.open(peer, self._protocol, self.auth, timeout=patience)
             self._opening = peer, asyncio.create_task(opening)
             self._opening[1].add_done_callback(self._opened)
         return self._opening[0]

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar, overload
 
 from google.protobuf.message import Message
 
+from trainmaster.hadoop.auth import Auth
 from trainmaster.hadoop.rpc import Client
 
 TIMEOUT = 30.0  # s for a call, all its tries together
@@ -36,6 +37,10 @@ class Stub:
 
     async def close(self) -> None:
         await self._client.close()
+
+    def login(self, auth: Auth) -> None:
+        """Who we are from the next connection on: a newer token, say."""
+        self._client.auth = auth
 
     async def __aenter__(self) -> Self:
         return self

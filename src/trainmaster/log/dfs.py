@@ -46,6 +46,11 @@ _WHO = (
     "HADOOP_TOKEN_FILE_LOCATION",
     "KRB5CCNAME",
 )
+_NEWER = "bring newer ones: tm renew JOB"
+_LOGINS = (
+    "NoSASLMechanism",
+    "GSSAPIError",
+)  # of a container, which has tokens alone, and passes over those that have ended
 _RPC = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _OS_ERROR = re.compile(r"^(.*) \(os error (\d+)\)")
 
@@ -62,7 +67,7 @@ CAUSES: tuple[tuple[str, int, str, str], ...] = (
     ("ParentNotDirectoryException", errno.ENOTDIR, "{told}", "use another path"),
     ("InvalidPathException", errno.EINVAL, "HDFS does not take this name: {told}", "rename it; HDFS allows no ':'"),
     ("MaxDirectoryItemsExceeded", errno.EDQUOT, "{told}", "use another folder"),
-    ("InvalidToken", errno.EACCES, "the delegation token is not valid (any more): {told}", "submit again, or bring a new token"),
+    ("InvalidToken", errno.EACCES, "the delegation token is not valid (any more): {told}", "bring newer ones: tm renew JOB"),
     ("NoSASLMechanism", errno.EACCES, "{where} takes no login that we have", "log in first: kinit"),
     ("GSSAPIError", errno.EACCES, "Kerberos does not know us: {told}", "log in first: kinit"),
     ("SASLError", errno.EACCES, "{where} refuses us: {told}", "log in first: kinit"),
@@ -155,6 +160,8 @@ def translated(error: BaseException, where: str) -> OSError:
         return FileNotFoundError(errno.ENOENT, told)
     if isinstance(error, FileExistsError):
         return FileExistsError(errno.EEXIST, told)
+    if os.environ.get("HADOOP_TOKEN_FILE_LOCATION") and any(words in text for words in _LOGINS):
+        return DfsError(errno.EACCES, f"the delegation tokens for {where} have ended", _NEWER)
     for words, number, meaning, mend in CAUSES:
         if words in java or words in text:
             return DfsError(number, meaning.format(where=where, told=told), mend)

@@ -96,6 +96,9 @@ class Agents:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self.greeting: Callable[[], dict[str, Any] | None] = lambda: (
+            None
+        )  # what whoever comes is told after the welcome
         self.connections: dict[tuple[str, int], Connection] = {}
         self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
 
@@ -173,6 +176,8 @@ class Agents:
         if connection.drop:
             welcome["drop"] = connection.drop
         connection.send(welcome)
+        if (greeting := self.greeting()) is not None:
+            connection.send(greeting)
         self._host.tell(Connected(connection.task, connection.serial, connection.hello))
         pump = asyncio.create_task(connection.pump(send))
         try:

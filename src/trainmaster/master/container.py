@@ -15,6 +15,6 @@ def main() -> int:
     from trainmaster.master.seats import InContainer
 
     seat = InContainer(
-        engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents, parts.proxies
+        engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents, parts.proxies, parts.tokens
     )
     return run(directory, told, seat)

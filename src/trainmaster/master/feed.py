@@ -55,6 +55,7 @@ class Feed:
         self._news = asyncio.Condition()
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
+        self.beside: Callable[[], dict[str, Any]] = dict  # what else belongs to the status
         self.readers = 0  # streams that are open
         self.idle = asyncio.Event()  # set while no stream is open
         self.idle.set()
@@ -91,7 +92,7 @@ class Feed:
     # -- facts --
 
     def status(self) -> dict[str, Any]:
-        told = status(self._host.state)
+        told = status(self._host.state) | self.beside()
         if self._host.storage_trouble:
             told["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
         for task in told["tasks"]:

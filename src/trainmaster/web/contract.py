@@ -38,6 +38,10 @@ class Acts(Protocol):
         """Begin a save; returns its name."""
         ...
 
+    async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take newer tokens of a secure cluster; what the job has now. ValueError where it takes none."""
+        ...
+
     async def dump(self, task: str) -> None:
         """Have the stacks of a task's programs written into its log."""
         ...

@@ -64,12 +64,15 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
     async def save(request: Request) -> Response:
         return JSONResponse({"save": await acts.save()})
 
+    async def renew(request: Request) -> Response:
+        return JSONResponse(dict(await acts.renew(await _body(request))))
+
     async def dump(request: Request) -> Response:
         await acts.dump(str((await _body(request)).get("task", "")))
         return JSONResponse({"done": True})
 
     gets = {"/status": status, "/events": events, "/logs/{task}": log, "/stream": stream}
-    posts = {"/actions/kill": kill, "/actions/save": save, "/actions/dump": dump}
+    posts = {"/actions/kill": kill, "/actions/save": save, "/actions/renew": renew, "/actions/dump": dump}
     routes = [Route(PREFIX + path, guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
     routes += [Route(PREFIX + path, guarded(endpoint), methods=["POST"]) for path, endpoint in posts.items()]
     return Starlette(routes=routes)

@@ -16,7 +16,18 @@ from xml.sax.saxutils import escape
 
 from trainmaster.engines.contract import MasterSide
 from trainmaster.engines.yarn.launching import context, taken
-from trainmaster.hadoop.credentials import AM_RM_TOKEN, HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
+from trainmaster.engines.yarn.settings import settings
+from trainmaster.engines.yarn.tokens import (
+    AgentTokens,
+    MasterTokens,
+    Tokens,
+    delegated,
+    fetched,
+    keytab_login,
+    places,
+    submitted,
+)
+from trainmaster.hadoop.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
 
 AGENT = "trainmaster.agent.container:main"
 _YARNS = (
@@ -38,25 +49,24 @@ def agent() -> dict[str, Any]:
     private = os.path.join(here, ".trainmaster")
     os.makedirs(private, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(here, "work"), exist_ok=True)
+    tokens = None
+    if times := told.get("tokens"):
+        tokens = AgentTokens(Tokens(delegated(credentials), **times), private, programs=True)
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
-        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here, private, credentials),
-        "node": told.get("node") or node(),
+        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here, tokens),
+        "node": told.get("node") or node(), "tokens": tokens,
     }  # fmt: skip
 
 
-def _programs(here: str, private: str, credentials: Credentials) -> dict[str, str]:
+def _programs(here: str, tokens: AgentTokens | None) -> dict[str, str]:
     """The environment that programs begin with: the container's, without what is ours. Of its tokens they have those of HDFS."""
     environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
     if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is nobody's
         environ["HOME"] = here
-    tokens = {alias: token for alias, token in credentials.tokens.items() if token.kind == HDFS_DELEGATION_TOKEN}
-    if tokens:
-        path = os.path.join(private, "hdfs.tokens")
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(Credentials(tokens).write())
-        environ["HADOOP_TOKEN_FILE_LOCATION"] = path
+    if tokens is not None:
+        environ["HADOOP_TOKEN_FILE_LOCATION"] = tokens.of_programs
     return environ
 
 
@@ -90,7 +100,10 @@ def master() -> tuple[str, dict[str, Any], Any]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "job.json").write_text(json.dumps(told["job"]))
     (directory / "site.json").write_text(json.dumps(told["site"]))
-    return str(directory), told, Parts(told, credentials)
+    parts = Parts(told, credentials)
+    if parts.tokens is not None:
+        parts.tokens.begin()
+    return str(directory), told, parts
 
 
 class Parts:
@@ -101,6 +114,7 @@ class Parts:
 
         self._told, self._credentials = told, credentials
         self._conf = load(os.environ["HADOOP_CONF_DIR"])
+        self.tokens = self._held()
         self.address = _our_address(self._conf)
         self.proxies = _proxies(self._conf)
         self.agents: dict[str, Any] = {"configuration": told["configuration"]}
@@ -117,11 +131,39 @@ class Parts:
         rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
         who = ByToken(rm_token) if is_secure(self._conf) and rm_token is not None else Simple(self._told["user"])
         manager = ResourceManager.of(self._conf, who)
+        if (tokens := self.tokens) is not None:
+
+            def log_in() -> None:
+                newer = tokens.tokens.credentials.of_kind(RM_DELEGATION_TOKEN)
+                if newer is not None:
+                    manager.login(ByToken(newer))
+
+            tokens.heed.append(log_in)
         return YarnMaster(job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page)
+
+    def _held(self) -> MasterTokens | None:
+        """The tokens that we have, where the cluster is secure."""
+        tokens = submitted(self._credentials)
+        if tokens is None:
+            return None
+        private = os.path.abspath(".trainmaster")
+        os.makedirs(private, mode=0o700, exist_ok=True)
+        from trainmaster.core.reading import job_from
+
+        job = job_from(self._told["job"])
+        said = settings(job.engines.get("yarn") or {}).kerberos
+        if said is None:
+            return MasterTokens(tokens, private)
+        wanted, kerberos = places(job), keytab_login(self._told["keytab"], said)
+        return MasterTokens(tokens, private, lambda: fetched(self._conf, kerberos, wanted))
 
     def _context(self, spec: Mapping[str, Any]) -> Any:
         secret = {name: spec[name] for name in ("token", "secrets")}
         told = {name: value for name, value in spec.items() if name not in secret}
+        credentials = self._credentials
+        if self.tokens is not None:
+            told["tokens"] = self.tokens.tokens.times
+            credentials = credentials.merged(self.tokens.tokens.credentials)
         from trainmaster.engines.yarn.launching import Resource
 
         resources = {name: Resource(**fields) for name, fields in self._told["resources"].items()}
@@ -130,7 +172,7 @@ class Parts:
             told,
             secret,
             resources,
-            self._credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
+            credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
             {**self._told["environment"], **self._told.get("of_roles", {}).get(spec["task"].rpartition(":")[0], {})},
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -12,6 +14,15 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.quantities import parse_seconds
 
 PLACE = "engines.yarn"
+_PRINCIPAL = re.compile(r"[^\s/@]+(/[^\s/@]+)?@[^\s/@]+")
+
+
+@attrs.frozen(slots=True)
+class Keytab:
+    """By what a job's master logs in itself on a secure cluster: a principal, and the file of this machine with its key."""
+
+    principal: str
+    keytab: str
 
 
 @attrs.frozen(slots=True)
@@ -25,6 +36,7 @@ class Settings:
     validity: float = 600.0
     mounts: tuple[str, ...] = ()  # of the container runtime: SOURCE:TARGET:MODE
     network: str = ""  # of the container runtime
+    kerberos: Keytab | None = None
 
 
 def docker(image: str, said: Settings) -> dict[str, str]:
@@ -41,16 +53,18 @@ def docker(image: str, said: Settings) -> dict[str, str]:
 
 def settings(given: Mapping[str, Any]) -> Settings:
     """Raises BadInput, naming key and nearest name."""
-    known = {field.name: field for field in attrs.fields(Settings)}
-    made: dict[str, Any] = {}
-    for name, value in given.items():
+    _check_names(given, Settings)
+    made: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items()}
+    return Settings(**made)
+
+
+def _check_names(given: Mapping[str, Any], kind: type[attrs.AttrsInstance], before: str = "") -> None:
+    known = [field.name for field in attrs.fields(kind)]
+    for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1, 0.5)
-            raise _wrong(
-                name, "there is no such key", f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
-            )
-        made[name] = _READ[name](name, value)
-    return Settings(**made)
+            mend = f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
+            raise _wrong(before + name, "there is no such key", mend)
 
 
 def _text(name: str, value: Any) -> str:
@@ -82,10 +96,27 @@ def _duration(name: str, value: Any) -> float:
         raise _wrong(name, str(error), "write 10m") from error
 
 
+def _keytab(name: str, value: Any) -> Keytab:
+    mend = "write {principal: YOU@REALM, keytab: /the/whole/path.keytab}"
+    if not isinstance(value, Mapping):
+        raise _wrong(name, f"{value!r} is no mapping", mend)
+    _check_names(value, Keytab, f"{name}.")
+    for key in ("principal", "keytab"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            raise _wrong(f"{name}.{key}", f"{value.get(key)!r} is no text" if key in value else "it is missing", mend)
+    principal, path = value["principal"], os.path.expanduser(value["keytab"])
+    if not _PRINCIPAL.fullmatch(principal):
+        raise _wrong(f"{name}.principal", f"{principal!r} is no principal with its realm", mend)
+    if not os.path.isabs(path):
+        raise _wrong(f"{name}.keytab", f"{value['keytab']!r} is no whole path", mend)
+    return Keytab(principal, path)
+
+
 def _wrong(name: str, why: str, mend: str) -> BadInput:
     return BadInput(f"{PLACE}.{name}: {why}", place=f"{PLACE}.{name}", mend=mend, anchor="engine-settings")
 
 
 _READ = {
     "queue": _text, "label": _text, "tags": _texts, "attempts": _count, "validity": _duration, "mounts": _texts, "network": _text,
+    "kerberos": _keytab,
 }  # fmt: skip
