@@ -34,6 +34,7 @@ SHAPES = {
     "command": "a text for the shell, or a list of a program and its arguments",
     "completion": "`all`, or its keys",
     "count": "a whole number, 0 or more",
+    "counts": "`{name: count}`, each a whole number",
     "duration": "`30s`, `5m`, `1h30m`; never a bare number",
     "engines": "a block of settings under the name of each engine",
     "env": "`{NAME: value}`, where no value takes the submitter's; or a list of `NAME=value` and `NAME`",

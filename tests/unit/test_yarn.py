@@ -21,7 +21,7 @@ from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
-from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, withdrawal
+from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
 from trainmaster.engines.yarn.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.yarn.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
@@ -206,26 +206,51 @@ def test_a_node_that_is_gone_is_no_release() -> None:
 
 # -- waiting --
 
-NODES = [Free("n1:1", 8, 4 * GIB, 2, 1.0, GIB // 2, 0), Free("n2:1", 8, 4 * GIB, 0, 2.0, GIB // 4, 0, {"label": "big"})]
+NODES = [
+    Free("n1:1", 8, 4 * GIB, 2, 1.0, GIB // 2, 0, {}, {"fpga": 1}, {"fpga": 0}),
+    Free("n2:1", 8, 4 * GIB, 0, 2.0, GIB // 4, 0, {"label": "big"}),
+]
 QUEUE = y.QueueInfoProto(
     queueName="low",
-    currentCapacity=1.0,
-    queueStatistics=y.QueueStatisticsProto(allocatedMemoryMB=3072, availableMemoryMB=1024),
+    queueStatistics=y.QueueStatisticsProto(allocatedMemoryMB=3072, allocatedVCores=3, pendingContainers=7),
+    queueConfigurationsMap=[
+        y.QueueConfigurationsMapProto(
+            partitionName=label,
+            queueConfigurations=y.QueueConfigurationsProto(effectiveMaxCapacity=resource(4 * GIB, 8, 2, {"fpga": 1})),
+        )
+        for label in ("", "big")
+    ],
 )
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "left", "said"),
     [
-        (request(nodes={"labels": {"label": "fast"}}), "no node has the label fast"),
-        (request(memory=8 * GIB), "worker:0: 8 GiB, 1 cores: no node is that large; the largest has 4 GiB, 8 cores, 2 GPUs"),
-        (request(), "worker:0: 1 GiB, 1 cores: no node of 1 has that much free; the most is 512 MiB, 1 cores on n1:1"),
-        (request(memory=GIB // 4), ("queue low is at 100 % of its share (3 GiB used, 1 GiB free); its limit, or that of a user in it, is "
-         "reached")),
+        (request(nodes={"labels": {"label": "fast"}}), 4, "no node has the label fast"),
+        (request(memory=8 * GIB), 4, "no node is that large; the largest has 4 GiB, 8 cores, 2 GPUs, 1 fpga"),
+        (request(memory=2 * GIB), 4, (
+            "queue low is full; it has 3 GiB, 3 cores of at most 4 GiB, 8 cores, 2 GPUs, 1 fpga, 1 GiB, 5 cores, 2 GPUs, 1 fpga are free"
+        )),
+        (request(), 4, "no node of 1 has that much free; the most is 512 MiB, 1 cores, 0 fpga on n1:1"),
+        (request(memory=GIB // 8, extended={"fpga": 1}), 4, (
+            "no node of 1 has that much free; the most is 512 MiB, 1 cores, 0 fpga on n1:1"
+        )),
+        (request(memory=GIB // 4), 0, (
+            "the limit of one user in queue low is reached; 0 B, 1 cores, 2 GPUs are left of yours, the queue has 3 GiB, 3 cores in use"
+        )),
+        (request(memory=GIB // 4), 4, (
+            "there is room, and the ResourceManager has not given it yet; 7 containers are asked for in queue low"
+        )),
     ],
 )  # fmt: skip
-def test_what_an_ask_waits_for(asked: Request, said: str) -> None:
-    assert waiting.words(asked, 1, NODES, QUEUE).detail == said
+def test_what_an_ask_waits_for(asked: Request, left: int, said: str) -> None:
+    told = waiting.words(asked, 1, NODES, QUEUE, resource(left * GIB, 1, 2)).detail
+    assert told == f"worker:0: {waiting.request_amount(asked)}: {said}"
+
+
+def test_a_job_that_avoids_all_nodes_says_so() -> None:
+    told = waiting.words(request(), 2, NODES, QUEUE, resource(GIB, 1), avoided={"n1"}).detail
+    assert told == "worker: 2 x 1 GiB, 1 cores: the job avoids all nodes that it could have: n1:1"
 
 
 def test_a_queue_whose_share_for_masters_is_spent() -> None:

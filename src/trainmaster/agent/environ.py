@@ -34,6 +34,8 @@ def environ(
         "TRAINMASTER_JOB": place.job, "TRAINMASTER_ROLE": place.role, "TRAINMASTER_INDEX": str(place.index),
         "TRAINMASTER_ATTEMPT": str(attempt), "TRAINMASTER_SOCKET": place.programs.path,
     }  # fmt: skip
+    if place.devices:
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
     before = {"PYTHONUNBUFFERED": "1", **filled(place, defaults)}
     shared, own = place.secrets.get("", {}), place.secrets.get(place.role, {})
     whole = {**before, **place.environ, **shared, **told, **filled(place, env), **own, "PWD": site.cwd}

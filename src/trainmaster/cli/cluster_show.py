@@ -29,11 +29,14 @@ def command(engine: str) -> None:
         (
             one.node, f"{one.free_cores:g} of {one.cores:g}", f"{format_bytes(one.free_memory)} of {format_bytes(one.memory)}",
             f"{one.free_gpus} of {one.gpus}" if one.gpus else "-", ", ".join(one.labels.values()) or "-",
+            ", ".join(f"{one.free_extended.get(name, 0)} of {has} {name}" for name, has in one.extended.items()) or "-",
         )
         for one in nodes
     ]  # fmt: skip
     for line in (
-        columns(rows, ("NODE", "CORES FREE", "MEMORY FREE", "GPUS FREE", "LABEL")) if rows else ("no node is there",)
+        columns(rows, ("NODE", "CORES FREE", "MEMORY FREE", "GPUS FREE", "LABEL", "OTHERS FREE"))
+        if rows
+        else ("no node is there",)
     ):
         click.echo(line)
     if queues:
@@ -42,7 +45,17 @@ def command(engine: str) -> None:
         click.echo(line)
 
 
-_HEAD = ("QUEUE", "SHARE", "AT MOST", "USED OF SHARE", "MEMORY FREE", "JOBS RUNNING", "WAITING")
+_HEAD = (
+    "QUEUE",
+    "SHARE",
+    "AT MOST",
+    "USED OF SHARE",
+    "MEMORY FREE",
+    "FOR MASTERS",
+    "JOBS RUNNING",
+    "WAITING",
+    "LABELS",
+)
 
 
 def _queue(one: object) -> tuple[object, ...]:
@@ -52,5 +65,6 @@ def _queue(one: object) -> tuple[object, ...]:
     assert isinstance(one, Queue)
     name = one.name if one.open else f"{one.name} (stopped)"
     return (
-        name, f"{one.share:.0%}", f"{one.most:.0%}", f"{one.used:.0%}", format_bytes(one.free_memory), one.running, one.pending,
+        name, f"{one.share:.0%}", f"{one.most:.0%}", f"{one.used:.0%}", format_bytes(one.free_memory),
+        f"{one.masters:.0%}", one.running, one.pending, ", ".join("all" if label == "*" else label for label in one.labels) or "-",
     )  # fmt: skip

@@ -119,13 +119,15 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
             request["program_memory"],
             request["gpus"],
             request["gang"],
+            tuple(request["extended"].items()),
         )
         groups[key] = groups.get(key, 0) + 1
-    for (role, cores, memory, program, gpus, gang), count in groups.items():
+    for (role, cores, memory, program, gpus, gang, extended), count in groups.items():
         parts = [
             f"{cores:g} {'core' if cores == 1 else 'cores'}",
             f"{format_bytes(memory)} ({format_bytes(program)} for the program)",
             *([format_count(gpus, "GPU")] if gpus else []),
+            *(f"{number} {name}" for name, number in extended),
         ]
         yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
     if found["files"] is not None:

@@ -98,6 +98,12 @@ class Resources(Section):
         "what the program may use; containers ask for `overhead` more", "positive size", "1GiB", default=GIB
     )
     gpus: int = key("accelerators", "count", "0", default=0)
+    extended: dict[str, int] = key(
+        "other resources that the cluster counts, by their names there, like {yarn.io/fpga: 1}",
+        "counts",
+        "{}",
+        factory=dict,
+    )
     overhead: int = key(
         "memory asked for beside the program's: agent, warm template, checkpoint copies",
         "size", "5 % of memory, at least 64MiB and at most 1GiB", default=64 * MIB,

@@ -92,6 +92,9 @@ REASONS: dict[str, Reason] = {
         advice="[{mend}|check outputs and the storage they go to]",
     ),
     "commit-refused": Reason(USER, True, "may not commit its output[: {detail}]", advice="[{mend}|check outputs]"),
+    "devices-taken": Reason(
+        ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
+    ),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]", advice="free space, or move the storage to a larger place"),
     "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]", advice="name one: environment.path, archive or requirements"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),

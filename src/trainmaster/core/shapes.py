@@ -166,6 +166,12 @@ def _labels(value: Any) -> dict[str, str]:
     return {_text(key): _text(one) for key, one in value.items()}
 
 
+def _counts(value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected names with whole numbers, like {yarn.io/fpga: 1}")
+    return {_text(key): _count(one) for key, one in value.items()}
+
+
 def _env(value: Any) -> dict[str, str | None]:
     if isinstance(value, list | tuple):  # NAME=VALUE, or NAME alone
         pairs = [_text(one).partition("=") for one in value]
@@ -256,6 +262,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "command": (_command, _listed),
     "command or none": (_or_none(_command, ""), _listed),
     "count": (_count, _same),
+    "counts": (_counts, _same),
     "duration": (_duration, exact_seconds),
     "duration or none": (_duration_or_none, exact_seconds),
     "engines": (_engines, _same),

@@ -34,6 +34,7 @@ class Request(Plain):
     least: int = 0  # of this role in this gang: enough to begin with (replicas.min); 0: all of them
     nodes: Mapping[str, Any] = attrs.field(factory=dict)  # labels, exclude
     program_memory: int = 0  # the program's own part of `memory`, bytes
+    extended: Mapping[str, int] = attrs.field(factory=dict)  # other resources that the engine counts, by its names
     hosts: tuple[str, ...] = ()  # that hold most of the task's data, the most first: a wish
 
 
@@ -72,12 +73,15 @@ class Free(Plain):
     free_memory: int
     free_gpus: int
     labels: Mapping[str, str] = attrs.field(factory=dict)
+    extended: Mapping[str, int] = attrs.field(factory=dict)  # other resources that are counted, by name
+    free_extended: Mapping[str, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Queue(Plain):
     """A queue of the cluster. Shares are parts of the whole (of its parent's): `share` is its own, `most` what it may grow to, `used`
-    what of its own it has in use, which may be more than 1. Memory in bytes.
+    what of its own it has in use, which may be more than 1; `masters` is the part of it that masters may have. `labels`: of nodes that it
+    may use, `*` for all. Memory in bytes.
     """
 
     name: str
@@ -89,6 +93,8 @@ class Queue(Plain):
     running: int
     pending: int
     open: bool = True
+    masters: float = 1.0
+    labels: tuple[str, ...] = ()
 
 
 class MasterSide(Protocol):

@@ -9,7 +9,6 @@ Descriptors are closed on exec; a process forked out of the holder must close th
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from types import TracebackType
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.local import places, processes
+from trainmaster.engines.locks import lock, unlock
 
 RANGE = (20000, 29999)
 _ENOUGH = 1000  # ports that must be left beside the ephemeral ones, else the range is taken as it is
@@ -55,11 +55,7 @@ class Ports:
     def release(self, port: int | None = None) -> None:
         """Give one port back, or all."""
         for number in [port] if port is not None else list(self._held):
-            descriptor = self._held.pop(number)
-            _path(number).unlink(
-                missing_ok=True
-            )  # while the lock is held: nobody locks a file that has no name any more
-            os.close(descriptor)
+            unlock(_path(number), self._held.pop(number))
 
     def __enter__(self) -> Ports:
         return self
@@ -74,8 +70,7 @@ class Ports:
         if descriptor is None:
             return False
         if not bindable(port):
-            _path(port).unlink(missing_ok=True)
-            os.close(descriptor)
+            unlock(_path(port), descriptor)
             return False
         me = processes.this_process()
         os.ftruncate(descriptor, 0)
@@ -107,8 +102,7 @@ def remove_unheld() -> None:
         return
     for port in (int(name) for name in names if name.isdigit()):
         if (descriptor := _lock(port)) is not None:
-            _path(port).unlink(missing_ok=True)
-            os.close(descriptor)
+            unlock(_path(port), descriptor)
 
 
 def _candidates(span: tuple[int, int]) -> Iterator[int]:
@@ -137,22 +131,4 @@ def _path(port: int) -> Path:
 
 def _lock(port: int) -> int | None:
     """A descriptor that holds the port's lock, or None if another does."""
-    path = _path(port)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        if _is(path, descriptor):
-            return descriptor
-        os.close(descriptor)  # it was removed between our opening and our locking it
-
-
-def _is(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+    return lock(_path(port))

@@ -82,6 +82,12 @@ VARIABLES = (
         "/run/user/1000/trainmaster/digits-k3q7xa/python",
         agent=True,
     ),
+    Variable(
+        "CUDA_VISIBLE_DEVICES",
+        "the container's accelerators, where it was given some: those that it asked for and no other",
+        "GPU-5d1f0d2e-...",
+        agent=True,
+    ),
     Variable("PYTHONUNBUFFERED", "1, so that Python's output is seen at once; not set where the job sets it", "1"),
 )
 

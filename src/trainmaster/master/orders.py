@@ -46,7 +46,8 @@ class Orders:
         return Request(
             key, serial, task.role, task.index, memory + self._beside(role), role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
-            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, self.hosts.get(key, ()),
+            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, role.resources.extended,
+            self.hosts.get(key, ()),
         )  # fmt: skip
 
     def unlocated(self, state: State) -> bool:

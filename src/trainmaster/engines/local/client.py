@@ -37,6 +37,13 @@ class LocalClient:
 
         check_places(job)
         requests = list(self._requests(job))
+        for one in requests:
+            for name in one.extended:
+                raise BadInput(
+                    f"{one.role} asks for {name}, and this machine counts cores, memory and GPUs alone",
+                    place=f"roles.{one.role}.resources.extended.{name}", mend="leave it out, or name an engine that has it: --engine yarn",
+                    anchor="larger-than-the-machine",
+                )  # fmt: skip
         capacity = machine(any(one.gpus for one in requests))
         for unit in queue.line([], [queue.Ask("", one, 0, number) for number, one in enumerate(requests)]):
             if why := queue.refusal(capacity, [ask.request for ask in unit.need]):

@@ -44,14 +44,16 @@ class Numbers:
 Rows = tuple[y.ResourceRequestProto, ...]
 
 
-def ask_for(number: int, request: Request, racks: Mapping[str, str] | None = None) -> Rows:
-    """The rows of an ask. `racks`: host -> rack, of the cluster's nodes; of others no row is made."""
+def ask_for(
+    number: int, request: Request, racks: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
+) -> Rows:
+    """The rows of an ask. `racks`: host -> rack, of the cluster's nodes; of others no row is made. `units` of resource types."""
     known = racks or {}
     hosts = [host for host in request.hosts if host in known]
     names = [*hosts, *dict.fromkeys(known[host] for host in hosts), ANYWHERE]
     rows = tuple(
         y.ResourceRequestProto(
-            priority=y.PriorityProto(priority=priority_of(request)), resource_name=name, capability=resource_of(request),
+            priority=y.PriorityProto(priority=priority_of(request)), resource_name=name, capability=resource_of(request, units),
             num_containers=1, relax_locality=True, allocation_request_id=number,
         )
         for name in names
@@ -78,18 +80,24 @@ def priority_of(request: Request) -> int:
     return max(1, min(2 * _MIDDLE, _MIDDLE - role)) + (_GROWTH if is_growth(request) else 0)
 
 
-def resource_of(request: Request) -> y.ResourceProto:
-    return resource(request.memory, request.cores, request.gpus)
+def resource_of(request: Request, units: Mapping[str, str] | None = None) -> y.ResourceProto:
+    return resource(request.memory, request.cores, request.gpus, request.extended, units)
 
 
-def resource(memory: int, cores: float, gpus: int = 0, others: Mapping[str, int] | None = None) -> y.ResourceProto:
-    """`memory` in bytes."""
+def resource(
+    memory: int,
+    cores: float,
+    gpus: int = 0,
+    others: Mapping[str, int] | None = None,
+    units: Mapping[str, str] | None = None,
+) -> y.ResourceProto:
+    """`memory` in bytes; `others` in the units that the cluster has for each (YARN would convert from any other)."""
     mib, vcores = math.ceil(memory / MIB), max(1, math.ceil(cores))
     made = y.ResourceProto(memory=mib, virtual_cores=vcores)
     made.resource_value_map.add(key="memory-mb", value=mib, units="Mi", type=y.COUNTABLE)
     made.resource_value_map.add(key="vcores", value=vcores, units="", type=y.COUNTABLE)
     for name, count in {**({GPU: gpus} if gpus else {}), **(others or {})}.items():
-        made.resource_value_map.add(key=name, value=count, units="", type=y.COUNTABLE)
+        made.resource_value_map.add(key=name, value=count, units=(units or {}).get(name, ""), type=y.COUNTABLE)
     return made
 
 

@@ -17,14 +17,14 @@ from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.runtime_archive import archive
-from trainmaster.engines.yarn import lifetime
-from trainmaster.engines.yarn.asks import GPU, label_of, resource
+from trainmaster.engines.yarn import fitting, lifetime
+from trainmaster.engines.yarn.asks import label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
 from trainmaster.engines.yarn.store import Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
-from trainmaster.engines.yarn.waiting import amount, count, free, queues, unstarted
+from trainmaster.engines.yarn.waiting import free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
@@ -37,7 +37,6 @@ TYPE = "TRAINMASTER"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 TAG = "trainmaster:"  # and a job's id: by which it is found
 MASTER = "trainmaster.master.container:main"
-_MIB = 2**20
 _SENT = (
     "fs.defaultFS",
     "fs.viewfs.",
@@ -110,31 +109,13 @@ class YarnClient:
 
     async def _checked(self, job: Any, said: Settings) -> None:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
-            nodes, queue, new = await asyncio.gather(
-                manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING])),
+            queue, new = await asyncio.gather(
                 self._queue(manager, said.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
+            await fitting.check(manager, job, self._requests(job), queue, said.label, new.maximumCapability)
         await asyncio.to_thread(self.store().check, job)
         await lifetime.check(self.conf, job, said, self.user)
-        gpus = max((count(report.capability, GPU) for report in nodes.nodeReports), default=0)
-        for request in self._requests(job):
-            label_of(request.nodes.get("labels") or {})
-            wanted = resource(request.memory, request.cores, request.gpus)
-            most = new.maximumCapability
-            over = {
-                "memory": wanted.memory > most.memory,
-                "cores": wanted.virtual_cores > most.virtual_cores,
-                "gpus": bool(nodes.nodeReports) and request.gpus > gpus,
-            }
-            if any(over.values()):
-                key = next(name for name, more in over.items() if more)
-                raise BadInput(
-                    f"{request.role} needs {amount(request.memory, request.cores, request.gpus)} and the cluster grants at most "
-                    f"{amount(most.memory * _MIB, most.virtual_cores, gpus)} to one container",
-                    place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show",
-                    anchor="larger-than-the-cluster",
-                )  # fmt: skip
         if queue.state == y.Q_STOPPED:
             raise BadInput(
                 f"queue {said.queue} is stopped",

@@ -27,9 +27,10 @@ from trainmaster.core.job import Job
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.yarn import exits, waiting
-from trainmaster.engines.yarn.asks import Numbers, Rows, ask_for, resource_of, withdrawal
+from trainmaster.engines.yarn.asks import GPU, Numbers, Rows, ask_for, resource_of, withdrawal
 from trainmaster.engines.yarn.gangs import Gathering
-from trainmaster.engines.yarn.nodes import Avoided, Nodes, racks
+from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
+from trainmaster.engines.yarn.settings import settings
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -89,12 +90,16 @@ class YarnMaster:
         self._work: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._largest = y.ResourceProto()
+        self._units: Mapping[str, str] = {}
+        self._label = settings(job.engines.get("yarn") or {}).label  # of containers whose role names none
+        self._left = y.ResourceProto()  # what our user may still have in the queue, as the last beat told
 
     # -- the contract --
 
     async def open(self, epoch: int) -> Sequence[Holder]:
         answer = await self._register()
         self._queue, self._largest = answer.queue, answer.maximumCapability
+        self._units = {one.name: one.units for one in answer.resource_types}
         for container in answer.containers_from_previous_attempts:
             self._inherit(container)
         running = await self._nodes.running([held.proto for held in self._held.values()])
@@ -119,7 +124,9 @@ class YarnMaster:
             held = self._held.get(key)
             if held is None:
                 self._wanted[key] = wanted[key]
-                self._rows[key] = self._changed[key] = ask_for(self._numbers.of(*key), wanted[key], on_racks)
+                self._rows[key] = self._changed[key] = ask_for(
+                    self._numbers.of(*key), wanted[key], on_racks, self._units
+                )
             elif held.running:
                 self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
         self._stirred.set()
@@ -227,9 +234,11 @@ class YarnMaster:
         elif name in _OVER:
             self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
-        elif name.startswith("InvalidResourceRequest"):
+        elif (
+            name.startswith("Invalid") and "ResourceRequest" in name
+        ):  # a size, a resource or a label that it never grants
             for key, one in list(self._wanted.items()):
-                if not _fits(resource_of(one), self._largest):
+                if "Label" in name or not _fits(resource_of(one, self._units), self._largest):
                     del self._wanted[key], self._rows[key]
                     self._changed.pop(key, None)
                     self._tell(Refused(*key, str(error)))
@@ -239,7 +248,7 @@ class YarnMaster:
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
-        self._cluster = answer.num_cluster_nodes
+        self._cluster, self._left = answer.num_cluster_nodes, answer.limit
         if answer.HasField(
             "am_rm_token"
         ):  # the old one is good for some time yet, and for no new connection after that
@@ -298,6 +307,7 @@ class YarnMaster:
                 **self._spec(request, ()),
                 "container": container_id_text(self._held[key].proto.id),
                 "node": self._held[key].node,
+                "gpus": request.gpus if GPU in self._units else None,
             }
             made.append((self._held[key].proto, self._context(spec)))
         failed = await self._nodes.start(made) if made else {}
@@ -346,7 +356,9 @@ class YarnMaster:
 
     async def _explain(self) -> None:
         try:
-            told = await waiting.explain(self._manager, self._queue, list(self._wanted.values()))
+            told = await waiting.explain(
+                self._manager, self._queue, list(self._wanted.values()), self._left, self._label, self._avoided.hosts
+            )
         except HadoopError as error:
             log.warning("why it waits is not known: %s", error)
             return
@@ -368,10 +380,7 @@ class YarnMaster:
             self._changes.put_nowait(error)
 
 
-def excluded(job: Job) -> set[str]:
-    """The nodes that all roles exclude: YARN knows exclusions of a whole application alone."""
-    return set.intersection(*(set(role.nodes.exclude) for role in job.roles.values()))
-
-
 def _fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:
-    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores
+    most = {one.key: one.value for one in largest.resource_value_map}
+    counted = all(one.value <= most.get(one.key, 0) for one in wanted.resource_value_map if one.value)
+    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores and counted

@@ -21,6 +21,7 @@ REASONS: dict[int, str] = {
     -108: "killed-by-engine",  # a container that lost its master
     -1000: "localization-failed",  # ContainerExitStatus.INVALID, which a failed localization leaves
 }
+NO_DEVICES = 77  # an agent's own exit status: of the devices that were counted some are taken
 _USED = re.compile(r"([\d.]+ ?[KMGT]?B) of ([\d.]+ ?[KMGT]?B) (?:physical|virtual) memory used")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
@@ -40,6 +41,8 @@ def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[s
     """The reason, where YARN knows one, and its figures."""
     if status == NO_PYTHON:
         return "no-python", {"node": node}
+    if status == NO_DEVICES:
+        return "devices-taken", {"node": node}
     found = REASONS.get(status)
     if found == "out-of-memory" and (used := _USED.search(diagnostics)):
         return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}

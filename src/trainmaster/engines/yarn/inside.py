@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.yarn.exits import NO_DEVICES
 from trainmaster.engines.yarn.launching import context, taken
 from trainmaster.engines.yarn.settings import settings
 from trainmaster.engines.yarn.tokens import (
@@ -52,12 +55,34 @@ def agent() -> dict[str, Any]:
     tokens = None
     if times := told.get("tokens"):
         tokens = AgentTokens(Tokens(delegated(credentials), **times), private, programs=True)
+    devices = _devices(told.get("gpus"))
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
         "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here, tokens),
-        "node": told.get("node") or node(), "tokens": tokens,
+        "node": told.get("node") or node(), "tokens": tokens, "devices": devices,
     }  # fmt: skip
+
+
+_held: list[Any] = []  # for as long as we live
+
+
+def _devices(gpus: int | None) -> tuple[str, ...]:
+    """The devices of this container, where YARN counts them (None: it does not). Programs that were given none see none."""
+    if gpus is None:
+        return ()
+    from trainmaster.engines.devices import VISIBLE, Devices
+
+    held = Devices()
+    try:
+        names = held.take(gpus)
+    except EngineFailed as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(NO_DEVICES) from error
+    _held.append(held)
+    if not gpus:
+        os.environ[VISIBLE] = ""
+    return names
 
 
 def _programs(here: str, tokens: AgentTokens | None) -> dict[str, str]:

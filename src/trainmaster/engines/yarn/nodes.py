@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainmaster.core.job import Job
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -128,6 +129,11 @@ def _host(node: str) -> str:
     """The host of a node that is written with or without its port."""
     host, _, port = node.rpartition(":")
     return host if host and port.isdigit() else node
+
+
+def excluded(job: Job) -> set[str]:
+    """The nodes that all roles exclude: YARN knows exclusions of a whole application alone."""
+    return set.intersection(*(set(role.nodes.exclude) for role in job.roles.values()))
 
 
 async def racks(manager: ResourceManager) -> Mapping[str, str]:
