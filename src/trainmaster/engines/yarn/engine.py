@@ -15,6 +15,7 @@ until it is clear with how many it begins (see `gangs`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import chain
@@ -32,7 +33,7 @@ from trainmaster.engines.yarn.gangs import Gathering
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
 from trainmaster.hadoop.credentials import Token
-from trainmaster.hadoop.errors import HadoopError, RemoteError
+from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text, token_of
 
@@ -162,15 +163,33 @@ class YarnMaster:
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
-        await self._say_what_changed()
         request = y.FinishApplicationMasterRequestProto(
             final_application_status=_FINAL[state], tracking_url=self._tracking()
         )
-        while not (await self._scheduler.finish_application_master(request)).isUnregistered:  # noqa: ASYNC110  it has to be asked
+        while not await self._unregistered(request):  # noqa: ASYNC110  it has to be asked
             await asyncio.sleep(PENDING)
         await self._nodes.close()
         await self._scheduler.close()
         await self._manager.close()
+
+    async def _unregistered(self, request: y.FinishApplicationMasterRequestProto) -> bool:
+        """Whether the ResourceManager has heard of our end. One that is away is told when it is back, as often as it takes."""
+        try:
+            await self._say_what_changed()
+            return (await self._scheduler.finish_application_master(request)).isUnregistered
+        except AuthenticationFailed:  # our token is of no use any more: it has heard it, and its answer was lost
+            return True
+        except RemoteError as error:
+            if (name := error.class_name.rpartition(".")[2]) in _OVER:
+                return True
+            log.warning("the ResourceManager does not take our end yet: %s", error)
+            if name == _NOT_REGISTERED:
+                with contextlib.suppress(HadoopError):
+                    await self._register()
+        except HadoopError as error:
+            log.warning("the ResourceManager cannot be told of our end yet: %s", error)
+            await asyncio.sleep(AGAIN)
+        return False
 
     # -- beats --
 
@@ -228,7 +247,12 @@ class YarnMaster:
         name = error.class_name.rpartition(".")[2]
         if name == _NOT_REGISTERED:
             log.warning("the ResourceManager was restarted; it is told all again")
-            await self._register()
+            try:
+                await self._register()
+            except HadoopError as away:
+                log.warning("the ResourceManager cannot be told yet: %s", away)
+                await asyncio.sleep(AGAIN)
+                return
             self._changed = self._rows | self._changed
             self._stirred.set()
         elif name in _OVER:
