@@ -120,7 +120,7 @@ def test_counted_devices_are_granted_and_more_than_there_are_are_refused(engine:
 
 @NODES
 def test_who_waits_says_for_what(engine: Engine) -> None:
-    """A job that the nodes have no room for says what it asked for and what is free; a label that no node has is named."""
+    """A job that the nodes have no room for says what it asked for and what is free."""
     size = {"cores": 0.05, "memory": "2500MiB"}
     first = engine.submit({"worker": {"command": held(engine), "replicas": 2, "resources": size}})
     first.until_line("pid", "worker:1")

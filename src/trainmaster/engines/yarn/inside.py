@@ -164,7 +164,10 @@ class Parts:
                     manager.login(ByToken(newer))
 
             tokens.heed.append(log_in)
-        return YarnMaster(job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page)
+        wait = self._conf.integer("yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill", 15000)
+        return YarnMaster(
+            job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page, wait / 1000
+        )
 
     def _held(self) -> MasterTokens | None:
         """The tokens that we have, where the cluster is secure."""
