@@ -206,13 +206,26 @@ def connection(job: str, token: str) -> socket.socket:
 
 def fate(job: str) -> str:
     """What the engine says became of the job's master: `running`, `ended`, `failed`, `killed`, or `unknown`."""
+    return _fate(job)[0]
+
+
+def _fate(job: str) -> tuple[str, str]:
+    """The same, and what the engine says of it. One that is being submitted is on its way to run."""
     site = site_of(job)
-    return str(client_of(site["engine"]).fate_of(site["application"])[0])
+    if "application" in site:
+        found, why = client_of(site["engine"]).fate_of(site["application"])
+        return str(found), str(why)
+    from trainmaster.client.connect import beginning
+    from trainmaster.client.submit import UPLOAD
+
+    return ("running", "") if beginning(job, UPLOAD) else ("unknown", "its submission was broken off")
 
 
 def waits(job: str) -> str:
     """What the job waits for while its master does not answer, as the engine tells it; "" where that does not answer either."""
     site = site_of(job)
+    if "application" not in site:
+        return "it is being submitted"
     try:
         return str(client_of(site["engine"]).waits(site["application"]))
     except TrainmasterError:
@@ -226,10 +239,10 @@ def before(job: str) -> dict[str, Any]:
     from trainmaster.core.report import status
     from trainmaster.core.state import State, populate
 
-    found, why = client_of(site_of(job)["engine"]).fate_of(site_of(job)["application"])
+    found, why = _fate(job)
     if found != "running":
         raise NotFound(
-            f"{job} is {found}, and its master never wrote anything: {why}", place=site_of(job)["application"],
+            f"{job} is {found}, and its master never wrote anything: {why}", place=site_of(job).get("application", ""),
             mend=f"see YARN's own logs of the application; submit it again: tm retry {job}", anchor="no-events",
         )  # fmt: skip
     state = State(id=job)
@@ -245,7 +258,7 @@ def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
     from trainmaster.master.launch import conclude as begin
 
     site = site_of(job)
-    found, why = client_of(site["engine"]).fate_of(site["application"])
+    found, why = _fate(job)
     if found == "running" or live(job) is not None:
         return False
     try:
