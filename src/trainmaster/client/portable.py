@@ -36,6 +36,7 @@ _LEFT = (
     "turtledemo",
     "config-*",
     "EXTERNALLY-MANAGED",
+    "*.opt-?.pyc",
 )
 _FAST = 1  # gzip's level: it is made while somebody waits
 _ASK = """\
@@ -135,7 +136,10 @@ def _install(listed: Path, root: Path, environ: Mapping[str, str]) -> None:
 
 
 def _loosen(root: Path) -> None:
-    """Have scripts find the interpreter beside them, wherever that is."""
+    """Have scripts find the interpreter beside them, wherever that is. (Debian's Python has them put into `local/bin`.)"""
+    elsewhere = root / "local" / "bin"
+    for script in elsewhere.iterdir() if elsewhere.is_dir() else ():
+        script.rename(root / "bin" / script.name)
     for script in (root / "bin").iterdir():
         if script.is_symlink() or not script.is_file():
             continue

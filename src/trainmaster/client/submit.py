@@ -59,16 +59,15 @@ def submit(
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     if engine == LOCAL:
         check_sockets(name)
-    with kept("keep the job", job_storage(name)):
+    storage = job_storage(name)
+    with kept("keep the job", storage):
         try:
-            storage = _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
+            _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
             if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
             ours = not key or _take(key, name)
-        except OSError:
-            import shutil
-
-            shutil.rmtree(job_storage(name), ignore_errors=True)
+        except BaseException:
+            _undo(storage, key, name)
             raise
     if not ours:
         import shutil
@@ -103,7 +102,7 @@ def _undo(storage: Path, key: str, name: str) -> None:
     import shutil
 
     shutil.rmtree(storage, ignore_errors=True)
-    if key:
+    if key and _key_file(key).parent.is_dir():
         _give_up(key, name)
 
 
@@ -144,7 +143,11 @@ def prepared(job: Job, base: Path, environ: Mapping[str, str], engine: str = LOC
         checkpoint = attrs.evolve(checkpoint, url=_absolute(checkpoint.url, base))
     storage = _absolute(plain.storage, base) if plain.storage else ""
     cache = tuple(_absolute(given, base) for given in plain.cache)
-    changed = attrs.evolve(plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache)
+    archives = tuple(_archive(given, base) for given in plain.archives)
+    _check_jars(plain, base)
+    changed = attrs.evolve(
+        plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache, archives=archives
+    )
     if plain.environment != Environment():
         from trainmaster.client.environment import placed
 
@@ -189,7 +192,7 @@ def site(job: Job, base: Path, values: Values) -> dict[str, Any]:
     if any(role.workdir == COPIED for role in job.roles.values()):
         told["archive"] = _packed(job, base)
     if job.archives:
-        told["archives"] = [_archive(given, base) for given in job.archives]
+        told["archives"] = list(job.archives)
     return told
 
 
@@ -246,6 +249,18 @@ def _archive(given: str, base: Path) -> str:
     return f"{found}{mark}{name}"
 
 
+def _check_jars(job: Job, base: Path) -> None:
+    """Raise BadInput where a jar of a Hadoop format is a file of ours, and is not there."""
+    for kind, things in (("inputs", job.inputs), ("outputs", job.outputs)):
+        for name, thing in things.items():
+            for jar in (one.strip() for one in thing.options.get("jars", "").split(",")):
+                if jar and not _URL.match(jar) and not (base / jar).is_file():
+                    raise BadInput(
+                        f"the jar {jar} does not exist", place=f"{kind}.{name}.options.jars: {jar}",
+                        mend=f"it is looked for in {base}", anchor="no-file",
+                    )  # fmt: skip
+
+
 def new_id(name: str) -> str:
     """`<name>-<6 characters>`."""
     return f"{in_id(name) or 'job'}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
@@ -282,7 +297,7 @@ def _check_inputs(job: Job) -> None:
             list_input(given)
 
 
-def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> Path:
+def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> None:
     from trainmaster.core.reading import job_to
 
     storage = job_storage(name)
@@ -291,7 +306,6 @@ def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> Path:
         file.write(token)
     (storage / "site.json").write_text(json.dumps(told))
     (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
-    return storage
 
 
 def _key_file(key: str) -> Path:
