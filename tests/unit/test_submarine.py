@@ -98,8 +98,13 @@ MEANINGS: dict[str, tuple[list[str], dict[str, Any]]] = {
         },
     ),
     "worker_resources": (
-        [*ONE, "--worker_resources", "memory-mb=2048,vcores=3,yarn.io/gpu=2"],
-        {f"{W}.resources.memory": "2GiB", f"{W}.resources.cores": 3.0, f"{W}.resources.gpus": 2},
+        [*ONE, "--worker_resources", "memory-mb=2048,vcores=3,yarn.io/gpu=2,yarn.io/fpga=1"],
+        {
+            f"{W}.resources.memory": "2GiB",
+            f"{W}.resources.cores": 3.0,
+            f"{W}.resources.gpus": 2,
+            f"{W}.resources.extended": {"yarn.io/fpga": 1},
+        },
     ),
     "worker_launch_cmd": (
         [*ONE, "--worker_launch_cmd", "a && b"],
@@ -266,7 +271,7 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
         ([*ONE, "--localization", "hdfs:///a.zip:b"], "stays packed"),
         ([*ONE, "--worker_resources", "memory=8,vcores=1"], "memory with a unit"),
         ([*ONE, "--worker_resources", "memory=x"], "pairs like"),
-        ([*ONE, "--worker_resources", "memory=1G,fpga=1"], "the resource fpga is not to be had here"),
+        ([*ONE, "--worker_resources", "memory=1G,fpga=1G"], "a unit of fpga is not to be had here"),
         ([*ONE, "--engine", "spark"], "there is no engine 'spark'"),
         ([*ONE, "--num_workers", "-1"], "0 or more"),
     ],

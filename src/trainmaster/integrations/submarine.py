@@ -414,12 +414,10 @@ def resources(said: Said) -> dict[str, Any]:
             told["cores"] = number
         elif name in ("gpu", "yarn.io/gpu") and not unit:
             told["gpus"] = number
+        elif not unit:
+            told.setdefault("extended", {})[name] = number
         else:
-            raise not_here(
-                Said(pair, said.origin),
-                f"the resource {name}",
-                "memory, vcores and gpu are; choose a queue or label that has it",
-            )
+            raise not_here(Said(pair, said.origin), f"a unit of {name}", f"write a number: {name}={number}")
     return told
 
 
