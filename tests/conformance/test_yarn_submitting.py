@@ -1,0 +1,386 @@
+"""Submitting to a cluster of one's own, whose nodes have no Python that is found, and whose daemons are broken now and then.
+
+What travels: a Python with packages, files that YARN brings. What goes wrong at submit: one clear error, and nothing is left: no
+application that runs, no draft and no job on HDFS, no job on this machine. Who comes from another machine finds the job by the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.engines import SMALL, TM, Submitted, Yarn, workers
+from conformance.test_cache import packed
+from hadoop import own_hadoop, revived
+from waiting import until
+
+import trainmaster
+from trainmaster.client.places import job_ids
+from trainmaster.client.preview import preview
+from trainmaster.client.submit import submit
+from trainmaster.clusters.hadoop import Cluster, Settings
+from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.core.reading import job_from
+from trainmaster.data.stores import store_for
+from trainmaster.engines.yarn.client import YarnClient
+from trainmaster.engines.yarn.store import FOLDER, user_of
+from trainmaster.log.dfs import open_dfs
+
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
+
+LIMIT = 240.0  # s for a job on a busy machine that unpacks a whole Python
+FRAMEWORK = {"0.10.0": "tinygrad==0.10.0\n", "0.10.1": "tinygrad==0.10.1\n"}  # small, and with no package that it needs
+LEARN = """\
+import importlib.metadata, os, sys
+os.environ["PYTHON"] = "1"  # tinygrad's device that needs no compiler
+from tinygrad import Tensor
+x = Tensor([2.0, 3.0], requires_grad=True)
+(x * x).sum().backward()
+print(importlib.metadata.version("tinygrad"), x.grad.tolist(), sys.prefix)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Its containers have a PATH with everything but Python."""
+    without = tmp_path_factory.mktemp("bin")
+    for folder in ("/usr/bin", "/bin"):
+        for name in os.listdir(folder):
+            if not name.startswith(("python", "pip")) and not os.path.lexists(without / name):
+                (without / name).symlink_to(f"{folder}/{name}")
+    properties = {"yarn.nodemanager.admin-env": f"PATH={without}", "yarn.resourcemanager.am.max-attempts": "1"}
+    with own_hadoop(Settings(nodes=1, properties=properties)) as started:
+        yield started
+
+
+@pytest.fixture
+def yarn(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yarn]:
+    for name, value in cluster.environ.items():
+        monkeypatch.setenv(name, value)
+    revived(cluster)
+    (tmp_path / "place").mkdir()
+    store_for(f"{ours()}/jobs").remove("")  # of the test before
+    made = Yarn(tmp_path / "place")
+    try:
+        yield made
+    finally:
+        revived(cluster)
+        made.close()
+
+
+def job_file(yarn: Yarn, **keys: Any) -> str:
+    """A job of one short task, and keys more, as a file."""
+    command = keys.pop("command", "echo fine")
+    role = {"command": command, "resources": SMALL, "restart": "never"}
+    return yarn.write("job.yaml", json.dumps({"name": "t", "roles": {"worker": role}, **keys})).name
+
+
+def python_here() -> dict[str, str]:
+    """The Python of this run, which every node has: the node is this machine."""
+    return {"path": sys.prefix}
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(BadInput) as told:
+        act()
+    return str(told.value)
+
+
+def listed_in(archive: Path) -> bytes:
+    return subprocess.run(["tar", "-tzf", archive], capture_output=True, check=True).stdout
+
+
+def ours() -> str:
+    """Our folder on HDFS."""
+    return f"hdfs:///user/{user_of(os.environ)}/{FOLDER}"
+
+
+def on_hdfs() -> list[str]:
+    """What is there, but for what is kept by its content."""
+    found = [file.path for file in store_for(ours()).files()]
+    return sorted(path for path in found if path.endswith(".tmp") or path.startswith("jobs/"))
+
+
+def going() -> list[str]:
+    """The applications that have not ended."""
+    client = YarnClient(lambda job: ())
+    return [text for text in client.found("").values() if client.fate_of(text)[0] == "running"]
+
+
+def nothing_left() -> None:
+    assert job_ids() == []
+    assert on_hdfs() == []
+    assert going() == []
+
+
+def begun(yarn: Yarn, *arguments: str) -> subprocess.Popen[str]:
+    """A command as in a terminal, whose Ctrl-C goes to all of its group."""
+    return subprocess.Popen(
+        [TM, *arguments],
+        cwd=yarn.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ctrl_c(command: subprocess.Popen[str]) -> str:
+    """Interrupt it; what it says of that on stderr."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(command.pid, signal.SIGINT)
+    return command.communicate(timeout=LIMIT)[1]
+
+
+def ended(command: subprocess.Popen[str]) -> None:
+    command.kill()
+    command.wait()
+
+
+# -- what travels --
+
+
+def test_two_versions_of_a_framework_at_once_on_nodes_without_python(yarn: Yarn) -> None:
+    """Programs, agents and masters run on the Python that was shipped, with the packages that each job asked for."""
+    yarn.write("learn.py", LEARN)
+    jobs = {}
+    for version, listed in FRAMEWORK.items():
+        yarn.write(f"{version}.txt", listed)
+        command = f"python3 learn.py; until test -e '{yarn.folder}/go'; do sleep 0.05; done"
+        jobs[version] = yarn.submit(
+            workers(command), environment={"requirements": f"{version}.txt"}, files=["learn.py"]
+        )
+    for version, job in jobs.items():
+        job.until_line(f"{version} [4.0, 6.0]")
+    yarn.write("go", "")
+    for job in jobs.values():
+        job.succeeded(LIMIT)
+        assert job.lines()[0].endswith("/environment"), "a directory of its container"
+    made = Path(os.environ["TRAINMASTER_STATE_DIR"]).glob("environments/*/environment.tar.gz")
+    archive = next(path for path in made if b"tinygrad-0.10.0" in listed_in(path))
+    content = archive.read_bytes()
+    yarn.write("env.tar.gz", content)
+    subprocess.run(["tar", "-xzf", archive], cwd=yarn.folder, check=True)
+    there = f"{ours()}/files/{hashlib.sha256(content).hexdigest()[:32]}.tar.gz"  # as it was put there
+    for environment in ({"archive": "env.tar.gz"}, {"archive": there}, {"path": "."}):
+        job = yarn.submit(workers("python3 learn.py"), environment=environment, files=["learn.py"])
+        job.succeeded(LIMIT)
+        assert job.lines()[0].startswith("0.10.0 [4.0, 6.0]"), environment
+
+
+def test_a_node_without_python_is_named(yarn: Yarn) -> None:
+    done = yarn.tm("run", job_file(yarn, files=["job.yaml"]), "--engine", "yarn")
+    yarn.jobs.append(Submitted(trainmaster.attach(job_ids()[0])))
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"found no Python >= 3\.11 on \S+", done.stderr + done.stdout)
+    assert "environment.path, archive or requirements" in done.stderr + done.stdout
+
+
+def test_yarn_brings_what_is_cached_on_hdfs_and_a_role_has_its_image(yarn: Yarn) -> None:
+    """What everybody may read, nodes have once for all users; else once for each. Archives are unpacked."""
+    yarn.put("open/vocabulary.txt", "words")
+    yarn.put("model.tar.gz", packed(weights="1.0"))
+    dfs, path = open_dfs(yarn.place("model.tar.gz"))
+    dfs.call(lambda client: client.set_permission(path, 0o600))
+    show = "cat vocabulary.txt m/weights; echo; readlink vocabulary.txt m; echo ${YARN_CONTAINER_RUNTIME_DOCKER_IMAGE-none}"
+    roles = workers(show)
+    roles["other"] = {
+        **roles["worker"],
+        "command": "echo $YARN_CONTAINER_RUNTIME_DOCKER_IMAGE",
+        "image": "here/there:1",
+    }
+    told = []
+    for _ in range(2):
+        cache = [yarn.place("open/vocabulary.txt"), yarn.place("model.tar.gz") + "#m"]
+        job = yarn.submit(roles, cache=cache, environment=python_here(), files=[])
+        job.succeeded(LIMIT)
+        told.append(job.lines())
+        assert job.lines("other:0") == ["here/there:1"]
+    assert told[0] == told[1], "the same places"
+    content, public, private, image = told[0]
+    assert content == "words1.0"
+    assert image == "none"
+    assert "/usercache/" not in public
+    assert "/usercache/" in private
+
+
+def test_what_yarns_containers_wrote_is_aggregated(yarn: Yarn, cluster: Cluster) -> None:
+    job = yarn.submit(workers("true"), environment=python_here(), files=[])
+    job.succeeded(LIMIT)
+    asked = ("org.apache.hadoop.yarn.client.cli.LogsCLI", "-applicationId", yarn.application(job))
+
+    def aggregated() -> str:
+        done = cluster.run(*asked)
+        return done.stdout if "LogType:prelaunch.out" in done.stdout else ""
+
+    assert "LogType:launch_container.sh" not in until(aggregated, LIMIT)
+
+
+# -- what is wrong at submit --
+
+
+def test_bad_input_is_told_by_a_dry_run_and_by_a_submit_alike(yarn: Yarn) -> None:
+    yarn.write("env.tar.xz", b"x")
+    yarn.put("folder/file", "x")
+    stream = {"url": yarn.place("folder/file"), "as": "stream", "format": "hadoop:a.B", "options": {"jars": "no.jar"}}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"engines": {"yarn": {"queue": "nowhere"}}}, "there is no queue nowhere"),
+        ({"roles": {"worker": {"command": "true", "resources": {"memory": "100GiB"}}}}, "grants at most 4 GiB"),
+        ({"environment": {"requirements": "no.txt"}}, "environment.requirements"),
+        ({"environment": {"archive": "no.tar.gz"}}, "environment.archive"),
+        ({"environment": {"archive": "env.tar.xz"}}, "YARN cannot bring"),
+        ({"environment": {"archive": yarn.place("no.tar.gz")}}, "does not exist"),
+        ({"cache": [yarn.place("no.txt")]}, "no.txt does not exist"),
+        ({"cache": [yarn.place("folder")]}, "is a directory"),
+        ({"archives": ["no.zip"]}, "no.zip does not exist"),
+        ({"files": ["no.py"]}, "no.py"),
+        ({"inputs": {"train": stream}}, "no.jar does not exist"),
+        ({"inputs": {"train": {"url": "here/*.csv"}}}, "a path of this machine"),
+    ]
+    for keys, words in wrong:
+        job = job_from({"name": "t", "roles": workers("true"), **keys})
+        told = refusal(lambda job=job: preview(job, yarn.folder, "yarn"))  # type: ignore[misc]
+        assert words in told, keys
+        assert told == refusal(lambda job=job: submit(job, base=yarn.folder, engine="yarn"))  # type: ignore[misc]
+    done = yarn.tm("submit", job_file(yarn, archives=["no.zip"]), "--engine", "yarn")
+    assert (done.returncode, done.stderr.count("error: ")) == (2, 1), done.stderr
+    nothing_left()
+
+
+@pytest.mark.parametrize("folder", ["", "/nowhere/conf"])
+def test_no_configuration_is_bad_input(yarn: Yarn, folder: str) -> None:
+    without = {name: value for name, value in os.environ.items() if name != "HADOOP_CONF_DIR"}
+    environ = without | ({"HADOOP_CONF_DIR": folder} if folder else {})
+    done = yarn.tm("submit", job_file(yarn), "--engine", "yarn", env=environ)
+    assert (done.returncode, done.stderr.count("error: ")) == (2, 1), done.stderr
+    assert (folder or "HADOOP_CONF_DIR") in done.stderr
+    nothing_left()
+
+
+def test_a_name_node_in_safe_mode_and_a_resource_manager_that_is_down_are_told(yarn: Yarn, cluster: Cluster) -> None:
+    file = job_file(yarn)
+    admin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+    assert "is ON" in cluster.run(admin, "-safemode", "enter").stdout
+    try:
+        told = yarn.tm("submit", file, "--engine", "yarn")
+    finally:
+        assert "is OFF" in cluster.run(admin, "-safemode", "leave").stdout
+    assert (told.returncode, told.stderr.count("error: ")) == (3, 1), told.stderr
+    assert "is in safe mode" in told.stderr
+    nothing_left()
+    cluster.daemon("resourcemanager").kill()
+    told = yarn.tm("submit", file, "--engine", "yarn")
+    assert (told.returncode, told.stderr.count("error: ")) == (3, 1), told.stderr
+    assert "refuses the connection: is it running?" in told.stderr
+    revived(cluster)
+    nothing_left()
+
+
+def test_a_file_that_changes_while_it_is_uploaded_is_refused(yarn: Yarn) -> None:
+    changing = yarn.write("data.tar", os.urandom(2**23))
+    over = threading.Event()
+
+    def change() -> None:
+        with changing.open("r+b") as file:
+            while not over.is_set():
+                file.seek(2**23 - 8)
+                file.write(os.urandom(8))
+                file.flush()
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        with pytest.raises(EngineFailed, match=r"data\.tar changed while it was uploaded"):
+            yarn.submit(workers("true"), archives=["data.tar"], files=[])
+    finally:
+        over.set()
+        writer.join()
+    nothing_left()
+
+
+# -- Ctrl-C --
+
+INSTANTS: dict[str, Callable[[], object]] = {
+    "the job is written here": job_ids,
+    "its note is on HDFS": lambda: any(path.endswith("/access") for path in on_hdfs()),
+    "a file is on its way": lambda: any(path.endswith(".tmp") for path in on_hdfs()),
+    "YARN has it": going,
+}
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_an_interrupted_submission_leaves_nothing(yarn: Yarn, instant: str) -> None:
+    """Or all of it, where it was over by then: a job that is known here."""
+    yarn.write("data.tar", os.urandom(2**26))
+    file = job_file(yarn, archives=["data.tar"], command="sleep 1000", environment=python_here(), files=["job.yaml"])
+    asking = begun(yarn, "submit", file, "--engine", "yarn")
+    try:
+        until(lambda: INSTANTS[instant]() or asking.poll() is not None, LIMIT, what=instant)
+        errors = ctrl_c(asking)
+    finally:
+        ended(asking)
+    assert asking.returncode in (0, 130, -signal.SIGINT), errors  # at its very end Python lets the signal kill it
+    assert "Traceback" not in errors
+    if not job_ids():
+        nothing_left()
+        return
+    job = Submitted(trainmaster.attach(job_ids()[0]))
+    yarn.jobs.append(job)
+    job.run.kill("no more")
+    assert job.end(LIMIT)["state"] == "killed"
+
+
+def test_ctrl_c_ends_watching_alone(yarn: Yarn) -> None:
+    wait = f"echo here; until test -e '{yarn.folder}/go'; do sleep 0.05; done; echo done"
+    file = job_file(yarn, command=wait, environment=python_here(), files=["job.yaml"])
+    watching = begun(yarn, "run", file, "--engine", "yarn")
+    assert watching.stdout is not None
+    try:
+        assert watching.stdout.readline() == "worker:0 here\n"
+        errors = ctrl_c(watching)
+    finally:
+        ended(watching)
+    [name] = job_ids()
+    job = Submitted(trainmaster.attach(name))
+    yarn.jobs.append(job)
+    assert watching.returncode == 130, errors
+    assert f"{name} goes on" in errors
+    yarn.write("go", "")
+    job.succeeded(LIMIT)
+    assert job.lines() == ["here", "done"]
+
+
+# -- from elsewhere --
+
+
+def test_a_job_is_found_from_another_machine(yarn: Yarn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By its handle, its id, its beginning or YARN's own name for it; while it runs, and after it."""
+    job = yarn.submit(workers("echo here; sleep 1000"), environment=python_here(), files=[])
+    job.until_line("here")
+    application, here = yarn.application(job), os.environ["TRAINMASTER_STATE_DIR"]
+    for number, name in enumerate([application, job.id, job.id[:-2], f"yarn://elsewhere/{job.id}"]):
+        monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(tmp_path / f"other-{number}"))
+        told = yarn.tm("status", name)
+        assert told.stdout.startswith(f"{job.id} running"), (name, told.stderr)
+        assert yarn.tm("logs", name, "worker:0").stdout == "here\n"
+    assert yarn.tm("kill", application).returncode == 0
+    monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(tmp_path / "afterwards"))
+    assert yarn.tm("status", job.id).stdout.startswith(f"{job.id} killed")
+    assert yarn.tm("logs", job.id).stdout == "worker:0 here\n"
+    for unknown in ("application_1_0001", "yarn://x/t-aaaaaa", "t-aaaaaa"):
+        told = yarn.tm("status", unknown)
+        assert told.returncode == 2
+        assert "there is no job" in told.stderr
+    monkeypatch.setenv("TRAINMASTER_STATE_DIR", here)
+    assert job.end()["state"] == "killed"
