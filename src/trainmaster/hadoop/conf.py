@@ -214,6 +214,28 @@ def name_nodes(conf: Configuration, url: str = "") -> list[Address]:
     return [_address(conf, "fs.defaultFS", parts.netloc, f":{NAMENODE_PORT}")]
 
 
+def mounts(conf: Configuration, name: str) -> dict[str, str]:
+    """The table of viewfs://`name`, which a client has for itself: folder -> URL. "" is all else, where there is a place for it."""
+    table = f"fs.viewfs.mounttable.{name}."
+    given = conf.resolved(f"{table}link")
+    found = {
+        key.removeprefix(f"{table}link.").rstrip("/"): url
+        for key, url in given.items()
+        if key.startswith(f"{table}link./")
+    }
+    rest = given.get(f"{table}linkFallback")
+    return {**({"": rest} if rest else {}), **found}
+
+
+def mounted(table: Mapping[str, str], path: str) -> str | None:
+    """The URL of a path of viewfs; None where nothing is mounted."""
+    found = [folder for folder in table if path == folder or path.startswith(f"{folder}/")]
+    if not found:
+        return None
+    folder = max(found, key=len)
+    return table[folder].rstrip("/") + path.removeprefix(folder)
+
+
 def default_fs(conf: Configuration) -> str:
     """The file system of addresses that name none, as `hdfs://host:port` or `hdfs://name`."""
     text = conf.get("fs.defaultFS")

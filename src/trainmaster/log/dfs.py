@@ -100,7 +100,7 @@ class Dfs:
             raise BadInput(told, place=url, mend="pip install 'trainmaster[hdfs]'", anchor="storage-url") from error
 
         self.url = url
-        authority, settings = _found(url)
+        authority, settings, self._mounts = _found(url)
         self.where = authority
         told = settings.get("fs.permissions.umask-mode", "")
         self.umask = int(told, 8) if re.fullmatch(r"0?[0-7]{1,3}", told) else 0o022
@@ -109,6 +109,17 @@ class Dfs:
             self.client: Client = Client(f"{scheme}://{authority}", settings)
         except Exception as error:
             raise translated(error, self.where) from error
+
+    def check(self, path: str) -> None:
+        """Raises BadInput where nothing is mounted at a path of viewfs."""
+        from trainmaster.hadoop.conf import mounted
+
+        if self._mounts is not None and mounted(self._mounts, path or "/") is None:
+            raise BadInput(
+                f"nothing is mounted at {path or '/'} of viewfs://{self.where}", place=f"{self.url}{path}",
+                mend=f"use a path below one of {', '.join(sorted(self._mounts))}",
+                anchor="hadoop-conf",
+            )  # fmt: skip
 
     def call(self, act: Callable[[Client], T], limit: float = LIMIT) -> T:
         """The result of `act`. Raises FileNotFoundError, FileExistsError and other OSErrors."""
@@ -137,7 +148,9 @@ def open_dfs(url: str) -> tuple[Dfs, str]:
     with _LOCK:
         if key not in _OPEN:
             _OPEN[key] = Dfs(begin)
-        return _OPEN[key], (slash + path).rstrip("/")
+        found, at = _OPEN[key], (slash + path).rstrip("/")
+    found.check(at)
+    return found, at
 
 
 def is_dfs(url: str) -> bool:
@@ -181,14 +194,17 @@ def _line(text: str) -> str:
     return first.strip()[:300]
 
 
-def _found(url: str) -> tuple[str, dict[str, str]]:
-    """Who is asked, as the URL's authority, and the settings for the client. Raises BadInput where nobody is known by that name."""
+def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
+    """Who is asked, as the URL's authority, the settings for the client, and the mounts of viewfs. Raises BadInput where nobody is known
+    by that name.
+    """
     from trainmaster.hadoop import conf as hadoop_conf
     from trainmaster.hadoop.errors import ConfError
 
     scheme, _, authority = url.partition("://")
     settings: dict[str, str] = {}
     services: dict[str, object] = {}
+    conf = None
     default, reason = "", "HADOOP_CONF_DIR is not set"
     try:
         if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
@@ -208,8 +224,23 @@ def _found(url: str) -> tuple[str, dict[str, str]]:
             mend="set HADOOP_CONF_DIR to the directory of the cluster's core-site.xml, or write hdfs://host:port/path",
             anchor="hadoop-conf",
         )
-    if scheme == "viewfs" or authority in services or ":" in authority:
-        return authority, settings | SETTINGS
+    if scheme == "viewfs":
+        table = hadoop_conf.mounts(conf, authority) if conf is not None else {}
+        if not table:
+            raise BadInput(
+                f"there is no mount table {authority} of viewfs: "
+                + ("HADOOP_CONF_DIR is not set" if conf is None else f"{conf.folder} has none by that name"),
+                place=url, mend=f"set fs.viewfs.mounttable.{authority}.link./FOLDER in core-site.xml", anchor="hadoop-conf",
+            )  # fmt: skip
+        # hdfs-native wants a place for what is mounted nowhere; `check` keeps us from it.
+        rest = (
+            {f"fs.viewfs.mounttable.{authority}.linkFallback": next(iter(table.values()))}
+            if table and "" not in table
+            else {}
+        )
+        return authority, settings | rest | SETTINGS, table
+    if authority in services or ":" in authority:
+        return authority, settings | SETTINGS, None
     try:
         socket.getaddrinfo(authority, PORT)
     except OSError as error:
@@ -219,7 +250,7 @@ def _found(url: str) -> tuple[str, dict[str, str]]:
             mend="set HADOOP_CONF_DIR to the directory of the cluster's hdfs-site.xml, or correct the URL",
             anchor="hadoop-conf",
         ) from error
-    return f"{authority}:{PORT}", settings | SETTINGS
+    return f"{authority}:{PORT}", settings | SETTINGS, None
 
 
 # -- bounded calls --

@@ -13,13 +13,14 @@ import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from trainmaster.hadoop import conf as hadoop_conf
 from trainmaster.hadoop import datanode
 from trainmaster.hadoop.auth import Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Credentials
-from trainmaster.hadoop.errors import HadoopError, RemoteError
+from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto.hdfs_pb2 import (
     GetBlockLocationsRequestProto,
@@ -35,12 +36,7 @@ _WITHIN = 20.0  # s for the NameNode's answer
 
 
 def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
-    """Bytes of the last block; none where the storage is one that we cannot ask (viewfs), None where no block is open (any more).
-
-    Raises OSError.
-    """
-    if dfs.url.startswith("viewfs"):
-        return b""
+    """Bytes of the last block; None where no block is open (any more). Raises OSError."""
     conf = configuration()
     try:
         found = _blocks(conf, dfs, path, offset, size)
@@ -76,11 +72,23 @@ def auth_for(conf: Configuration) -> Auth:
     return Kerberos()
 
 
+def behind(conf: Configuration, url: str, where: str, path: str) -> tuple[str, str]:
+    """The NameNode's URL, and the path that a file has there. `url`: the file system's; `where`: its authority. Raises ConfError."""
+    if not url.startswith("viewfs"):
+        return f"hdfs://{where}", path
+    found = hadoop_conf.mounted(hadoop_conf.mounts(conf, where), path)
+    if found is None:
+        raise ConfError(f"{conf.place('fs.defaultFS')}: nothing is mounted at {path} of viewfs://{where}")
+    target = urlsplit(found)
+    return f"{target.scheme}://{target.netloc}", target.path or "/"
+
+
 def _blocks(conf: Configuration, dfs: Dfs, path: str, offset: int, size: int) -> LocatedBlocksProto:
-    request = GetBlockLocationsRequestProto(src=path, offset=offset, length=size)
+    namenodes, there = behind(conf, dfs.url, dfs.where, path)
+    request = GetBlockLocationsRequestProto(src=there, offset=offset, length=size)
 
     async def ask() -> GetBlockLocationsResponseProto:
-        async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf), f"hdfs://{dfs.where}") as namenode:
+        async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf), namenodes) as namenode:
             return await namenode.get_block_locations(request)
 
     answers: list[GetBlockLocationsResponseProto] = []
