@@ -7,6 +7,7 @@ several limits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from waiting import until
 from trainmaster.clusters import pages
 from trainmaster.clusters.hadoop_cluster import Cluster
 from trainmaster.clusters.settings import Settings
+from trainmaster.core.errors import BadInput
+from trainmaster.engines.yarn.nodes import FAILURES
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
@@ -33,7 +36,7 @@ CROWDED = Settings(
         f"{QUEUE}tight.maximum-capacity": "20",
         f"{QUEUE}low.user-limit-factor": "1",
         f"{QUEUE}few.maximum-am-resource-percent": "0.01",
-        "yarn.nodemanager.admin-env": "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",  # what a driver would find: none is here
+        "yarn.nodemanager.admin-env.CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",  # what a driver would find: none is here
     },
 )
 TINY = {"cores": 0.05, "memory": "64MiB"}
@@ -108,3 +111,203 @@ def test_nodes_that_hold_a_tasks_blocks_are_preferred(yarn: Yarn, crowded: Clust
     full.succeeded()
     job.succeeded()
     assert sorted(line for index in (0, 1) for line in job.lines(f"worker:{index}")) == ["1", "2"]
+
+
+# -- counts by name --
+
+
+def test_a_resource_that_the_cluster_counts_is_asked_for_by_its_name(yarn: Yarn, crowded: Cluster) -> None:
+    """Nodes have one each: two tasks are on two nodes, and a third waits for one."""
+    fpga = {**TINY, "extended": {"fpga": 1}}
+    full = submit(yarn, held(yarn), 2, resources=fpga)
+    full.until_line("has", "worker:1")
+    assert len({task["node"] for task in full.status()["tasks"]}) == 2
+    shown = yarn.tm("cluster", "show", "--engine", "yarn").stdout
+    assert shown.count("0 of 1 fpga") == 2, shown
+    third = submit(yarn, "echo mine", resources=fpga)
+    told = third.until_status("its waiting", lambda status: "fpga" in (status["waiting"] or ""))["waiting"]
+    assert re.match(
+        r"worker:0: 128 MiB, 0.05 cores, 1 fpga: no node of 2 has that much free; the most is .*, 0 fpga on ", told
+    ), told
+    let_go(yarn)
+    full.succeeded()
+    third.succeeded()
+
+
+@pytest.mark.parametrize(
+    ("extended", "said", "place"),
+    [
+        ({"tpu": 1}, "the cluster has no resource tpu; it counts fpga", "roles.worker.resources.extended.tpu"),
+        ({"fpga": 2}, "1 fpga to one container", "roles.worker.resources.extended.fpga"),
+        ({"yarn.io/gpu": 1}, "yarn.io/gpu has a key of its own", "roles.worker.resources.extended.yarn.io/gpu"),
+    ],
+)
+def test_a_resource_that_is_never_granted_is_refused_at_submit(
+    yarn: Yarn, extended: dict[str, int], said: str, place: str
+) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        submit(yarn, "true", resources={**TINY, "extended": extended})
+    assert refused.value.place.startswith(place)
+
+
+def test_devices_that_yarn_only_counts_are_chosen_by_agents(yarn: Yarn) -> None:
+    """Each container sees as many as it asked for, those of one host differ, and who asked for none sees none."""
+    one = {**TINY, "gpus": 1}
+    jobs = [submit(yarn, held(yarn), resources=one, name=name) for name in ("one", "two")]
+    for job in jobs:
+        job.until_line("has")
+    none = submit(yarn, "echo has ${CUDA_VISIBLE_DEVICES-all}.")
+    none.succeeded()
+    assert none.lines() == ["has ."]
+    assert {job.lines()[0] for job in jobs} == {"has GPU-a", "has GPU-b"}
+    let_go(yarn)
+    for job in jobs:
+        job.succeeded()
+    both = submit(yarn, "echo has $CUDA_VISIBLE_DEVICES", resources={**TINY, "gpus": 2})
+    both.succeeded()
+    assert both.lines() == ["has GPU-a,GPU-b"], "those of containers that have ended are free again"
+
+
+# -- as many of a group as there is room for --
+
+
+def test_an_elastic_group_begins_with_what_there_is_room_for(yarn: Yarn) -> None:
+    """Nodes of 2 GiB hold one task of 1.2 GiB each: of three that it would like, and two that it needs, it begins with two."""
+    job = submit(
+        yarn, "echo $RANK of $WORLD_SIZE", {"min": 2, "max": 3}, framework="pytorch",
+        resources={"cores": 0.05, "memory": "1200MiB"}, checkpoint={"path": "ckpt"},
+    )  # fmt: skip
+    status = job.succeeded()
+    assert [task["task"] for task in status["tasks"]] == ["worker:0", "worker:1"]
+    assert sorted(job.run.logs()) == ["worker:0 0 of 2", "worker:1 1 of 2"]
+
+
+def test_an_elastic_group_is_as_large_as_it_would_like_where_there_is_room(yarn: Yarn) -> None:
+    job = submit(
+        yarn, "echo $RANK of $WORLD_SIZE", {"min": 1, "max": 4}, framework="pytorch", checkpoint={"path": "ckpt"}
+    )
+    job.succeeded()
+    assert sorted(line.split(" ", 1)[1] for line in job.run.logs()) == [f"{rank} of 4" for rank in range(4)]
+
+
+# -- why it waits --
+
+
+def waits(job: Submitted, words: str) -> str:
+    """What it says it waits for, once that has these words in it."""
+    return str(job.until_status(words, lambda status: words in (status["waiting"] or ""))["waiting"])
+
+
+def test_a_full_queue_is_told_with_its_figures(yarn: Yarn) -> None:
+    """Queue tight may have a fifth of 4 GiB; its master has some of it."""
+    first = submit(yarn, held(yarn), queue="tight", resources={"cores": 0.05, "memory": "400MiB"})
+    first.until_line("has")
+    second = submit(yarn, "echo mine", resources={"cores": 0.05, "memory": "400MiB"}, queue="tight")
+    told = waits(second, "tight")
+    assert "queue tight" in told
+    let_go(yarn)
+    first.succeeded()
+    second.succeeded()
+
+
+def test_a_queue_that_can_never_hold_a_task_is_told(yarn: Yarn) -> None:
+    """A node has room, the queue never has: the job says so until somebody ends it."""
+    job = submit(yarn, "true", queue="tight", resources={"cores": 0.05, "memory": "700MiB"})
+    told = waits(job, "is full")
+    of = "worker:0: 764 MiB, 0.05 cores"
+    most, used, free = "819 MiB, 3 cores", "256 MiB, 1 cores", "563 MiB, 2 cores"
+    assert told == f"{of}: queue tight is full; it has {used} of at most {most}, {free} are free"
+    assert "is full" in yarn.tm("status", job.id).stdout
+    job.run.kill("enough")
+    assert job.end()["state"] == "killed"
+
+
+def test_a_users_limit_is_told_with_its_figures(yarn: Yarn) -> None:
+    """In queue low one user may have the queue's share, a fifth of 4 GiB, though the queue may grow to all of it; YARN looks at that before
+    each container, so one may be beyond."""
+    job = submit(yarn, held(yarn), 2, queue="low", resources={"cores": 0.05, "memory": "1000MiB"})
+    told = waits(job, "limit of one user")
+    assert re.match(
+        r"worker:1: 1.04 GiB, 0.05 cores: the limit of one user in queue low is reached; 0 B.* are left of yours, the queue has .* in use",
+        told,
+    ), told
+    job.run.kill("enough")
+    assert job.end()["state"] == "killed"
+
+
+def test_the_share_for_masters_is_told_with_its_figures(yarn: Yarn) -> None:
+    """Queue few has room for one master."""
+    first = submit(yarn, held(yarn), queue="few")
+    first.until_line("has")
+    second = submit(yarn, "echo mine", queue="few")
+    told = waits(second, "share of queue few for masters is reached")
+    assert re.search(r"asked 256 MiB, 1 cores; used 256 MiB, 1 cores of ", told), told
+    shown = yarn.tm("cluster", "show", "--engine", "yarn").stdout
+    assert re.search(r"^few .* 1 % ", shown, re.MULTILINE) or re.search(r"^few .* 1% ", shown, re.MULTILINE), shown
+    let_go(yarn)
+    first.succeeded()
+    second.succeeded()
+
+
+def test_a_label_is_where_the_task_is_and_one_without_a_node_is_waited_for(yarn: Yarn, crowded: Cluster) -> None:
+    fast = {"labels": {"label": "fast"}}
+    job = submit(yarn, "true", nodes=fast)
+    assert job.succeeded()["tasks"][0]["node"] == crowded.node_id(3)
+    assert "fast" in yarn.tm("cluster", "show", "--engine", "yarn").stdout
+    with pytest.raises(BadInput, match="the cluster has no node label slow; it has fast") as refused:
+        submit(yarn, "true", nodes={"labels": {"label": "slow"}})
+    assert refused.value.place == "roles.worker.nodes.labels.label: slow"
+    crowded.daemon("nodemanager-3").kill()
+    until(lambda: yarn.tm("cluster", "show", "--engine", "yarn").stdout.count(":") == 2, LIMIT, "the node is given up")
+    waiting = submit(yarn, "echo mine", nodes=fast)
+    assert waits(waiting, "label") == "worker:0: 128 MiB, 0.05 cores: no node has the label fast"
+    revived(crowded)
+    assert waiting.succeeded()["tasks"][0]["node"] == crowded.node_id(3)
+
+
+# -- nodes that fail, and containers that are taken back --
+
+
+def test_a_node_on_which_containers_fail_is_avoided(yarn: Yarn, crowded: Cluster) -> None:
+    """What YARN has brought to node 2 is broken: after some containers there the task is elsewhere, once that has room."""
+    big = {"cores": 0.05, "memory": "1200MiB"}
+    away = {**MASTER, "nodes": {"labels": {"label": "fast"}}}
+    submit(yarn, "true", 2, resources=big, master=away).succeeded()  # the archive of our code is on both nodes by now
+    broken = [path for path in (crowded.folder / "node-2").glob("local/**/filecache/**/start") if path.is_file()]
+    assert broken
+    for path in broken:
+        path.rename(path.with_name("broken"))
+    try:
+        job = submit(yarn, "sleep 1; echo here", 2, resources=big, master=away)
+        status = job.succeeded()
+    finally:
+        for path in broken:
+            path.with_name("broken").rename(path)
+    assert {task["node"] for task in status["tasks"]} == {crowded.node_id(1)}
+    lost = [event for event in job.told("granted") if event["node"] == crowded.node_id(2)]
+    assert len(lost) == FAILURES, lost
+
+
+def test_a_container_that_is_about_to_be_taken_back_is_warned(yarn: Yarn) -> None:
+    """Queue few has more than its share until another wants its own: its program is warned, ended, and goes on when there is room."""
+    big = {"cores": 0.05, "memory": "1200MiB"}
+    warned = f"trap 'echo warned' USR1; echo has; while ! test -e '{yarn.folder}/go'; do sleep 0.05; done; echo done"
+    hog = yarn.submit(
+        {"worker": {"command": warned, "replicas": 2, "resources": big, "stop": {"warn": "SIGUSR1"}}},
+        engines={"yarn": {"queue": "few"}}, master=MASTER,
+    )  # fmt: skip
+    for index in (0, 1):
+        hog.until_line("has", f"worker:{index}")
+    owner = submit(yarn, held(yarn, "enough"), resources=big)
+    owner.until_line("has")
+    [told] = hog.told("warned")
+    assert (told["reason"], told["seconds"]) == ("preempted", 4.0)
+    taken = until(lambda: hog.told("attempt-written-off"), LIMIT, "the end of what was taken back")[0]
+    assert (taken["task"], taken["reason"]) == (told["task"], "preempted")
+    assert "warned" in hog.lines(told["task"], 1)
+    let_go(yarn, "enough")
+    owner.succeeded()
+    let_go(yarn)
+    status = hog.succeeded()
+    assert status["restarts"] == 1
+    assert hog.lines(told["task"], 2) == ["has", "done"]

@@ -132,9 +132,9 @@ def unstarted(diagnostics: str, queue: str) -> str:
     for said, (words, limit, used) in _LIMITS.items():
         if said in diagnostics:
             asked = figure("AM Resource Request")
-            return f"{words.format(queue=queue)}: asked {asked}; used {figure(used)} of {figure(limit)}"
+            return f"{words.format(queue=queue.removeprefix('root.'))}: asked {asked}; used {figure(used)} of {figure(limit)}"
     said = diagnostics.strip().splitlines()[0] if diagnostics.strip() not in ("", "N/A") else ""
-    return re.sub(r"^\[[^]]*\] ", "", said)[:300] or f"it is in queue {queue}"
+    return re.sub(r"^\[[^]]*\] ", "", said)[:300] or f"it is in queue {queue.removeprefix('root.')}"
 
 
 async def free(manager: ResourceManager) -> list[Free]:
