@@ -201,8 +201,8 @@ class YarnMaster:
         return answer
 
     async def _beat(self) -> None:
-        asked = 0.0
         loop = asyncio.get_running_loop()
+        asked = loop.time()
         while True:
             try:
                 self._take(await self._say_what_changed())
