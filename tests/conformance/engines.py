@@ -164,6 +164,7 @@ class Engine:
     """What every row offers."""
 
     name = ""
+    nodes = 1
     lacks: ClassVar[Mapping[str, str]] = {}  # what a test may need -> why it is not to be had here
 
     def __init__(self, folder: Path) -> None:
@@ -202,6 +203,15 @@ class Engine:
         """Every file below `place(name)`."""
         root = self.folder / name
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def remove(self, name: str) -> None:
+        """Remove a file at `place(name)`."""
+        (self.folder / name).unlink()
+
+    def command_lines(self, made: Submitted) -> list[str]:
+        """Those of a job's processes."""
+        found = [Path(f"/proc/{one.process.pid}/cmdline").read_bytes() for one in processes_of(made.id)]
+        return [line.decode(errors="replace") for line in found]
 
     def own(self) -> dict[str, Any]:
         """Keys that every job needs on this engine."""
@@ -251,11 +261,11 @@ class Yarn(Engine):
     """A Hadoop cluster: two nodes, HDFS. `close` looks for what a job has left in YARN and in processes, whatever its environment."""
 
     name = "yarn"
+    nodes = 2
     lacks: ClassVar = {
         "submitters-place": "a task has a directory, an environment and limits of its own: it finds nothing of its submitter's",
         "local-master": "master and agents are processes of nodes, without sockets, ledger or control groups of this machine",
         "local-data": "inputs, outputs and storage are where every node reaches them: a path of the submitter's is refused",
-        "shared-cache": "what is fetched for `cache:` is kept on a node for one job, and goes with it",
         "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
         "only-engine": "what is tried is not of an engine, and is tried on one",
     }
@@ -283,6 +293,12 @@ class Yarn(Engine):
 
         store = store_for(self.place(name))
         return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
+
+    def remove(self, name: str) -> None:
+        self._store().remove(name)
+
+    def command_lines(self, made: Submitted) -> list[str]:
+        return list(in_containers(self.application(made)).values())
 
     def application(self, made: Submitted) -> str:
         return str(json.loads((made.storage / "site.json").read_bytes())["application"])

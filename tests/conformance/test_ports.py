@@ -37,6 +37,10 @@ def start_together(engine: Engine, times: int) -> None:
             assert told[2][1] == told[3][1]
 
 
+def test_at_once(engine: Engine) -> None:
+    start_together(engine, 1)
+
+
 @pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_10_times(engine: Engine) -> None:
@@ -63,7 +67,6 @@ def test_a_port_in_use_is_changed_once(engine: Engine) -> None:
     assert job.task("worker:0")["past"][0]["reason"] == "address-in-use"
 
 
-@pytest.mark.needs("local-master")
 def test_a_port_may_be_given(engine: Engine) -> None:
     with Ports() as ports:
         (number,) = ports.take()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from pathlib import Path
 
-import pytest
 from conformance.engines import Engine, python, workers
 
 # Writes a model of one step, waits for a file to appear, goes on.
@@ -91,23 +88,20 @@ def test_saves_on_a_schedule_and_old_ones_removed(engine: Engine) -> None:
     assert len(requested) >= 5
 
 
-@pytest.mark.needs("local-data")
 def test_a_save_that_fails_is_told_and_the_program_goes_on(engine: Engine) -> None:
     job = begun(engine)
     job.until_line("step 0")
-    (engine.folder / "model/_saves").parent.mkdir(exist_ok=True)
-    (engine.folder / "model/_saves").write_text("in the way")
+    engine.put("model/_saves", "in the way")
     told = engine.tm("save", job.id)
     assert told.returncode == 3, told.stdout
     assert "worker:0" in told.stdout
-    (Path(engine.folder) / "model/_saves").unlink()
+    engine.remove("model/_saves")
     for step in range(3):
         engine.write(str(step), "")
     job.succeeded()
-    assert os.listdir(engine.folder / "model/worker-0")
+    assert engine.files("model")["worker-0/model"] == b"xxx"
 
 
-@pytest.mark.needs("local-data")
 def test_saves_named_as_those_of_xlearning_lie_beside_the_output(engine: Engine) -> None:
     job = begun(engine, saves={"keep": 1, "names": "interResult"})
     job.until_line("step 0")
@@ -118,6 +112,7 @@ def test_saves_named_as_those_of_xlearning_lie_beside_the_output(engine: Engine)
         if step < 2:
             job.until_line(f"step {step + 1}")
     job.succeeded()
-    (kept,) = engine.folder.glob("model/interResult_*")
-    assert (kept / "worker-0" / "model").read_text() == "xxx"
-    assert not (engine.folder / "model/_saves").exists()
+    there = engine.files("model")
+    (kept,) = {name.partition("/")[0] for name in there if name.startswith("interResult_")}
+    assert there[f"{kept}/worker-0/model"] == b"xxx"
+    assert not any(name.startswith("_saves/") for name in there)

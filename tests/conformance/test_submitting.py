@@ -20,7 +20,7 @@ GOOD = "name: good\nroles:\n  worker: {command: 'echo fine', resources: {cores: 
 def refused(engine: Engine, text: str, *arguments: str) -> str:
     """What `tm run` says of a job file; nothing may have begun."""
     engine.write("job.yaml", text)
-    told = engine.tm("run", "job.yaml", *arguments)
+    told = engine.tm("run", "job.yaml", "--engine", engine.name, *arguments)
     assert told.returncode == 2, (told.returncode, told.stdout, told.stderr)
     assert "Traceback" not in told.stderr
     assert told.stderr.startswith("error: ")
@@ -28,7 +28,6 @@ def refused(engine: Engine, text: str, *arguments: str) -> str:
     return told.stderr
 
 
-@pytest.mark.needs("only-engine")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -37,7 +36,7 @@ def refused(engine: Engine, text: str, *arguments: str) -> str:
         (GOOD.replace("64MiB", "64"), ["64", "needs a unit", "line 3"]),
         (GOOD.replace("0.05", "many"), ["roles.worker.resources.cores", "line 3"]),
         (GOOD.replace("command: 'echo fine', ", ""), ["roles.worker.command"]),
-        (GOOD + "inputs:\n  train: {url: nowhere/*.csv}\n", ["nowhere/*.csv", "matches no file"]),
+        (GOOD + "inputs:\n  train: {url: nowhere/*.csv}\n", ["nowhere/*.csv"]),
         ("roles: [\n", ["job.yaml"]),
         ("", ["roles"]),
         (GOOD + "roles:\n  worker: {command: x}\n", ["roles", "twice"]),
@@ -49,18 +48,16 @@ def test_a_wrong_job_file_is_refused(engine: Engine, text: str, words: list[str]
     assert all(word in told for word in words), told
 
 
-@pytest.mark.needs("only-engine")
 def test_a_right_one_runs(engine: Engine) -> None:
     engine.write("job.yaml", GOOD)
-    told = engine.tm("run", "job.yaml")
+    told = engine.tm("run", "job.yaml", "--engine", engine.name)
     assert told.returncode == 0, told.stderr
     assert "worker:0 fine" in told.stdout
 
 
-@pytest.mark.needs("only-engine")
 def test_exit_statuses(engine: Engine) -> None:
     engine.write("job.yaml", GOOD.replace("echo fine", "exit 5").replace("resources", "restart: never, resources"))
-    told = engine.tm("run", "job.yaml")
+    told = engine.tm("run", "job.yaml", "--engine", engine.name)
     assert told.returncode == 1
     assert "exited with status 5" in told.stdout + told.stderr
     assert engine.tm("status", "no-such-job").returncode == 2

@@ -215,9 +215,18 @@ def test_yarn_brings_what_is_cached_on_hdfs_and_a_role_has_its_image(yarn: Yarn)
     assert "/usercache/" in private
 
 
-def test_what_yarns_containers_wrote_is_aggregated(yarn: Yarn, cluster: Cluster) -> None:
-    job = yarn.submit(workers("true"), environment=python_here(), files=[])
+def test_what_yarns_containers_wrote_is_aggregated_and_what_we_wrote_is_the_users_alone(
+    yarn: Yarn, cluster: Cluster
+) -> None:
+    yarn.write(".env", "API_KEY=secret")
+    job = yarn.submit(workers("test -s .env"), environment=python_here())
     job.succeeded(LIMIT)
+    dfs, folder = open_dfs(ours())
+    rows = dfs.call(
+        lambda client: [*client.list_status(f"{folder}/files", False), *client.list_status(f"{folder}/jobs", False)]
+    )
+    assert f"{folder}/jobs/{job.id}" in [row.path for row in rows]
+    assert not [row.path for row in rows if row.permission & 0o077]
     asked = ("org.apache.hadoop.yarn.client.cli.LogsCLI", "-applicationId", yarn.application(job))
 
     def aggregated() -> str:

@@ -22,7 +22,7 @@ from trainmaster.engines.yarn.asks import label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
-from trainmaster.engines.yarn.store import Store, brings, user_of
+from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
@@ -245,7 +245,7 @@ class YarnClient:
     def _ship(store: Store, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
         """What every container gets, by the names that it has there."""
         ours = archive(cache)
-        found = {ARCHIVE: store.put(ours, "runtime", ours.name.partition(".")[0], unpacked=True)}
+        found = {ARCHIVE: store.put(ours, RUNTIME, ours.name.partition(".")[0], unpacked=True)}
         for one in files:
             if one.url:
                 found[one.name] = store.resource(one.url, one.name, one.unpacked, one.own)

@@ -1,7 +1,8 @@
 """Files that a cluster gets from the submitter: put on HDFS once, named by their content, and brought to containers by YARN.
 
-    <home>/.trainmaster/runtime/<digest>.tar.gz, files/<digest>.<ending>
-                        jobs/<id>/access     by which its submitter finds the job from another machine; readable by the user alone
+    <home>/.trainmaster/runtime/<digest>.tar.gz   our code: readable by everybody, so that nodes have it once for all users
+                        files/<digest>.<ending>   the user's own: some file among them may be a secret
+                        jobs/<id>/                the user's own; `access` is how the job is reached from another machine
 
 `<home>` is the user's directory on the default file system. A file is written beside its name and renamed, so that what has the name is
 whole; of two who put the same at once, the second finds it there. What is written is held against the name: a file that changed since it
@@ -33,7 +34,7 @@ from trainmaster.log.storage import storage_failed
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
-FOLDER = ".trainmaster"
+FOLDER, RUNTIME = ".trainmaster", "runtime"
 ACCESS = "access"
 UNPACKED = (
     ".tar.gz",
@@ -78,7 +79,7 @@ class Store:
         path = f"{self.home}/{kind}/{digest}{''.join(local.suffixes[-2:])}"
 
         def have(dfs: Dfs) -> Resource:
-            found = _look(dfs, path) or self._upload(dfs, local, path, digest)
+            found = _look(dfs, path) or self._upload(dfs, local, path, digest, kind == RUNTIME)
             public = not own and _public(dfs, path)
             return Resource(f"{self.fs}{path}", found.length, found.modification_time, public, unpacked)
 
@@ -125,7 +126,13 @@ class Store:
         """Note how the job is reached. Raises StorageFailed."""
         path = f"{self.home}/jobs/{job}/{ACCESS}"
         content = json.dumps(dict(told)).encode()
-        self._done("note the job", f"{self.fs}{path}", lambda dfs: put(dfs, path, content, overwrite=False, mode=0o600))
+
+        def noted(dfs: Dfs) -> None:
+            dfs.call(lambda client: client.mkdirs(f"{self.home}/jobs", 0o755, True))
+            dfs.call(lambda client: client.mkdirs(f"{self.home}/jobs/{job}", 0o700, False))
+            put(dfs, path, content, overwrite=False, mode=0o600)
+
+        self._done("note the job", f"{self.fs}{path}", noted)
 
     def kept(self, job: str) -> dict[str, Any] | None:
         """What `keep` noted; None where there is no such job of ours."""
@@ -159,12 +166,12 @@ class Store:
         except OSError as error:
             raise storage_failed(doing, place, error) from error
 
-    def _upload(self, dfs: Dfs, local: Path, path: str, digest: str) -> FileStatus:
+    def _upload(self, dfs: Dfs, local: Path, path: str, digest: str, public: bool) -> FileStatus:
         folder = str(PurePosixPath(path).parent)
         _tidy(dfs, folder)
         draft = f"{folder}/.{secrets.token_hex(8)}{_DRAFT}"
         try:
-            written = self._write(dfs, local, draft)
+            written = self._write(dfs, local, draft, 0o644 if public else 0o600)
             if written != digest:
                 raise EngineFailed(
                     f"{local.name} changed while it was uploaded", place=str(local), mend="submit again", anchor="hdfs"
@@ -176,10 +183,10 @@ class Store:
                 dfs.call(lambda client: client.delete(draft))
         return dfs.call(lambda client: client.get_file_info(path))
 
-    def _write(self, dfs: Dfs, local: Path, draft: str) -> str:
+    def _write(self, dfs: Dfs, local: Path, draft: str, mode: int) -> str:
         """Upload; the digest of what was."""
         digest = hashlib.sha256()
-        writer = opened(dfs, draft)
+        writer = opened(dfs, draft, mode)
         try:
             with local.open("rb") as file:
                 while piece := file.read(_PIECE):
