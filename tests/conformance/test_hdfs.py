@@ -18,11 +18,12 @@ import pytest
 from conformance.engines import Engine, python, workers
 from conftest import Home
 from elsewhere import hdfs  # noqa: F401  fixture
-from hadoop import Cluster
+from hadoop import Cluster, own_hadoop
 from log_lines import line, start_master
 from waiting import until
 
 from trainmaster.client.places import job_ids
+from trainmaster.clusters.hadoop import Settings
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
 from trainmaster.core.splits import Piece
 from trainmaster.data.locality import preferred_hosts
@@ -152,6 +153,23 @@ def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
         writer.append([line(6, epoch)], sync=True)
     assert (second, numbers(url)) == (2, list(range(1, 7)))
     new.close()
+
+
+@pytest.mark.full
+def test_the_end_of_an_open_file_is_read_where_the_namenode_gives_a_key_for_all_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encrypted = {"dfs.encrypt.data.transfer": "true", "dfs.block.access.token.enable": "true"}
+    with own_hadoop(Settings(nodes=1, properties=encrypted)) as cluster:
+        for name, value in cluster.environ.items():
+            monkeypatch.setenv(name, value)
+        url = f"hdfs:///tmp/{uuid.uuid4().hex[:12]}"
+        epoch, writer = start_master(storage_for(url))
+        for n in range(2, 6):
+            writer.append([line(n, epoch, "ä" * 1000 * n)], sync=True)
+            assert numbers(url) == list(range(1, n + 1))
+        writer.close()
+        assert numbers(url) == [1, 2, 3, 4, 5]
 
 
 # -- faults of the cluster --

@@ -6,12 +6,18 @@ multiple of the size that sums are taken over; an empty one is the last. The con
 
 On a secure cluster, where `protection` is set (dfs.data.transfer.protection), SASL comes first: DIGEST-MD5 with the block's token, and
 with integrity or privacy every later byte in wrapped messages, each after its length.
+
+Where all data is encrypted (dfs.encrypt.data.transfer), secure cluster or not, the NameNode gives a key that it shares with its DataNodes.
+SASL is then by that key, always with privacy, and whoever names it instead of a token says `<key> <block pool> <nonce in base64>`. Hadoop's
+clients may agree on AES after that; it is theirs to ask for, and we do not.
 """
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
+from collections.abc import Callable
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -28,7 +34,7 @@ from trainmaster.hadoop.proto.datatransfer_pb2 import (
     OpReadBlockProto,
     PacketHeaderProto,
 )
-from trainmaster.hadoop.proto.hdfs_pb2 import DatanodeIDProto, LocatedBlockProto
+from trainmaster.hadoop.proto.hdfs_pb2 import DataEncryptionKeyProto, DatanodeIDProto, LocatedBlockProto
 from trainmaster.hadoop.sasl import Digest
 
 M = TypeVar("M", bound=Message)
@@ -42,23 +48,42 @@ _CHUNK = 64 << 10
 
 
 def read_block(
-    block: LocatedBlockProto, offset: int, size: int, *, protection: tuple[str, ...] = (), by_name: bool = False, timeout: float = 20.0
+    block: LocatedBlockProto, offset: int, size: int, *, protection: tuple[str, ...] = (), key: DataEncryptionKeyProto | None = None,
+    by_name: bool = False, timeout: float = 20.0,
 ) -> bytes:  # fmt: skip
     """`size` bytes of a block from `offset` in it on, from the first of its DataNodes that gives them. Raises HadoopError.
 
+    `key`: the NameNode's, where all data is encrypted.
     `by_name`: connect to the DataNodes' names rather than their addresses (dfs.client.use.datanode.hostname).
     """
     failures: list[HadoopError] = []
+    login = _login(block, protection, key)
     for info in block.locs:
         try:
-            return _read(info.id, block, offset, size, protection, by_name, timeout)
+            return _read(info.id, block, offset, size, login, by_name, timeout)
         except HadoopError as error:
             failures.append(error)
     raise failures[0] if failures else Unreachable(f"no DataNode has block {block.b.blockId}")
 
 
+def _login(
+    block: LocatedBlockProto, protection: tuple[str, ...], key: DataEncryptionKeyProto | None
+) -> Callable[[], Digest] | None:
+    """What makes a login for a connection; None where none is asked for."""
+    if key is not None:
+        name = f"{key.keyId} {key.blockPoolId} {base64.b64encode(key.nonce).decode()}"
+        secret = Token(b"", key.encryptionKey, "")
+        return lambda: Digest(secret, ("privacy",), protocol="hdfs", server="0", name=name)
+    if protection:
+        told = block.blockToken
+        token = Token(told.identifier, told.password, told.kind, told.service)
+        return lambda: Digest(token, protection, protocol="hdfs", server="0")
+    return None
+
+
 def _read(
-    node: DatanodeIDProto, block: LocatedBlockProto, offset: int, size: int, protection: tuple[str, ...], by_name: bool, timeout: float
+    node: DatanodeIDProto, block: LocatedBlockProto, offset: int, size: int, login: Callable[[], Digest] | None, by_name: bool,
+    timeout: float,
 ) -> bytes:  # fmt: skip
     host = node.hostName if by_name else node.ipAddr
     place = f"DataNode {host}:{node.xferPort}"
@@ -66,8 +91,8 @@ def _read(
         with socket.create_connection((host, node.xferPort), timeout=timeout) as raw:
             raw.settimeout(timeout)
             stream = _Stream(raw, place)
-            if protection:
-                stream.protect(block, protection)
+            if login is not None:
+                stream.protect(login())
             return _ranged(stream, block, offset, size)
     except OSError as error:
         raise Unreachable(f"{place} does not answer: {error.strerror or error}") from error
@@ -117,11 +142,7 @@ class _Stream:
         self._held = bytearray()
         self._digest: Digest | None = None
 
-    def protect(self, block: LocatedBlockProto, protection: tuple[str, ...]) -> None:
-        told = block.blockToken
-        digest = Digest(
-            Token(told.identifier, told.password, told.kind, told.service), protection, protocol="hdfs", server="0"
-        )
+    def protect(self, digest: Digest) -> None:
         self.send(struct.pack(">I", _SASL) + _delimited(_said(b"")))
         self.send(_delimited(_said(digest.start(self._challenge()))))
         digest.step(self._challenge())

@@ -31,6 +31,7 @@ class Namenode(Stub):
     get_file_info = Rpc(h.GetFileInfoRequestProto, h.GetFileInfoResponseProto)
     get_block_locations = Rpc(h.GetBlockLocationsRequestProto, h.GetBlockLocationsResponseProto)
     get_server_defaults = Rpc(h.GetServerDefaultsRequestProto, h.GetServerDefaultsResponseProto)
+    get_data_encryption_key = Rpc(h.GetDataEncryptionKeyRequestProto, h.GetDataEncryptionKeyResponseProto)
     set_safe_mode = Rpc(h.SetSafeModeRequestProto, h.SetSafeModeResponseProto)
     recover_lease = Rpc(h.RecoverLeaseRequestProto, h.RecoverLeaseResponseProto)
     get_delegation_token = Rpc(s.GetDelegationTokenRequestProto, s.GetDelegationTokenResponseProto)

@@ -65,7 +65,7 @@ _OURS, _THEIRS = "client-to-server", "server-to-client"
 
 
 class Digest:
-    """DIGEST-MD5 with a token. `nonce(n)` gives n random bytes."""
+    """DIGEST-MD5 with a token, or as `name` with the token's password alone. `nonce(n)` gives n random bytes."""
 
     user = ""
 
@@ -76,9 +76,10 @@ class Digest:
         *,
         protocol: str = "",
         server: str = "default",
+        name: str = "",
         nonce: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self._user = base64.b64encode(token.identifier).decode()
+        self._user = name or base64.b64encode(token.identifier).decode()
         self._password = base64.b64encode(token.password).decode()
         self._protection = protection
         self._uri = f"{protocol}/{server}"

@@ -23,8 +23,8 @@ from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Credentials
 from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto.hdfs_pb2 import (
+    DataEncryptionKeyProto,
     GetBlockLocationsRequestProto,
-    GetBlockLocationsResponseProto,
     LocatedBlocksProto,
 )
 from trainmaster.log.dfs import DfsError
@@ -39,13 +39,13 @@ def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
     """Bytes of the last block; None where no block is open (any more). Raises OSError."""
     conf = configuration()
     try:
-        found = _blocks(conf, dfs, path, offset, size)
+        found, key = _blocks(conf, dfs, path, offset, size)
         last = found.lastBlock
         if not found.HasField("lastBlock") or found.isLastBlockComplete or offset < last.offset:
             return None
         protection = tuple(conf.names("dfs.data.transfer.protection"))
         by_name = conf.flag("dfs.client.use.datanode.hostname")
-        return datanode.read_block(last, offset - last.offset, size, protection=protection, by_name=by_name)
+        return datanode.read_block(last, offset - last.offset, size, protection=protection, key=key, by_name=by_name)
     except RemoteError as error:
         if error.name == "FileNotFoundException":
             raise FileNotFoundError(errno.ENOENT, error.message) from error
@@ -83,15 +83,21 @@ def behind(conf: Configuration, url: str, where: str, path: str) -> tuple[str, s
     return f"{target.scheme}://{target.netloc}", target.path or "/"
 
 
-def _blocks(conf: Configuration, dfs: Dfs, path: str, offset: int, size: int) -> LocatedBlocksProto:
+def _blocks(
+    conf: Configuration, dfs: Dfs, path: str, offset: int, size: int
+) -> tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]:
+    """Where they are, and by which key their DataNodes are spoken to, where all data is encrypted."""
     namenodes, there = behind(conf, dfs.url, dfs.where, path)
     request = GetBlockLocationsRequestProto(src=there, offset=offset, length=size)
 
-    async def ask() -> GetBlockLocationsResponseProto:
+    async def ask() -> tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]:
         async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf), namenodes) as namenode:
-            return await namenode.get_block_locations(request)
+            found, told = await asyncio.gather(namenode.get_block_locations(request), namenode.get_server_defaults())
+            if not told.serverDefaults.encryptDataTransfer:
+                return found.locations, None
+            return found.locations, (await namenode.get_data_encryption_key()).dataEncryptionKey
 
-    answers: list[GetBlockLocationsResponseProto] = []
+    answers: list[tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]] = []
     failures: list[BaseException] = []
 
     def run() -> None:  # in a thread of its own: the caller may be in a loop
@@ -105,7 +111,7 @@ def _blocks(conf: Configuration, dfs: Dfs, path: str, offset: int, size: int) ->
     thread.join()
     if failures:
         raise failures[0]
-    return answers[0].locations
+    return answers[0]
 
 
 def _failed(error: HadoopError) -> DfsError:

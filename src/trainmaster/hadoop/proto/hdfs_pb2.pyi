@@ -239,6 +239,32 @@ class GetServerDefaultsResponseProto(_message.Message):
     serverDefaults: FsServerDefaultsProto
     def __init__(self, serverDefaults: _Optional[_Union[FsServerDefaultsProto, _Mapping[str, object]]] = ...) -> None: ...
 
+class DataEncryptionKeyProto(_message.Message):
+    __slots__ = ("keyId", "blockPoolId", "nonce", "encryptionKey", "expiryDate", "encryptionAlgorithm")
+    KEYID_FIELD_NUMBER: _ClassVar[int]
+    BLOCKPOOLID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTIONKEY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRYDATE_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTIONALGORITHM_FIELD_NUMBER: _ClassVar[int]
+    keyId: int
+    blockPoolId: str
+    nonce: bytes
+    encryptionKey: bytes
+    expiryDate: int
+    encryptionAlgorithm: str
+    def __init__(self, keyId: _Optional[int] = ..., blockPoolId: _Optional[str] = ..., nonce: _Optional[bytes] = ..., encryptionKey: _Optional[bytes] = ..., expiryDate: _Optional[int] = ..., encryptionAlgorithm: _Optional[str] = ...) -> None: ...
+
+class GetDataEncryptionKeyRequestProto(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetDataEncryptionKeyResponseProto(_message.Message):
+    __slots__ = ("dataEncryptionKey",)
+    DATAENCRYPTIONKEY_FIELD_NUMBER: _ClassVar[int]
+    dataEncryptionKey: DataEncryptionKeyProto
+    def __init__(self, dataEncryptionKey: _Optional[_Union[DataEncryptionKeyProto, _Mapping[str, object]]] = ...) -> None: ...
+
 class SetSafeModeRequestProto(_message.Message):
     __slots__ = ("action", "checked")
     ACTION_FIELD_NUMBER: _ClassVar[int]
