@@ -1,0 +1,157 @@
+"""Traces of a real engine, and whether the simulated one can behave so.
+
+A trace is what was asked of an engine, what happened in its world, and what it told, in their order: a list of rows,
+
+    {"do": "open" | "ask" | "release", "keys": [[task, serial], ...]}     what the master asked; of `open` the keys it is told it holds
+    {"happens": "exit" | "lost" | "preempt", "key": [task, serial]}       what befell a container, at that time or a little before
+    {"happens": "refuse"}                                                 the next ask is one that it never grants
+    {"tells": "granted" | ..., "key": [task, serial], ...}                what the engine told; more fields are for whoever reads it
+
+`reproduce` runs the simulated engine's own code through a trace: what is due at some time may happen at any time, and each rule that
+strikes by chance may strike or not. A trace is reproduced where some such run tells what the real engine told, in that order. So a habit
+of the real engine that the simulated one does not have, and that jobs would meet unprepared, is found as the row that no run reaches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
+from trainmaster.simulation.engine import Container, Engine
+from trainmaster.simulation.world import Act, Rule, Truth, Violation
+
+Row = Mapping[str, Any]
+Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned
+TELLS: dict[type, str] = {
+    Granted: "granted", Refused: "refused", Waiting: "waiting", ContainerExited: "exited", ContainerLost: "lost", Warned: "warned",
+}  # fmt: skip
+RUNS = 20_000  # tried before a trace is given up
+SILENT = 6  # things that may happen one after the other without a word
+
+
+def told(change: Change) -> dict[str, Any]:
+    """A change as a row has it."""
+    row: dict[str, Any] = {"tells": TELLS[type(change)]}
+    if not isinstance(change, Waiting):
+        row["key"] = [change.task, change.serial]
+    return row
+
+
+def reproduce(trace: Sequence[Row], nodes: int = 2) -> None:
+    """Raises Violation where no run of the simulated engine does what the trace tells, naming the first row that none reaches."""
+    choices: list[list[int]] = []  # of each choice in the last run: what was chosen, and of how many
+    furthest, why = -1, ""
+    for _ in range(RUNS):
+        run = _Run(choices, nodes)
+        try:
+            run.through(trace)
+        except _Elsewhere as other:
+            if run.row > furthest:
+                furthest, why = run.row, str(other)
+        else:
+            return
+        while choices and choices[-1][0] + 1 >= choices[-1][1]:
+            choices.pop()
+        if not choices:
+            break
+        choices[-1][0] += 1
+    rows = "\n".join(f"  {number}: {dict(row)}" for number, row in enumerate(trace[: furthest + 1]))
+    raise Violation(f"the simulated engine never does row {furthest}: {why}\n{rows}")
+
+
+class _Elsewhere(Exception):
+    """This run does not lead where the trace does."""
+
+
+class _Chosen:
+    """A world of one run: time does not pass, and every chance is a choice."""
+
+    def __init__(self, choices: list[list[int]]) -> None:
+        self._choices, self._made = choices, 0
+        self.now = 0.0
+        self.lost_nodes: set[str] = set()
+        self.truth = Truth(struck=Counter())
+        self.rng = random.Random(0)
+        self.due: list[tuple[Act, tuple[Any, ...]]] = []
+
+    def choose(self, among: int) -> int:
+        if self._made == len(self._choices):
+            self._choices.append([0, among])
+        self._made += 1
+        return self._choices[self._made - 1][0]
+
+    def at(self, delay: float, act: Act, *args: Any) -> None:
+        self.due.append((act, args))
+
+    def delay(self, rule: Rule) -> float:
+        return rule.least
+
+    def happens(self, name: str, rules: Mapping[str, Rule]) -> bool:
+        return rules[name].chance > 0 and self.choose(2) == 1
+
+
+class _Run:
+    """One run of the simulated engine, by its choices."""
+
+    def __init__(self, choices: list[list[int]], nodes: int) -> None:
+        self.world = _Chosen(choices)
+        self.row = 0
+        self.engine = Engine(self.world, nodes, lambda one: None, self._stopped, lambda one: None)  # type: ignore[arg-type]
+        self._told: deque[dict[str, Any]] = deque()
+        self.engine.tell = self._hear
+        self._epoch = 0
+
+    def through(self, trace: Sequence[Row]) -> None:
+        for self.row, row in enumerate(trace):
+            if "do" in row:
+                self._do(row["do"], [(task, serial) for task, serial in row["keys"]])
+            elif "happens" in row:
+                self._happens(row["happens"], row.get("key"))
+            else:
+                self._tells(row)
+
+    def _do(self, what: str, keys: list[tuple[str, int]]) -> None:
+        if what == "ask":
+            self.engine.ask(self._epoch, keys)
+        elif what == "release":
+            self.engine.release(self._epoch, *keys[0])
+        else:
+            self._epoch += 1
+            held = {(one.task, one.serial) for one in self.engine.open(self._epoch)}
+            if held != set(keys):
+                raise _Elsewhere(f"held are {sorted(held)}")
+
+    def _happens(self, what: str, key: Sequence[Any] | None) -> None:
+        if what == "refuse":
+            self.engine.refuses = True
+        else:
+            assert key is not None
+            container = self.engine.containers.get((key[0], key[1]))
+            if container is None:
+                raise _Elsewhere(f"there is no container of {key}")
+            {"exit": self._stopped, "lost": self.engine.lose, "preempt": self.engine.preempt}[what](container)
+
+    def _hear(self, change: Stimulus) -> None:
+        self._told.append(told(cast(Change, change)))
+
+    def _stopped(self, container: Container) -> None:
+        self.engine.ended(container, -9)
+
+    def _tells(self, row: Row) -> None:
+        wanted = {name: row[name] for name in ("tells", "key") if name in row}
+        self.engine.closed_until = (
+            float("inf") if row["tells"] == "waiting" else 0.0
+        )  # there may be no room at any time
+        for _ in range(SILENT):
+            if self._told:
+                if (first := self._told.popleft()) != wanted:
+                    raise _Elsewhere(f"it tells {first}")
+                return
+            if not self.world.due:
+                raise _Elsewhere("it tells nothing more")
+            act, args = self.world.due.pop(self.world.choose(len(self.world.due)))
+            act(*args)
+        raise _Elsewhere("it tells nothing for long")
