@@ -276,7 +276,7 @@ class Yarn(Engine):
         runtime = Path(
             os.environ["TRAINMASTER_STATE_DIR"], "runtime"
         )  # the archive of the runtime is made once a run, not once a test
-        runtime.parent.mkdir(parents=True, exist_ok=True)
+        runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shared = folder.parent.parent / "runtime"
         shared.mkdir(exist_ok=True)
         if not runtime.exists():

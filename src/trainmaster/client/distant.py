@@ -33,6 +33,8 @@ _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 def adapted(job: Job, engine: str) -> Job:
     """The job as it is on a cluster. Raises BadInput where it names a place of this machine alone."""
+    from trainmaster.client.carried import rerouted
+
     for place, url in _places(job):
         if not _URL.match(url):
             raise BadInput(
@@ -42,12 +44,17 @@ def adapted(job: Job, engine: str) -> Job:
             )  # fmt: skip
     roles = {name: attrs.evolve(role, workdir=COPIED) for name, role in job.roles.items()}
     storage = job.storage or client_of(engine).store().jobs
-    return attrs.evolve(job, roles=roles, storage=storage)
+    return rerouted(attrs.evolve(job, roles=roles, storage=storage), carried(job), engine)
+
+
+def carried(job: Job) -> dict[str, str]:
+    """inputs.NAME, outputs.NAME -> URL, of those that are paths of this machine."""
+    named = {f"inputs.{name}": given.url for name, given in job.inputs.items()}
+    named |= {f"outputs.{name}": made.url for name, made in job.outputs.items()}
+    return {key: url for key, url in named.items() if not _URL.match(url)}
 
 
 def _places(job: Job) -> Iterator[tuple[str, str]]:
-    yield from ((f"inputs.{name}.url", given.url) for name, given in job.inputs.items())
-    yield from ((f"outputs.{name}.url", made.url) for name, made in job.outputs.items())
     yield from ((f"cache[{number}]", url) for number, url in enumerate(job.cache))
     if job.checkpoint is not None and job.checkpoint.url:
         yield "checkpoint.url", job.checkpoint.url
@@ -59,6 +66,10 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     """Start the job's master there; `site.json` says afterwards where it is."""
     certificate, key = certified()
     site, files = shipped(job, site_of(name))
+    if site.get("carried"):
+        from trainmaster.client.carried import carry
+
+        carry(job, site["carried"], engine)
     secret = {"token": token, "key": key, "secrets": values}
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
@@ -99,8 +110,10 @@ def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shi
         path, _, alias = given.partition("#")
         if not _URL.match(path):
             local = Path(path)
-            files.append(Shipped(f"archive-{number}-{local.name}", local))
-            given = f"archive-{number}-{local.name}#{alias or local.name.partition('.')[0]}"
+            same = next((one.name for one in files if one.path == local), "")
+            if not same:  # of one file under two names a container has one (seen with Hadoop 3.4.2)
+                files.append(Shipped(f"archive-{number}-{local.name}", local))
+            given = f"{same or f'archive-{number}-{local.name}'}#{alias or local.name.partition('.')[0]}"
         archives.append(_brought(given, f"archive-{number}", brings, files))
     if archives:
         told["archives"] = archives
@@ -123,7 +136,10 @@ def _brought(given: str, name: str, brings: Callable[[str], bool], files: list[S
         return given
     from trainmaster.data.cached import ARCHIVES, BROUGHT, plain
 
-    files.append(Shipped(name, url=url, unpacked=url.endswith(ARCHIVES)))
+    same = next((one.name for one in files if one.url == url and not one.own), "")
+    if not same:  # as above
+        files.append(Shipped(name, url=url, unpacked=url.endswith(ARCHIVES)))
+    name = same or name
     return f"{BROUGHT}{name}#{alias or plain(os.path.basename(url))}"
 
 
@@ -154,7 +170,8 @@ def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
         try:
             (draft / TOKEN_FILE).write_text(note["token"])
             (draft / CERTIFICATE).write_text(note["certificate"])
-            (draft / SITE_FILE).write_text(json.dumps({**note["site"], "application": application}))
+            # what is to be brought to the submitter's machine is not to be brought to this one
+            (draft / SITE_FILE).write_text(json.dumps({**note["site"], "application": application, "carried": {}}))
             (draft / JOB_FILE).write_text(json.dumps(note["job"]))
             with contextlib.suppress(FileExistsError):  # adopted by somebody else meanwhile
                 draft.rename(job_storage(job))
