@@ -45,6 +45,9 @@ T = TypeVar("T")
 SETTLED = 120.0  # s that closing a file which another left open may take
 _AGAIN = 0.1  # s between two looks at whether it is closed
 _CLOSING = 60.0  # s that closing a file of our own may take
+_DRAFTS = (
+    3  # of a small file: of a thousand closes on a busy cluster one fails by hdfs-native's fault, with SASL's integrity
+)
 _LOOKS = 3  # times that a file is read while it is being closed
 _OURS_ALONE, _FOLDER = 0o600, 0o700
 
@@ -277,16 +280,36 @@ def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overw
 
 def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> None:
     """Make a small file, whole or not at all. Raises FileExistsError where it is there and is not to be overwritten."""
+    for left in reversed(range(_DRAFTS)):
+        try:
+            draft = _drafted(dfs, at, data, mode, folder_mode)
+            break
+        except OSError as error:
+            if not left or error.errno != errno.EIO:
+                raise
+    with _discarded(dfs, draft):
+        dfs.call(lambda client: client.rename(draft, at, overwrite))
+
+
+def _drafted(dfs: Dfs, at: str, data: bytes, mode: int, folder_mode: int) -> str:
+    """A new file beside `at`, whole; its path."""
     folder, _, name = at.rpartition("/")
     draft = f"{folder}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
-    try:
+    with _discarded(dfs, draft):
         writer = opened(dfs, draft, mode, folder_mode)
         try:
             if data:
                 dfs.bounded(lambda: writer.write(data))
         finally:
             dfs.bounded(writer.close, _CLOSING)
-        dfs.call(lambda client: client.rename(draft, at, overwrite))
+    return draft
+
+
+@contextmanager
+def _discarded(dfs: Dfs, draft: str) -> Iterator[None]:
+    """Where this fails the draft is removed."""
+    try:
+        yield
     except OSError:
         with contextlib.suppress(OSError):
             dfs.call(lambda client: client.delete(draft, False))
