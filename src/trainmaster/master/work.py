@@ -28,6 +28,9 @@ from trainmaster.master.orders import Orders, env_of
 
 LOGS = folder("master")
 WITHIN = 60.0  # s for a step of the end
+UNREGISTERED = (
+    600.0  # s for the engine to hear of it: YARN's ResourceManager may be away, and starts us again if it has not heard
+)
 
 
 class Work:
@@ -48,7 +51,7 @@ class Work:
             async with asyncio.timeout(self._job.timeouts.start):
                 return await asyncio.to_thread(self._begin)
         switches = action.name == "outputs" and any(output.overwrite for output in self._job.outputs.values())
-        async with asyncio.timeout(COMMIT if switches else WITHIN):
+        async with asyncio.timeout(COMMIT if switches else UNREGISTERED if action.name == "unregister" else WITHIN):
             if action.name.startswith("prune-saves:"):
                 return await asyncio.to_thread(self._prune_saves)
             await self._end_step(action.name)

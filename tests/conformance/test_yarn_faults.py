@@ -1,0 +1,283 @@
+"""Daemons of a real cluster die, and come back, in the middle of jobs; what they find is what was there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.engines import Submitted, Yarn, container_process, in_containers, python, workers
+from conformance.test_clusters import container, held, lives, running
+from hadoop import own_hadoop, revived
+from waiting import until
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from trainmaster import linux
+from trainmaster.clusters.hadoop import Cluster, Settings
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.data.stores import store_for
+
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
+
+TELL = 180.0  # s within which a daemon that came back has told all; reached by a failure alone
+READ = 16 << 20  # bytes a second that the DataNode reads for anyone: what is staged takes a while
+KILL_CLI = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    """NodeManagers that remember their containers, and leave 20 s between TERM and KILL; a DataNode that reads slowly."""
+    properties = {
+        "yarn.nodemanager.recovery.enabled": "true",
+        "yarn.nodemanager.recovery.dir": "${yarn.nodemanager.local-dirs}/../recovery",
+        "yarn.nodemanager.sleep-delay-before-sigkill.ms": "20000",
+        "dfs.datanode.data.read.bandwidthPerSec": str(READ),
+    }
+    with own_hadoop(Settings(nodes=2, node_expiry=30.0, properties=properties)) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name, value in shared.environ.items():
+        monkeypatch.setenv(name, value)
+    hdfs_serves(shared)
+    return shared
+
+
+@pytest.fixture
+def yarn(cluster: Cluster, tmp_path: Path) -> Iterator[Yarn]:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    made = Yarn(folder)
+    yield made
+    hdfs_serves(cluster)
+    made.close()
+
+
+def restarted(cluster: Cluster, name: str) -> None:
+    cluster.daemon(name).kill()
+    cluster.daemon(name).start()
+    cluster.wait_ready()
+
+
+def hdfs_serves(cluster: Cluster) -> None:
+    """A DataNode that was killed counts as living for minutes: what tells is a file that is taken, and read."""
+    revived(cluster)
+
+    def takes() -> bool:
+        store = store_for("hdfs:///tmp/probe")
+        try:
+            store.put("file", b"content")
+            return store.get("file") == b"content"
+        except OSError:
+            return False
+
+    until(takes, TELL, what="a file that HDFS takes")
+
+
+def goes_on_to_its_end(yarn: Yarn, job: Submitted, tasks: int = 2) -> None:
+    """As nothing had been: one master, one start of each program."""
+    yarn.write("go", "")
+    status = job.succeeded(TELL)
+    assert status["epoch"] == 1
+    assert [task["attempt"] for task in status["tasks"]] == [1] * tasks
+    for index in range(tasks):
+        assert [line.split()[0] for line in job.lines(f"worker:{index}")] == ["pid", "done"]
+    assert yarn.client().fate_of(yarn.application(job))[0] == "ended"
+
+
+# -- the ResourceManager --
+
+
+def test_a_resource_manager_comes_back_and_grants_again(cluster: Cluster, yarn: Yarn) -> None:
+    """No program notices; what the master asks for afterwards is granted, so it has registered again."""
+    job = running(yarn)
+    pids = [int(job.lines(f"worker:{index}")[0].split()[1]) for index in range(2)]
+    restarted(cluster, "resourcemanager")
+    assert all(map(lives, pids))
+    os.kill(linux.look(job.attempt(1, "worker:1")["pid"]).parent, 9)
+    job.until_line("attempt 2", "worker:1")
+    yarn.write("go", "")
+    status = job.succeeded(TELL)
+    assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
+    assert lives_no_more(pids)
+    assert yarn.client().fate_of(yarn.application(job))[0] == "ended"
+
+
+def lives_no_more(pids: list[int]) -> bool:
+    return until(lambda: not any(map(lives, pids)), TELL, what="the programs' end")
+
+
+def test_a_job_ends_while_there_is_no_resource_manager(cluster: Cluster, yarn: Yarn) -> None:
+    """Its end is told to the one that comes back."""
+    job = running(yarn)
+    cluster.daemon("resourcemanager").kill()
+    yarn.write("go", "")
+    job.until_status(
+        "its tasks' end", lambda status: all(task["state"] == "succeeded" for task in status["tasks"]), TELL
+    )
+    cluster.daemon("resourcemanager").start()
+    cluster.wait_ready()
+    job.succeeded(TELL)
+    assert until(lambda: yarn.client().fate_of(yarn.application(job))[0] == "ended", TELL)
+
+
+# -- HDFS --
+
+
+@pytest.mark.parametrize("gone", [("namenode",), ("datanode", "namenode")])
+def test_hdfs_is_gone_for_a_while(cluster: Cluster, yarn: Yarn, gone: tuple[str, ...]) -> None:
+    """Programs go on; what is decided waits, and the job's page says for what; nothing is lost.
+
+    A DataNode that dies breaks the file that the log is written to, so the log goes on in another.
+    """
+    job = running(yarn)
+    application = yarn.application(job)
+    for name in gone:
+        cluster.daemon(name).kill()
+    yarn.write("go", "")
+    until(
+        lambda: "waits for its storage: " in page(cluster, application), TELL, what=lambda: page(cluster, application)
+    )
+    for name in reversed(gone):
+        cluster.daemon(name).start()
+    hdfs_serves(cluster)
+    goes_on_to_its_end(yarn, job)
+
+
+def page(cluster: Cluster, application: str) -> str:
+    """What YARN's proxy shows of a job."""
+    line = http.client.HTTPConnection("localhost", cluster.place.ports["resourcemanager.http"], timeout=60)
+    try:
+        line.request("GET", f"/proxy/{application}/")
+        return line.getresponse().read().decode()
+    finally:
+        line.close()
+
+
+def test_a_datanode_dies_while_a_large_input_is_staged(cluster: Cluster, yarn: Yarn) -> None:
+    """What is staged is whole, whether in one attempt or in several."""
+    size = 6 * READ
+    yarn.put("data/large.bin", bytes(range(256)) * (size // 256))
+    program = python("""
+        import hashlib
+        print(hashlib.file_digest(open("train/large.bin", "rb"), "sha256").hexdigest())
+    """)
+    job = yarn.submit(
+        workers(program, restart={"scope": "task", "limit": 100}),
+        inputs={"train": {"url": yarn.place("data"), "as": "download"}},
+    )
+    until(lambda: any(0 < event["done"] < size for event in told(job, "staging")), TELL, what=job.run.status)
+    cluster.daemon("datanode").kill()
+    hdfs_serves(cluster)
+    job.succeeded(TELL)
+    assert job.lines() == [hashlib.sha256(bytes(range(256)) * (size // 256)).hexdigest()]
+
+
+def told(job: Submitted, kind: str) -> list[dict[str, Any]]:
+    """Its events of one type, where there are any yet."""
+    try:
+        return job.told(kind)
+    except TrainmasterError:
+        return []
+
+
+# -- NodeManagers --
+
+
+def test_a_node_manager_comes_back_to_its_containers(cluster: Cluster, yarn: Yarn) -> None:
+    """With yarn.nodemanager.recovery.enabled it takes them over, and no program notices."""
+    job = running(yarn)
+    for number in (1, 2):
+        restarted(cluster, f"nodemanager-{number}")
+    goes_on_to_its_end(yarn, job)
+
+
+# -- ends --
+
+
+def test_what_was_printed_last_is_stored_when_yarn_kills(cluster: Cluster, yarn: Yarn) -> None:
+    """By `yarn application -kill`. Nothing but the agent's haste stores it: the next regular time would be in an hour."""
+    program = f"echo first; {held(yarn, 'more')}; echo the last line; sleep 1000"
+    job = yarn.submit(workers(program, 2), logs={"every": "1h"})
+    for index in range(2):
+        job.until_line("pid", f"worker:{index}")
+    yarn.write("more", "")
+    for index in range(2):
+        job.until_line("the last line", f"worker:{index}")
+    application = yarn.application(job)
+    done = cluster.run(KILL_CLI, "application", "-kill", application)
+    assert f"Killed application {application}" in done.stdout + done.stderr, done.stderr
+    until(lambda: not in_containers(application), TELL, what=lambda: in_containers(application))
+    assert job.end()["state"] == "killed"
+    for index in range(2):
+        assert job.lines(f"worker:{index}")[-1] == "the last line"
+
+
+# -- whoever is not of the job --
+
+
+def test_every_port_refuses_who_has_not_its_token(yarn: Yarn) -> None:
+    job = running(yarn)
+    application = yarn.application(job)
+    ours = [container_process(application, "", "master")]
+    ours += [container_process(application, container(job, f"worker:{index}"), "agent") for index in range(2)]
+    ports = {pid: listening(pid) for pid in ours}
+    assert [len(ports[pid]) for pid in ours] == [2, 0, 0], "the master's for the job and its page's, and no other"
+    told = {port: refusal(port) for port in ports[ours[0]]}
+    assert sorted(told.values()) == ["401 403", "page"], told
+    goes_on_to_its_end(yarn, job)
+
+
+def listening(pid: int) -> list[int]:
+    """The TCP ports that a process listens on."""
+    inodes = set()
+    for entry in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{entry}"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(found)
+
+
+def refusal(port: int) -> str:
+    """What somebody is told at a port who has another token: by REST and as an agent, or on the page, which changes nothing."""
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    wrong = {"Authorization": "Bearer " + "0" * 64}
+    page = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        page.request("POST", "/", headers=wrong)
+        answer = page.getresponse()
+        assert answer.status in (403, 405), answer.status
+        return "page"
+    except (http.client.HTTPException, OSError):
+        pass  # it speaks TLS
+    finally:
+        page.close()
+    statuses = set()
+    for path in ("/api/v1/status", "/api/v1/logs/worker:0", "/api/v1/actions/kill"):
+        line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=anyone)
+        line.request("POST" if path.endswith("kill") else "GET", path, body=b"{}", headers=wrong)
+        statuses.add(line.getresponse().status)
+        line.close()
+    with pytest.raises(InvalidStatus) as refused:
+        connect(
+            f"wss://127.0.0.1:{port}/api/v1/agent", ssl=anyone, additional_headers=wrong, open_timeout=60, proxy=None
+        )
+    with socket.create_connection(("127.0.0.1", port), 60) as garbage:
+        garbage.sendall(os.urandom(4096))
+    return " ".join(map(str, sorted({*statuses, refused.value.response.status_code})))
