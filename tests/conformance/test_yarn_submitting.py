@@ -170,10 +170,9 @@ def test_two_versions_of_a_framework_at_once_on_nodes_without_python(yarn: Yarn)
     made = Path(os.environ["TRAINMASTER_STATE_DIR"]).glob("environments/*/environment.tar.gz")
     archive = next(path for path in made if b"tinygrad-0.10.0" in listed_in(path))
     content = archive.read_bytes()
-    yarn.write("env.tar.gz", content)
     subprocess.run(["tar", "-xzf", archive], cwd=yarn.folder, check=True)
     there = f"{ours()}/files/{hashlib.sha256(content).hexdigest()[:32]}.tar.gz"  # as it was put there
-    for environment in ({"archive": "env.tar.gz"}, {"archive": there}, {"path": "."}):
+    for environment in ({"archive": there}, {"path": "."}):
         job = yarn.submit(workers("python3 learn.py"), environment=environment, files=["learn.py"])
         job.succeeded(LIMIT)
         assert job.lines()[0].startswith("0.10.0 [4.0, 6.0]"), environment
@@ -255,7 +254,6 @@ def test_bad_input_is_told_by_a_dry_run_and_by_a_submit_alike(yarn: Yarn) -> Non
         ({"archives": ["no.zip"]}, "no.zip does not exist"),
         ({"files": ["no.py"]}, "no.py"),
         ({"inputs": {"train": stream}}, "no.jar does not exist"),
-        ({"inputs": {"train": {"url": "here/*.csv"}}}, "a path of this machine"),
     ]
     for keys, words in wrong:
         job = job_from({"name": "t", "roles": workers("true"), **keys})
