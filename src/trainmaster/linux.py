@@ -60,10 +60,18 @@ def lives(pid: int, start: int) -> bool:
     return found is not None and found.start == start and found.alive
 
 
+def pidfd(pid: int) -> int:
+    """A descriptor of the process. Raises ProcessLookupError where it is gone; Linux 6.18 says ENOENT of one that goes in that moment."""
+    try:
+        return os.pidfd_open(pid)
+    except FileNotFoundError as error:
+        raise ProcessLookupError(error.errno, error.strerror) from error
+
+
 def send(pid: int, start: int, number: int) -> bool:
     """Signal exactly this process; False where it is gone, or its id is another's."""
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = pidfd(pid)
     except ProcessLookupError:
         return False
     try:

@@ -64,7 +64,6 @@ def test_exit_statuses(engine: Engine) -> None:
     assert engine.tm("no-such-command").returncode == 2
 
 
-@pytest.mark.needs("local-data")
 def test_an_output_that_cannot_be_written_is_refused(engine: Engine) -> None:
     engine.write("file", "")
     with pytest.raises(BadInput, match="cannot be written"):

@@ -81,7 +81,7 @@ async def ended(processes: Iterable[Process], within: float) -> None:
     try:
         for process in processes:
             try:
-                descriptor = os.pidfd_open(process.pid)
+                descriptor = linux.pidfd(process.pid)
             except ProcessLookupError:
                 return
             descriptors.append(descriptor)

@@ -14,6 +14,7 @@ from trainmaster.cli.given import job_argument, json_option, print_json, wants_j
 def command(job: str, timeout: str | None) -> None:
     """Wait for JOB to end; exit with its status."""
     from trainmaster.cli.watching import exit_status
+    from trainmaster.client.carried import brought
     from trainmaster.client.connect import Past
     from trainmaster.client.follow import wait_for_end
     from trainmaster.client.sweep import resume
@@ -28,6 +29,7 @@ def command(job: str, timeout: str | None) -> None:
     if status is None:
         click.echo(f"{job} has not ended after {timeout}", err=True)
         raise click.exceptions.Exit(4)
+    status = brought(job, status)
     if wants_json():
         print_json(status)
     else:

@@ -17,9 +17,10 @@ def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
 
     items = follow(job, logs=logs, tail=tail, resume=resume)
     if engine_of(job) != "local":
+        from trainmaster.client.carried import bringing
         from trainmaster.client.renewal import renewing
 
-        items = renewing(job, items)
+        items = bringing(job, renewing(job, items))
     try:
         if wants_json():
             status: dict[str, Any] = {}

@@ -58,14 +58,16 @@ class Run:
 
     def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
         """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
-        `check` JobFailed where it did not succeed.
+        `check` JobFailed where it did not succeed. Outputs of a job on a cluster that are to be on this machine are then here.
         """
+        from trainmaster.client.carried import brought
         from trainmaster.client.follow import wait_for_end
         from trainmaster.client.sweep import resume
 
         status = wait_for_end(self.id, timeout, resume)
         if status is None:
             raise TimeoutError(f"{self.id} has not ended after {timeout} s")
+        status = brought(self.id, status)
         if check and status["state"] != "succeeded":
             raise failed(status)
         return status

@@ -55,7 +55,7 @@ def submit(
     from trainmaster.engines.local.places import check_sockets
     from trainmaster.master.launch import keep, launch
 
-    elsewhere = _elsewhere(plain, engine, taken)
+    elsewhere = _elsewhere(job, plain, base, engine, taken)
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     if engine == LOCAL:
         check_sockets(name)
@@ -88,13 +88,19 @@ def submit(
     return name
 
 
-def _elsewhere(job: Job, engine: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What is made here for the nodes of a cluster: the archive of a Python with the packages that are required."""
-    if engine == LOCAL or not job.environment.requirements or job.environment.path or job.environment.archive:
+def _elsewhere(job: Job, plain: Job, base: Path, engine: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What this machine has for the nodes of a cluster: inputs, the places of outputs, the archive of a Python with required packages."""
+    if engine == LOCAL:
         return {}
-    from trainmaster.client.portable import archive
+    from trainmaster.client.distant import carried
 
-    return {"environment": str(archive(Path(job.environment.requirements), environ))}
+    told: dict[str, Any] = {"carried": {key: _absolute(url, base) for key, url in carried(job).items()}}
+    wanted = plain.environment
+    if wanted.requirements and not wanted.path and not wanted.archive:
+        from trainmaster.client.portable import archive
+
+        told["environment"] = str(archive(Path(wanted.requirements), environ))
+    return told
 
 
 def _undo(storage: Path, key: str, name: str) -> None:
@@ -114,6 +120,10 @@ def again(job: str, *, fork: bool = False) -> str:
     told = json.loads((storage / "site.json").read_bytes())
     try:
         described = job_from(json.loads((storage / JOB_FILE).read_bytes()))
+        if told.get("carried"):
+            from trainmaster.client.carried import restored
+
+            described = restored(described, told["carried"])
         return submit(described, base=Path(told["cwd"]), fork=fork, engine=told.get("engine", LOCAL))
     except BadInput as error:
         if error.anchor == "unset-variable":

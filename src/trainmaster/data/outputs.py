@@ -33,7 +33,7 @@ import attrs
 
 from trainmaster.core.errors import EngineFailed, StorageFailed
 from trainmaster.core.job import Output
-from trainmaster.data.stores import Store, store_for
+from trainmaster.data.stores import Store, remove_empty, store_for
 from trainmaster.data.transfer import Flow, Tell, retried, safe_path
 from trainmaster.data.trees import Leaf, Tree, scan
 
@@ -397,8 +397,7 @@ def _move_file(store: Store, source: str, target: str, replace: bool) -> None:
 def _switch(store: Store, how: _How, claims: Mapping[str, _Claim]) -> None:
     """Put what the tasks have committed in the place of an earlier output."""
     new = {path for task, claim in claims.items() for path in _paths(how, task, claim)}
-    old = {file["path"] for task in _success(store).get("tasks", {}).values() for file in task["files"]}
-    old |= set(json.loads(store.get(_SWITCH) or b"[]"))
+    old = listed(store) | set(json.loads(store.get(_SWITCH) or b"[]"))
     store.put(_SWITCH, json.dumps(sorted(old | new)).encode())
     store.remove(SUCCESS)
     for path in sorted(old - new):
@@ -406,6 +405,11 @@ def _switch(store: Store, how: _How, claims: Mapping[str, _Claim]) -> None:
         remove_empty(store, path)
     for task, claim in claims.items():
         _put_in_place(store, how, task, claim)
+
+
+def listed(store: Store) -> set[str]:
+    """The files of the output that is in the place, as its `_SUCCESS` lists them."""
+    return {_safe(file["path"]) for task in _success(store).get("tasks", {}).values() for file in task["files"]}
 
 
 def _write_success(store: Store, how: _How, claims: Mapping[str, _Claim], job: str) -> None:
@@ -442,12 +446,6 @@ def _commits(store: Store, committed: Iterable[str], job: str) -> dict[str, _Cla
 def _paths(how: _How, task: str, claim: _Claim) -> dict[str, int]:
     """Where its files belong, with their sizes."""
     return {how.target(task) + name: size for name, size in claim.files.items()}
-
-
-def remove_empty(store: Store, path: str) -> None:
-    """Remove the folders that what was at `path` leaves empty; a new file may have such a folder's name by now."""
-    while (path := path.rpartition("/")[0]) and store.remove_folder(path):
-        pass
 
 
 def _set_apart(store: Store, how: _How, task: str, claim: _Claim) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 from trainmaster.core.job import Output
 from trainmaster.core.saving import NAME, SAVES, is_save, save_folder
-from trainmaster.data.outputs import folder_of, output_store, remove_empty, upload_leaves
-from trainmaster.data.stores import Store
+from trainmaster.data.outputs import folder_of, output_store, upload_leaves
+from trainmaster.data.stores import Store, remove_empty
 from trainmaster.data.transfer import Flow, Tell, retried
 from trainmaster.data.trees import Leaf, Tree, scan
 

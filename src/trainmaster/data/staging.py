@@ -93,6 +93,16 @@ def staging_path(directory: str) -> str:
     return os.path.join(parent, f".{name}.staging")
 
 
+def is_staged(directory: str) -> bool:
+    """Whether the directory is the outcome of a download."""
+    return _staged(os.path.abspath(directory)) is not None
+
+
+def let_go(directory: str) -> None:
+    """What was downloaded is somebody's own from now on."""
+    os.unlink(_marker(os.path.abspath(directory)))
+
+
 def _marker(directory: str) -> str:
     parent, name = os.path.split(directory)
     return os.path.join(parent, f".{name}.staged")

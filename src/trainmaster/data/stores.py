@@ -111,6 +111,12 @@ def store_for(url: str) -> Store:
     return RemoteStore(url)
 
 
+def remove_empty(store: Store, path: str) -> None:
+    """Remove the folders that what was at `path` leaves empty; a new file may have such a folder's name by now."""
+    while (path := path.rpartition("/")[0]) and store.remove_folder(path):
+        pass
+
+
 def local_path(url: str) -> str | None:
     """The absolute path that a bare path or file:// URL means; None for others. Patterns are kept as they are."""
     scheme = _SCHEME.match(url)

@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainmaster import linux
 from trainmaster.engines.local import limits, processes
 from trainmaster.engines.local.processes import Process
 from trainmaster.engines.local.template import Link, spawn
@@ -125,7 +126,7 @@ class Containers:
         """Wait for the end of a template that is on its way out."""
         over = asyncio.Event()
         try:
-            descriptor = os.pidfd_open(pid)
+            descriptor = linux.pidfd(pid)
         except ProcessLookupError:  # no child of ours: whoever is its parent may have heard before us
             return
         self._loop.add_reader(descriptor, over.set)
@@ -164,7 +165,7 @@ class Containers:
 
     def _watch(self, key: Key, agent: Process) -> None:
         try:
-            descriptor = os.pidfd_open(agent.pid)
+            descriptor = linux.pidfd(agent.pid)
         except ProcessLookupError:
             self._loop.call_soon(self._gone, key)
             return

@@ -21,6 +21,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trainmaster import linux
 from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.local import limits, places, processes, queue
@@ -380,7 +381,7 @@ class LocalMaster:
             self._forget(process)
         for process in wanted - set(self._pidfds):
             try:
-                descriptor = os.pidfd_open(process.pid)
+                descriptor = linux.pidfd(process.pid)
             except ProcessLookupError:  # died since the turn
                 self._loop.call_soon(self._again)
                 continue

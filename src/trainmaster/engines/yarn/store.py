@@ -2,6 +2,7 @@
 
     <home>/.trainmaster/runtime/<digest>.tar.gz   our code: readable by everybody, so that nodes have it once for all users
                         files/<digest>.<ending>   the user's own: some file among them may be a secret
+                        inputs/<digest>/, outputs/<number>/   the user's own, of jobs whose file names paths of the submitter's machine
                         jobs/<id>/                the user's own; `access` is how the job is reached from another machine
 
 `<home>` is the user's directory on the default file system. A file is written beside its name and renamed, so that what has the name is
@@ -68,6 +69,27 @@ class Store:
     def jobs(self) -> str:
         """Where jobs have their storage by default."""
         return f"{self.fs}{self.home}/jobs"
+
+    @property
+    def inputs(self) -> str:
+        """Where inputs of the submitter's machine lie."""
+        return f"{self.fs}{self.home}/inputs"
+
+    @property
+    def outputs(self) -> str:
+        """Where outputs lie that are to be on the submitter's machine."""
+        return f"{self.fs}{self.home}/outputs"
+
+    def private(self, kind: str) -> str:
+        """The folder `inputs` or `outputs`, which nobody else reads. Raises StorageFailed."""
+        path = f"{self.home}/{kind}"
+
+        def made(dfs: Dfs) -> None:
+            dfs.call(lambda client: client.mkdirs(self.home, 0o755, True))
+            dfs.call(lambda client: client.mkdirs(path, 0o700, False))
+
+        self._done("make a folder", f"{self.fs}{path}", made)
+        return f"{self.fs}{path}"
 
     # -- what containers get --
 

@@ -1,0 +1,97 @@
+"""The examples, by their own job files: on this machine, and on a cluster by adding its name. The data are this machine's and go there
+with the job, or lie on HDFS; tasks are on two nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance.engines import Engine, Submitted
+from placing import EXAMPLES
+
+import trainmaster
+
+pytestmark = [pytest.mark.full]
+LIMIT = 400.0  # s
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("digits")
+    subprocess.run([sys.executable, EXAMPLES / "digits" / "data.py", place], check=True, timeout=LIMIT)
+    return place
+
+
+@pytest.fixture
+def examples(engine: Engine, data: Path) -> Engine:
+    """The examples in the submitter's directory, with data beside them."""
+    for name in ("digits", "digits-keras", "digits-ps"):
+        wanted = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
+        shutil.copytree(EXAMPLES / name, engine.folder / name, ignore=wanted)
+    shutil.copytree(data, engine.folder / "digits" / "data")
+    return engine
+
+
+def run(engine: Engine, file: str, *options: str) -> Submitted:
+    there = ["--set", f"environment.path={sys.prefix}"]  # the Python that has the frameworks, on every node
+    done = engine.tm("run", file, "--engine", engine.name, *there, *options, limit=LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = Submitted(trainmaster.attach(Path(file).parent.name))
+    engine.jobs.append(job)
+    return job
+
+
+def nodes(job: Submitted) -> set[str]:
+    return {event["node"] for event in job.told("granted")}
+
+
+def result(content: bytes) -> float:
+    return float(json.loads(content)["accuracy"])
+
+
+def test_the_demo_runs_wherever_it_is_sent(examples: Engine) -> None:
+    job = run(examples, "digits/job.yaml")
+    out = examples.folder / "digits" / "out" / "model" / "worker-0"
+    assert result((out / "result.json").read_bytes()) >= 0.9
+    assert (out / "model.pt").stat().st_size > 0
+    assert (out.parent / "_SUCCESS").exists()
+    assert [path.name for path in out.parent.parent.iterdir()] == ["model"], "nothing beside it"
+    assert len(nodes(job)) == (2 if examples.name == "yarn" else 1)
+
+
+@pytest.mark.needs("nodes")
+def test_keras_from_hdfs_to_hdfs(examples: Engine) -> None:
+    job = run(examples, "digits-keras/job.yaml", *on_hdfs(examples))
+    assert result(examples.files("out")["worker-0/result.json"]) >= 0.9
+    assert len(nodes(job)) == 2
+
+
+@pytest.mark.needs("nodes")
+def test_a_parameter_server_from_hdfs_to_hdfs(examples: Engine) -> None:
+    """As the example has it, but for the evaluator, which reads the chief's checkpoints in a directory that both share."""
+    said = (examples.folder / "digits-ps" / "job.yaml").read_text()
+    said = said[: said.index("  evaluator:")] + said[said.index("completion:") :]
+    said = (
+        said.replace("as: mount", "as: download")
+        .replace(", evaluator]", "]")
+        .replace("out/ckpt/$TRAINMASTER_JOB", "ckpt")
+    )
+    (examples.folder / "digits-ps" / "job.yaml").write_text(said)
+    job = run(examples, "digits-ps/job.yaml", *on_hdfs(examples))
+    assert result(examples.files("out")["chief-0/result.json"]) >= 0.9
+    assert len(nodes(job)) == 2
+
+
+def on_hdfs(engine: Engine) -> list[str]:
+    """Options by which a job's data are there."""
+    root = engine.folder / "digits" / "data"
+    for path in root.rglob("*.csv"):
+        engine.put(f"data/{path.relative_to(root)}", path.read_bytes())
+    urls = {f"inputs.{name}.url": f"{engine.place('data')}/{name}/*.csv" for name in ("train", "test")}
+    urls["outputs.model.url"] = engine.place("out")
+    return [word for key, url in urls.items() for word in ("--set", f"{key}={url}")]
