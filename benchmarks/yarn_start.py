@@ -43,7 +43,7 @@ def taken(command: list[str], times: Path, environ: Mapping[str, str]) -> tuple[
     """Seconds to the later program's first instruction, and to the command's end."""
     times.unlink(missing_ok=True)
     began = time.time()
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    done = subprocess.run(command, env=environ, cwd=times.parent / "empty", capture_output=True, text=True)
     ended = time.time()
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
@@ -62,6 +62,7 @@ def measure(runs: int) -> list[figures.Row]:
     imports: tuple[list[float], list[float]] = ([], [])
     with yarn_place.place(Settings(nodes=2)) as (environ, folder):
         times = folder / "times"
+        (folder / "empty").mkdir()
         for run in range(-1, runs):
             for side, command in enumerate((ours(times), peer(times, environ))):
                 line, end = taken(command, times, environ)

@@ -25,7 +25,7 @@ from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.clusters.kerberos import REALM
-from trainmaster.hadoop import conf, delegation, gssapi, kerberos_errors, yarn
+from trainmaster.hadoop import conf, delegation, errors, gssapi, kerberos_errors, yarn
 from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
@@ -390,7 +390,7 @@ async def test_a_kdc_that_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch)
     moved = place.folder / "krb5.conf"
     moved.write_text("\n".join("kdc = localhost:1" if "kdc =" in line else line for line in was.splitlines()))
     monkeypatch.setenv("KRB5_CONFIG", str(moved))
-    await refusals(place, auth, kerberos_errors.KdcUnreachable, "no Kerberos KDC answers (Cannot contact any KDC")
+    await refusals(place, auth, errors.KdcUnreachable, "no Kerberos KDC answers (Cannot contact any KDC")
 
 
 # -- clusters that offer one protection, and short lives --

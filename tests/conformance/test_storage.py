@@ -89,7 +89,7 @@ def test_watching_goes_on_over_the_death_of_a_master(engine: Engine, storage: st
     with begun(engine, "run", "-n", "2", "--storage", storage, "--", "sh", "-c", HOLD) as watching:
         first = {watching.stdout.readline() for _ in range(2)}
         (job,) = job_ids()
-        master = json.loads(kept(storage, job).read("epochs/1") or b"")["pid"]
+        master = json.loads(kept(storage, job).read("master") or b"")["data"]["pid"]
         os.kill(master, signal.SIGKILL)
         until(lambda: kept(storage, job).exists("epochs/2"))
         (engine.folder / "go").touch()

@@ -12,7 +12,7 @@ import pytest
 from kdc import Kdc, running_kdc, skew
 from waiting import until
 
-from trainmaster.hadoop import gssapi, kerberos_errors, libgssapi, tickets
+from trainmaster.hadoop import errors, gssapi, kerberos_errors, libgssapi, tickets
 from trainmaster.hadoop.auth import Kerberos
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
 from trainmaster.hadoop.gssapi import AUTHENTICATION, INTEGRITY, PRIVACY, Gssapi
@@ -290,7 +290,7 @@ def test_no_kdc_answers(kdc: Kdc, ticket: Kerberos, tmp_path: Path, monkeypatch:
     moved.write_text(kdc.config.read_text().replace(f"kdc = localhost:{kdc.port}", "kdc = localhost:1"))
     monkeypatch.setenv("KRB5_CONFIG", str(moved))
     error = refusal(ticket)
-    assert isinstance(error, kerberos_errors.KdcUnreachable)
+    assert isinstance(error, errors.KdcUnreachable)
     assert error.message.startswith("no Kerberos KDC answers (Cannot contact any KDC for realm 'TEST'); see kdc of")
 
 
@@ -298,7 +298,7 @@ def test_no_realm_is_configured(kdc: Kdc, ticket: Kerberos, tmp_path: Path, monk
     monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "none"))
     for kerberos in (ticket, Kerberos("alice", keytab=str(kdc.folder / "alice.keytab"))):
         error = refusal(kerberos)
-        assert isinstance(error, kerberos_errors.KdcUnreachable)
+        assert isinstance(error, errors.KdcUnreachable)
         assert error.message.startswith("no KDC is known (")
         assert error.message.endswith("set default_realm and the realm's kdc in krb5.conf")
 

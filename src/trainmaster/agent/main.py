@@ -13,7 +13,7 @@ token and secrets, so it is never on a command line or in a file.
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
-    devices, address, grace, log_limit, log_first, log_every, log_piece, cwd
+    devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
         environ=_environ(spec), secrets=dict(spec.get("secrets") or {}),
         report=agent.channel.report, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
-        grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1",
+        grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
         log_first=int(spec.get("log_first") or spool.HEAD),
         own_network=spec.get("engine") == "kubernetes", grace=float(spec.get("grace") or 30.0),

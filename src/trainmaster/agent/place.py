@@ -43,6 +43,7 @@ class Place:
     sample: Callable[[dict[str, Any]], None]
     grown: Callable[[], None]  # some log grew
     address: str = "127.0.0.1"
+    network: str = ""  # what the job names for it; else it is the one by which the master is reached
     devices: Sequence[str] = ()
     log_limit: int = spool.LIMIT
     log_first: int = spool.HEAD

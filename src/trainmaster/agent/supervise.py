@@ -81,7 +81,7 @@ class Agent:
 
     @property
     def address(self) -> str:
-        if self.channel.address:
+        if self.channel.address and not self.place.network:
             self.place.address = self.channel.address
         return self.place.address
 

@@ -62,7 +62,7 @@ def _begun(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: 
                 click.echo("\n".join(lines))
             return told, ""
         job = submit(asked.job, base=asked.base, key=options.key or key, fork=True, engine=asked.engine)
-    warn(asked.job)
+    warn(asked.job, asked.engine)
     return told, job
 
 

@@ -25,13 +25,13 @@ def naming_origins(asked: Any) -> Iterator[None]:
         raise
 
 
-def warn(job: Any) -> None:
+def warn(job: Any, engine: str) -> None:
     """Say what is likely not meant, on stderr; on a terminal in lines of its width."""
     import sys
 
     from trainmaster.client.describe import doubts
 
-    for text in doubts(job):
+    for text in doubts(job, engine):
         if sys.stderr.isatty():
             text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
         click.echo(click.style("warning: ", fg="yellow") + text, err=True)

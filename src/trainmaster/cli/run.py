@@ -36,7 +36,7 @@ def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, 
 
     with naming_origins(asked):
         job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
-    warn(asked.job)
+    warn(asked.job, asked.engine)
     watch_to_end(job)
 
 
@@ -49,6 +49,6 @@ def show(asked: Any) -> None:
     if wants_json():
         print_json(found)
         return
-    warn(asked.job)
+    warn(asked.job, asked.engine)
     for line in lines(found):
         click.echo(line)

@@ -92,7 +92,7 @@ async def submit(
     idempotency_key: str = "",
 ) -> Run:
     """Start a job."""
-    made = api.looked_over(job)
+    made = api.looked_over(job, engine)
     return Run(await asyncio.to_thread(api.started, made, engine, directory, idempotency_key))
 
 

@@ -135,17 +135,17 @@ def submit(
     A job that was submitted before under the same `idempotency_key` is returned instead of being started again. What `tm submit` warns of
     is a JobWarning here; where warnings are errors, nothing is started.
     """
-    return started(looked_over(job), engine, directory, idempotency_key)
+    return started(looked_over(job, engine), engine, directory, idempotency_key)
 
 
-def looked_over(job: _Job | Mapping[str, Any]) -> _Job:
+def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
     """The job. Whoever called our caller is warned of its doubtful points."""
     import warnings
 
     from trainmaster.client.describe import doubts
 
     made = Job(**job) if isinstance(job, Mapping) else job
-    for text in doubts(made):
+    for text in doubts(made, engine):
         warnings.warn(text, JobWarning, stacklevel=3)
     return made
 

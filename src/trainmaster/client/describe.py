@@ -124,17 +124,17 @@ def program(command: Sequence[str]) -> str:
 
 
 # Keys that change nothing on one machine, and why.
-_UNUSED = {
-    "tensorboard": "there is no page yet that shows it",
-    "scale": "on one machine a job does not grow once it has begun",
-    "network": "tasks on one machine reach each other by 127.0.0.1",
-    "master": "on one machine the master has no container of its own",
+_UNUSED = {  # key -> why it changes nothing, and whether it does so on this machine alone
+    "tensorboard": ("there is no page yet that shows it", False),
+    "scale": ("a job does not grow once it has begun", False),
+    "network": ("tasks on one machine reach each other by 127.0.0.1", True),
+    "master": ("on one machine the master has no container of its own", True),
 }
 
 
-def doubts(job: Job) -> Iterator[str]:
+def doubts(job: Job, engine: str = "local") -> Iterator[str]:
     """What is likely not meant: said at submit, once."""
-    yield from _unused(job)
+    yield from _unused(job, engine == "local")
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
         shards = any(given.as_ == "shards" for given in uses(job, role.name))
@@ -157,14 +157,14 @@ def doubts(job: Job) -> Iterator[str]:
             )
 
 
-def _unused(job: Job) -> Iterator[str]:
+def _unused(job: Job, here: bool) -> Iterator[str]:
     from trainmaster.core.reading import job_from
 
     plain = job_from({"roles": {"worker": {"command": "true"}}})
-    for name, why in _UNUSED.items():
-        if getattr(job, name) != getattr(plain, name):
+    for name, (why, here_alone) in _UNUSED.items():
+        if (here or not here_alone) and getattr(job, name) != getattr(plain, name):
             yield f"{name}: changes nothing here; {why}"
-    if "://" not in job.storage:
+    if here and "://" not in job.storage:
         for name in ("every", "piece"):
             if getattr(job.logs, name) != getattr(plain.logs, name):
                 yield f"logs.{name}: changes nothing here; pieces of logs are stored where storage: is a URL"

@@ -176,6 +176,10 @@ def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
 
     frameworks.load(job.framework)
     client_of(engine, requests).check(job)
+    if job.network and engine != LOCAL:
+        from trainmaster.agent.interfaces import check as check_network
+
+        check_network(job.network)
     _check_inputs(job)
     if job.outputs:
         from trainmaster.data.checks import check_outputs

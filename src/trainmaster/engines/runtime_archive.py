@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.metadata
 import importlib.util
 import io
 import marshal
@@ -68,6 +67,8 @@ def archive(folder: Path) -> Path:
 
 def _files() -> Iterator[tuple[str, Path]]:
     """(name in `lib/`, path) of all that is packed, but for bytecode."""
+    import importlib.metadata  # 20 ms, which who only asks the cluster need not wait for
+
     ours = Path(__file__).parent.parent
     for path in ours.rglob("*"):
         name = path.relative_to(ours)

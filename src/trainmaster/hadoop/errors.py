@@ -31,6 +31,10 @@ class AuthenticationFailed(HadoopError):
     """Who we say we are is not believed, or the server is not who it should be."""
 
 
+class KdcUnreachable(AuthenticationFailed):
+    """No KDC answers, or none is known."""
+
+
 class Garbled(HadoopError):
     """Bytes that are no Hadoop."""
 

@@ -11,7 +11,7 @@ import time
 
 import attrs
 
-from trainmaster.hadoop.errors import AuthenticationFailed
+from trainmaster.hadoop.errors import AuthenticationFailed, KdcUnreachable
 from trainmaster.hadoop.libgssapi import GssError
 from trainmaster.hadoop.tickets import Cache
 
@@ -42,10 +42,6 @@ class UnknownClient(AuthenticationFailed):
 
 class TicketRefused(AuthenticationFailed):
     """The server does not take the ticket, and does not say why."""
-
-
-class KdcUnreachable(AuthenticationFailed):
-    """No KDC answers, or none is known."""
 
 
 @attrs.frozen

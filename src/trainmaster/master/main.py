@@ -122,7 +122,7 @@ class _Life:
         self.storage: Storage = storage_for(self.storage_place)
 
     async def live(self) -> int:
-        self.epoch = epochs.take(self.storage, {"pid": os.getpid()})
+        self.epoch = epochs.take(self.storage)
         self._log_to_directory()
         state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
@@ -132,8 +132,12 @@ class _Life:
         described: asyncio.Task[None] | None = None
         try:
             await self.seat.listen(self._application(), self.shell.feed)
-            await self._begin(state, reader)
-            await self.shell.turn()  # has asked for containers
+            found = asyncio.create_task(asyncio.to_thread(self._say_where))  # our own agents are told by the engine
+            try:
+                await self._begin(state, reader)
+                await self.shell.turn()  # has asked for containers
+            finally:
+                await found
             await self.seat.serve()
             described = asyncio.create_task(self._describe())
             readers = asyncio.create_task(self.seat.serve_readers())
@@ -153,6 +157,11 @@ class _Life:
             await self.seat.close()
             await self._close()
         return 0
+
+    def _say_where(self) -> None:
+        """To agents of masters before us, and to readers."""
+        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
+        epochs.write_master(self.storage, record, self.told["token"])
 
     async def _describe(self) -> None:
         """Have the job beside its log, where that is not in its directory: who has the storage alone can read it all."""
@@ -217,7 +226,7 @@ class _Life:
             "token": self.told["token"], "secrets": self.told.get("secrets") or {}, "storage": self.storage_place,
             "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit, "log_first": self.job.logs.first,
             "log_every": self.job.logs.every, "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"),
-            "environment": self.site.get("environment"), **self.seat.agent(),
+            "environment": self.site.get("environment"), "network": self.job.network, **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:
@@ -249,8 +258,6 @@ class _Life:
         if kill := self.told.get("kill"):
             given_up = kill.get("reason")
             first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
-        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
-        epochs.write_master(self.storage, record, self.told["token"])
         holders = await self.engine.open(self.epoch)
         if any(role.retry_memory for role in self.job.roles.values()):
             self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)

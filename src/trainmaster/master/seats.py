@@ -97,7 +97,7 @@ class Here:
         told = {name: self._told.get(name) for name in ("environ", "allowance")}
         return {
             **told, "engine": "local", "socket": self._agents_socket, "directory": self._storage,
-            "runtime": str(self._runtime), "master_pid": os.getpid(),
+            "runtime": str(self._runtime), "master_pid": os.getpid(), "network": "",
         }  # fmt: skip
 
     async def listen(self, application: Any, facts: Any) -> None:

@@ -28,8 +28,7 @@ from trainmaster.engines.yarn.waiting import free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
-from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, RemoteError
-from trainmaster.hadoop.kerberos_errors import KdcUnreachable
+from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, KdcUnreachable, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
@@ -218,8 +217,7 @@ class YarnClient:
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
-            await asyncio.shield(noting)
-            await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made))
+            await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
         held = submitted(tokens)
         return {"application": application, "conf": str(self.conf.folder)} | ({"tokens": held.times} if held else {})
 
@@ -340,12 +338,15 @@ class YarnClient:
             await _kill(manager, application_id(application), "tm kill --force")
 
 
-async def _hand_over(manager: ResourceManager, submission: y.ApplicationSubmissionContextProto) -> None:
-    """Submit. Whoever is interrupted meanwhile, or gets no answer, leaves nothing running that nobody knows of."""
+async def _hand_over(
+    manager: ResourceManager, submission: y.ApplicationSubmissionContextProto, noting: asyncio.Task[None]
+) -> None:
+    """Submit. Whoever is interrupted meanwhile, gets no answer, or cannot note the job, leaves nothing running that nobody knows of."""
     request = y.SubmitApplicationRequestProto(application_submission_context=submission)
     asking = asyncio.create_task(manager.submit_application(request))
     try:
         await asyncio.shield(asking)
+        await asyncio.shield(noting)
     except BaseException:
         with contextlib.suppress(HadoopError, TimeoutError):
             async with asyncio.timeout(UNDONE):
