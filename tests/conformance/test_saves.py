@@ -22,11 +22,15 @@ TRAIN = """
 
 
 def begun(engine: Engine, replicas: int = 1, **keys):
-    return engine.submit(
+    """A job whose programs run, as its master knows."""
+    job = engine.submit(
         workers(python(TRAIN), replicas, env={"GO": str(engine.folder)}),
         outputs={"model": {"url": engine.place("model")}},
         **keys,
     )
+    for index in range(replicas):
+        job.attempt(1, f"worker:{index}")
+    return job
 
 
 def saved(engine: Engine) -> dict[str, dict[str, str]]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Work:
         self, job: Job, orders: Orders, storage: Storage, engine: MasterSide, state: Callable[[], State]
     ) -> None:
         self._job, self._orders, self._storage, self._engine, self._state = job, orders, storage, engine, state
+        self._pruning = threading.Lock()  # one at a time may remove saves
 
     async def do(self, action: Action) -> Mapping[str, Any]:
         """Carry out a commit or a step; what it gave. TimeoutError where the storage does not answer."""
@@ -145,11 +147,14 @@ class Work:
                 state.id,
                 succeeded,
             )
+        if state.saves:  # those of the last moments too
+            self._prune_saves()
 
     def _prune_saves(self) -> dict[str, Any]:
         from trainmaster.data.saves import prune
 
-        return {name: prune(output, self._job.saves.keep) for name, output in self._job.outputs.items()}
+        with self._pruning:
+            return {name: prune(output, self._job.saves.keep) for name, output in self._job.outputs.items()}
 
     def _store_logs(self) -> None:
         """The masters' own logs are written on their machine; where the storage is elsewhere, they are put there too."""
