@@ -125,7 +125,9 @@ def test_a_resource_that_the_cluster_counts_is_asked_for_by_its_name(yarn: Yarn,
     shown = yarn.tm("cluster", "show", "--engine", "yarn").stdout
     assert shown.count("0 of 1 fpga") == 2, shown
     third = submit(yarn, "echo mine", resources=fpga)
-    told = third.until_status("its waiting", lambda status: "fpga" in (status["waiting"] or ""))["waiting"]
+    told = third.until_status("its waiting", lambda status: "has that much free" in (status["waiting"] or ""))[
+        "waiting"
+    ]
     assert re.match(
         r"worker:0: 128 MiB, 0.05 cores, 1 fpga: no node of 2 has that much free; the most is .*, 0 fpga on ", told
     ), told

@@ -95,6 +95,7 @@ class Agent:
             self.leasing.answered(message)
         elif kind == "tokens" and self.tokens is not None:
             self.tokens.heard(message)
+            self._hand_back_tokens()  # the master knows by it that they are not lost with it
 
     def _follow(self, kind: str, message: Mapping[str, Any]) -> None:
         number = message.get("id")
@@ -112,10 +113,13 @@ class Agent:
     def log_piece(self) -> dict[str, Any] | None:
         return self.follows.next()
 
-    def connected(self, welcome: Mapping[str, Any]) -> None:
-        """Drop the shards that we held and that are not ours any more; a master that follows another is told of newer tokens."""
+    def _hand_back_tokens(self) -> None:
         if self.tokens is not None and (told := self.tokens.told()) is not None:
             self.channel.ask({"type": "tokens", **told})
+
+    def connected(self, welcome: Mapping[str, Any]) -> None:
+        """Drop the shards that we held and that are not ours any more; a master that follows another is told of newer tokens."""
+        self._hand_back_tokens()
         drop = welcome.get("drop")
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
             self.place.programs.drop(name, ranges)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SNAPSHOT_EVERY = 20_000  # events
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
 NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says what nodes are near
+HANDED = 5.0  # s that newer tokens are waited for to be kept by an agent
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
 
 Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
@@ -65,6 +66,7 @@ class Shell:
         self.agents = Agents(self)
         self.feed = Feed(self)
         self._tokens: Tokens | None = None
+        self._handed_back = asyncio.Event()  # an agent has said which tokens it has
 
     def hold(self, tokens: Tokens) -> None:
         """A cluster's tokens: agents are given newer ones whenever there are any, and those that come later, too."""
@@ -153,7 +155,8 @@ class Shell:
         elif kind == "lease":
             self._lease(connection, message)
         elif kind == "tokens" and self._tokens is not None:
-            self._tokens.bring(message)
+            if self._tokens.bring(message)["until"] == message.get("until"):
+                self._handed_back.set()
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Leases are soft state: nobody need write them down, since a new master asks who holds what."""
@@ -185,7 +188,12 @@ class Shell:
     async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._tokens is None:
             raise ValueError("the job has no tokens: where it runs needs none")
-        return self._tokens.bring(tokens)
+        self._handed_back.clear()
+        told = self._tokens.bring(tokens)
+        if self.agents.connections:  # from one that has them, a master that follows us gets them
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._handed_back.wait(), HANDED)
+        return told
 
     async def dump(self, task: str) -> None:
         if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
