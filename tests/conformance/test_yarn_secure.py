@@ -265,7 +265,8 @@ def _expired() -> bool:
 
 
 def digits(secure: Secure, folder: Path) -> None:
-    """The digits by PyTorch on two nodes, from HDFS to HDFS."""
+    """The digits by PyTorch on two nodes, from HDFS to HDFS: one worker is more than half a node, and leaves room for the master."""
+    memory = round(0.52 * secure.place.cluster.settings.memory)
     secure.log_in()
     subprocess.run([sys.executable, EXAMPLES / "digits" / "data.py", folder / "data"], check=True, timeout=LIMIT)
     for path in (folder / "data").rglob("*.csv"):
@@ -274,7 +275,7 @@ def digits(secure: Secure, folder: Path) -> None:
     job = {
         "name": "digits", "framework": "pytorch", "files": ["train.py"],
         "roles": {"worker": {
-            "command": [sys.executable, "train.py"], "replicas": 2, "resources": {"cores": 1, "memory": "3200MiB"},
+            "command": [sys.executable, "train.py"], "replicas": 2, "resources": {"cores": 1, "memory": f"{memory}MiB"},
             "env": {"OMP_NUM_THREADS": "1"},
         }},
         "inputs": {
