@@ -29,7 +29,6 @@ def sums(engine: Engine) -> dict[str, str]:
     return {path.name: path.read_text() for path in (engine.folder / "out" / "sums" / "worker-0").iterdir()}
 
 
-@pytest.mark.brief
 def test_data_of_this_machine_go_with_the_job_and_come_back(engine: Engine) -> None:
     inputs = given(engine)
     engine.write("out/sums/old", "of a run before")

@@ -22,6 +22,7 @@ def result(directory: Path) -> float:
     return float(json.loads((directory / "model" / "result.json").read_text())["accuracy"])
 
 
+@pytest.mark.full
 def test_the_example_learns_alone_and_under_torchrun(digits: Path, start: Start, tmp_path: Path) -> None:
     for name, command in {
         "alone": TRAIN,

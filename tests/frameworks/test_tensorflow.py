@@ -40,6 +40,7 @@ def test_workers_with_unequal_parts_train_in_step(
     assert not (tmp_path / "worker-1" / "model").exists()
 
 
+@pytest.mark.full
 def test_a_parameter_server_serves_chief_workers_and_evaluator(digits: Path, place: Place, tmp_path: Path) -> None:
     formation = formed(*ROLES)
     env = {"TRAINMASTER_INPUT_TRAIN": str(digits / "train"), "TRAINMASTER_INPUT_TEST": str(digits / "test")}
