@@ -155,7 +155,8 @@ class Shell:
         elif kind == "lease":
             self._lease(connection, message)
         elif kind == "tokens" and self._tokens is not None:
-            if self._tokens.bring(message)["until"] == message.get("until"):
+            now_there = self._tokens.bring(message)
+            if now_there["until"] == message.get("until"):
                 self._handed_back.set()
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
