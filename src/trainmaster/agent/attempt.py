@@ -198,10 +198,7 @@ class Attempt:
             name: {**output, "local": os.path.join(own[output["as"]], output["local"])}
             for name, output in (order.get("outputs") or {}).items()
         }
-        if self.place.network:
-            from trainmaster.agent.interfaces import address_on  # few jobs name one
-
-            self.place.address = await self._thread("staging-failed", address_on, self.place.network)
+        await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", site.furnish, order)
         if given := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
             await self._thread("staging-failed", self.place.materials.provide, given, site.cwd)

@@ -54,6 +54,13 @@ class Place:
     prepared: bool = False  # the role's `prepare` command has run
     blamed_port: bool = False
 
+    def settle_address(self) -> None:
+        """Have the address on the network that the job names. Raises BadInput where this host has none there."""
+        if self.network:
+            from trainmaster.agent.interfaces import address_on  # few jobs name one
+
+            self.address = address_on(self.network)
+
     @property
     def role(self) -> str:
         return self.task.rpartition(":")[0]
