@@ -207,9 +207,7 @@ class Attempt:
             self._inputs = await self._thread(
                 "staging-failed", stage, order["inputs"], site.cwd, site.shared, self._count("staging"), self._halt
             )
-        ports = {}
-        if order.get("ports"):
-            ports = await self._thread("staging-failed", site.reserve, order["ports"])
+        ports = await self._thread("staging-failed", site.reserve, order["ports"]) if order.get("ports") else {}
         if order.get("prepare") and not self.place.prepared:
             await self._prepare_command(order)
         restored = None
