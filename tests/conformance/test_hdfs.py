@@ -309,7 +309,7 @@ def test_a_job_with_everything_on_hdfs_outlives_its_master(engine: Engine, hdfs:
     job.until_line("begins at 0 of 10", "worker:1")
     kept = storage_for(f"{hdfs}/jobs/{job.id}")
     job.until_status("a set", lambda status: status["checkpoint"] is not None)
-    os.kill(json.loads(kept.read("epochs/1") or b"")["pid"], signal.SIGKILL)
+    os.kill(json.loads(kept.read("master") or b"")["data"]["pid"], signal.SIGKILL)
     until(lambda: kept.exists("epochs/2"), what=job.status)
     (engine.folder / "go").touch()
     job.succeeded()
