@@ -21,7 +21,16 @@ from trainmaster.core.events import Event
 from trainmaster.core.plan import ends_something, makes_room
 from trainmaster.core.saving import save_name
 from trainmaster.core.state import ASKED, GRANTED, State
-from trainmaster.core.stimuli import Did, KillRequested, Report, SaveRequested, Stimulus, StorageLost, Tick
+from trainmaster.core.stimuli import (
+    ContainerLost,
+    Did,
+    KillRequested,
+    Report,
+    SaveRequested,
+    Stimulus,
+    StorageLost,
+    Tick,
+)
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.log.storage import Storage
 from trainmaster.master.agents import Agents, Connection
@@ -232,9 +241,12 @@ class Shell:
         if self._superseded:
             raise Superseded
         events, actions = self.drive.take(batch, self._clock())
+        lost = []  # agents whose node is away for the engine, but not for us: they live on, and are to end
         for told in batch:
             if isinstance(told, Did):
                 self._doing.pop(told.actions[0], None)
+            elif isinstance(told, ContainerLost) and (cut := self.agents.get(told.task, told.serial)) is not None:
+                lost.append(cut)
         if events:
             await self._write(events)
             await self.feed.publish(events)
@@ -242,6 +254,8 @@ class Shell:
             if self.state.n - self._kept >= SNAPSHOT_EVERY and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
+        for connection in lost:
+            connection.dismiss()
         asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
         await self._perform([one for one in actions if ends_something(one)] if self._unwritable else actions)
 
