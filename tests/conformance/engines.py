@@ -20,11 +20,14 @@ import sys
 import textwrap
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
+import pytest
+from hadoop import Cluster, revived
 from waiting import until
 
 import trainmaster
@@ -322,6 +325,22 @@ class Yarn(Engine):
         from trainmaster.data.stores import store_for
 
         return store_for(f"hdfs://{self.root}")
+
+
+@contextmanager
+def yarn_on(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yarn]:
+    """A cluster of a test's own as an engine; what the test killed of it lives again before jobs are looked for."""
+    for name, value in cluster.environ.items():
+        monkeypatch.setenv(name, value)
+    revived(cluster)
+    place = folder / "place"
+    place.mkdir()
+    made = Yarn(place)
+    try:
+        yield made
+    finally:
+        revived(cluster)
+        made.close()
 
 
 def in_containers(application: str) -> dict[int, str]:

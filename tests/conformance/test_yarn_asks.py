@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import LIMIT, Submitted, Yarn
+from conformance.engines import LIMIT, Submitted, Yarn, yarn_on
 from hadoop import own_hadoop, revived
 from waiting import until
 
@@ -51,16 +51,8 @@ def crowded() -> Iterator[Cluster]:
 
 @pytest.fixture
 def yarn(crowded: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Yarn]:
-    for name, value in crowded.environ.items():
-        monkeypatch.setenv(name, value)
-    revived(crowded)
-    folder = tmp_path / "place"
-    folder.mkdir()
-    made = Yarn(folder)
-    try:
+    with yarn_on(crowded, tmp_path, monkeypatch) as made:
         yield made
-    finally:
-        made.close()
 
 
 def submit(yarn: Yarn, command: str, replicas: Any = 1, queue: str = "default", **keys: Any) -> Submitted:

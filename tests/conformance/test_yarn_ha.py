@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.engines import Yarn
+from conformance.engines import Yarn, yarn_on
 from conformance.test_clusters import lives, running
 from hadoop import own_hadoop, revived
 from waiting import until
@@ -29,15 +29,8 @@ def pair() -> Iterator[Cluster]:
 
 @pytest.fixture
 def yarn(pair: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yarn]:
-    for name, value in pair.environ.items():
-        monkeypatch.setenv(name, value)
-    revived(pair)
-    folder = tmp_path / "place"
-    folder.mkdir()
-    made = Yarn(folder)
-    yield made
-    revived(pair)
-    made.close()
+    with yarn_on(pair, tmp_path, monkeypatch) as made:
+        yield made
 
 
 def other_serves(pair: Cluster) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import SMALL, TM, Submitted, Yarn, workers
+from conformance.engines import SMALL, TM, Submitted, Yarn, workers, yarn_on
 from conformance.test_cache import packed
 from hadoop import own_hadoop, revived
 from waiting import until
@@ -66,17 +66,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def yarn(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yarn]:
-    for name, value in cluster.environ.items():
-        monkeypatch.setenv(name, value)
-    revived(cluster)
-    (tmp_path / "place").mkdir()
-    store_for(f"{ours()}/jobs").remove("")  # of the test before
-    made = Yarn(tmp_path / "place")
-    try:
+    with yarn_on(cluster, tmp_path, monkeypatch) as made:
+        store_for(f"{ours()}/jobs").remove("")  # of the test before
         yield made
-    finally:
-        revived(cluster)
-        made.close()
 
 
 def job_file(yarn: Yarn, **keys: Any) -> str:
