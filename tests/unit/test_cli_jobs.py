@@ -63,6 +63,11 @@ def held(tmp_path: Path, home) -> Iterator[str]:
         tm("wait", job)
 
 
+def master_of(home, job: str) -> int:
+    """The process of its master, as the master's record says: it is written before any agent is heard."""
+    return json.loads((home.state / "jobs" / job / "master").read_text())["data"]["pid"]
+
+
 def test_run_shows_every_task_and_succeeds(tmp_path: Path) -> None:
     done = tm("run", "-n", "2", *shell('echo "out $TRAINMASTER_INDEX"; echo "err" >&2'), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -407,8 +412,7 @@ def test_watching_goes_on_over_the_death_of_a_master(tmp_path: Path, home) -> No
     with begun("run", "-n", "2", "--name", "orphan", *shell(HOLD), cwd=tmp_path) as watching:
         first = {watching.stdout.readline() for _ in range(2)}
         job = only_job(home)
-        master = json.loads((home.state / "jobs" / job / "epochs" / "1").read_text())["pid"]
-        os.kill(master, signal.SIGKILL)
+        os.kill(master_of(home, job), signal.SIGKILL)
         until((home.state / "jobs" / job / "epochs" / "2").exists)
         (tmp_path / "go").touch()
         rest, errors = watching.communicate(timeout=60)
@@ -418,8 +422,7 @@ def test_watching_goes_on_over_the_death_of_a_master(tmp_path: Path, home) -> No
 
 
 def test_a_job_whose_master_does_not_answer_is_ended_by_force(home, held: str) -> None:
-    master = json.loads((home.state / "jobs" / held / "epochs" / "1").read_text())["pid"]
-    os.kill(master, signal.SIGSTOP)
+    os.kill(master_of(home, held), signal.SIGSTOP)
     done = tm("kill", held, "--force")
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
 
