@@ -3,8 +3,8 @@
     python benchmarks/yarn_start.py [--runs 5]
 
 Both ask the same cluster, in turn, for two containers of the same size whose program appends the time to a file; ours is `tm run`, from its
-exec, the peer Hadoop's `distributedshell.Client`, from the exec of its JVM. Before the first run each has run once, so that what is kept
-on the cluster (our runtime archive) is there. Beside it: the import of what submits, and the same in Python alone.
+exec, the peer Hadoop's `distributedshell.Client`, from the exec of its JVM. Before the first run each has run a few times, so that what is
+kept on the cluster (our runtime archive) is there, and the daemons' JVMs are warm. Beside it: the import of what submits, and the same in Python alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import yarn_place
 from trainmaster.clusters import jars
 from trainmaster.clusters.hadoop import Settings
 
+CALM = 3.0  # s in which the cluster clears up after the run before, of whichever side
+WARM = 4  # runs of each before those that count
 SHELL = "org.apache.hadoop.yarn.applications.distributedshell"
 
 
@@ -42,6 +44,7 @@ def peer(times: Path, environ: Mapping[str, str]) -> list[str]:
 def taken(command: list[str], times: Path, environ: Mapping[str, str]) -> tuple[float, float]:
     """Seconds to the later program's first instruction, and to the command's end."""
     times.unlink(missing_ok=True)
+    time.sleep(CALM)
     began = time.time()
     done = subprocess.run(command, env=environ, cwd=times.parent / "empty", capture_output=True, text=True)
     ended = time.time()
@@ -63,7 +66,7 @@ def measure(runs: int) -> list[figures.Row]:
     with yarn_place.place(Settings(nodes=2)) as (environ, folder):
         times = folder / "times"
         (folder / "empty").mkdir()
-        for run in range(-1, runs):
+        for run in range(-WARM, runs):
             for side, command in enumerate((ours(times), peer(times, environ))):
                 line, end = taken(command, times, environ)
                 if run >= 0:

@@ -1,9 +1,9 @@
 """Modules that a library imports for a case that seldom comes: loaded when something of theirs is first used.
 
 attrs builds twenty classes of validators, asyncio imports TLS, websockets imports
-`importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, and `urllib.request` (and by it
-http.client) to find a proxy: together a fifth of what is imported before the first program starts. `importlib.util.LazyLoader` would not
-do: until Python 3.12 the very statement `import` loads what it made lazy.
+`importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, `urllib.request` (and by it
+http.client) to find a proxy, and protobuf the messages written in Python, beside those in C: together a fifth of what is imported before
+the first program starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-SELDOM = ("attr.validators", "attrs.validators", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request")
+SELDOM = (
+    "attr.validators", "attrs.validators", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request",
+    "google.protobuf.internal.python_message",
+)  # fmt: skip
 
 
 def lazily(names: Iterable[str] = SELDOM) -> None:
@@ -32,6 +35,8 @@ def _standing_in(name: str) -> ModuleType:
         setattr(sys.modules[package], last, module)
 
     def load(attribute: str) -> Any:
+        if attribute.startswith("__"):  # who goes through all modules uses none
+            raise AttributeError(attribute)
         if sys.modules.get(name) is module:
             del sys.modules[name]
             vars(module).update(vars(import_module(name)))

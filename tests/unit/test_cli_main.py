@@ -76,21 +76,24 @@ def test_every_command_can_say_json_and_is_described(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "does"),
+    ("line", "engine"),
     [
-        ("run job.yaml", True),
-        ("--json submit job.yaml", True),
-        ("run -n 2 -- python train.py --help", True),
-        ("run --help", False),
-        ("run job.yaml --dry-run", False),
-        ("run", False),
-        ("list", False),
-        ("logs run", False),
-        ("", False),
+        ("run job.yaml", "local"),
+        ("--json submit job.yaml", "local"),
+        ("run -n 2 -- python train.py --help", "local"),
+        ("run -n 2 --engine local -- x --engine yarn", "local"),
+        ("run -n 2 --engine yarn -- x", "yarn"),
+        ("submit job.yaml --engine=yarn", "yarn"),
+        ("run --help", ""),
+        ("run job.yaml --dry-run", ""),
+        ("run", ""),
+        ("list", ""),
+        ("logs run", ""),
+        ("", ""),
     ],
 )
-def test_a_master_is_forked_ahead_only_for_a_job(line: str, does: bool) -> None:
-    assert submits(line.split()) is does
+def test_what_is_forked_ahead_is_for_a_job_of_its_engine(line: str, engine: str) -> None:
+    assert submits(line.split()) == engine
 
 
 @pytest.mark.parametrize("moment", ["trainmaster.master.launch.agents", "trainmaster.master.launch.prepare"])

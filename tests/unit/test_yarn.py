@@ -21,6 +21,7 @@ from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
+from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
 from trainmaster.engines.yarn.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.yarn.nodes import FAILURES, Avoided
@@ -274,7 +275,7 @@ def test_a_queue_whose_share_for_masters_is_spent() -> None:
     )
 )
 def test_what_is_told_holds_no_letter_that_bash_knows(told: dict[str, object]) -> None:
-    variables = launching.packed(told)
+    variables = told_by.packed(told)
     assert all(re.fullmatch("[A-Za-z0-9+/=]+", value) for value in variables.values())
 
 
@@ -289,10 +290,10 @@ def test_a_container_takes_what_it_was_given_and_leaves_nothing_of_it_to_program
     for variable in made.environment:
         monkeypatch.setenv(variable.key, variable.value)
     monkeypatch.setenv("HADOOP_TOKEN_FILE_LOCATION", str(tmp_path / "tokens"))
-    found, credentials = launching.taken()
+    found, credentials = told_by.taken()
     assert found == {**told, "token": "sesame"}
     assert credentials.of_kind("HDFS_DELEGATION_TOKEN") == Token(b"i", b"p", "HDFS_DELEGATION_TOKEN", "h:1")
-    assert not [name for name in os.environ if name.startswith(launching.SPEC)]
+    assert not [name for name in os.environ if name.startswith(told_by.SPEC)]
 
 
 # -- the runtime archive --
@@ -324,7 +325,7 @@ def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Pat
         "def f():\n"
         "    import trainmaster.agent.container, trainmaster.agent.main, trainmaster.master.container, trainmaster.master.main\n"
         "    import trainmaster.master.shell, trainmaster.master.work, trainmaster.master.serve, trainmaster.web.rest\n"
-        "    import trainmaster.engines.yarn.inside, trainmaster.engines.yarn.engine, trainmaster.log.storage, trainmaster.data.outputs\n"
+        "    import trainmaster.engines.yarn.inside, trainmaster.engines.yarn.parts, trainmaster.log.storage, trainmaster.data.outputs\n"
         "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, psutil, sys\n"
         "    import websockets.asyncio.client, websockets.asyncio.server\n"
         "    ours = [name for name, one in sys.modules.items() if 'site-packages' in (getattr(one, '__file__', '') or '')]\n"
@@ -354,5 +355,5 @@ def test_secrets_are_no_part_of_what_is_told_in_the_environment() -> None:
     made = launching.context("m:f", {"a": 1}, {"token": "sesame", "secrets": {"": {"KEY": "open"}}}, {})
     text = "".join(base64.b64decode(one.value, validate=True).decode("latin-1") for one in made.environment)
     assert "sesame" not in text
-    kept = json.loads(Credentials.read(made.tokens).secrets[launching.SECRETS])
+    kept = json.loads(Credentials.read(made.tokens).secrets[told_by.SECRETS])
     assert kept == {"token": "sesame", "secrets": {"": {"KEY": "open"}}}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
+from trainmaster.lazy import lazily
+
 
 def main() -> int:
     """Be the agent until it is no longer needed."""
+    lazily()
     spec = import_module(f"trainmaster.engines.{os.environ['TRAINMASTER_ENGINE']}.inside").agent()
     from trainmaster.agent.main import run
 

@@ -1,7 +1,8 @@
-"""The beginning of `tm`: fork the master of a job that is about to be submitted, then read the command line.
+"""The beginning of `tm`: fork what a job that is about to be submitted needs, then read the command line.
 
 A master needs imports that take longer than reading a job. So where the arguments look like a job's, what both need is loaded once, then
 the process that will be the master is forked, and gets ready while the command line is read. If there is no job after all, it ends with us.
+Of a job on a cluster, it is the certificate that another process makes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NoReturn
 from trainmaster.lazy import lazily
 
 SUBMITTING = ("run", "submit", "retry")
+LOCAL = "local"
 FAULT = 3  # exit status: the engine, or ours
 INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
 _NEW = 50_000  # objects between two collections: imports make a hundred thousand and no garbage, and collecting takes a tenth of their time
@@ -26,10 +28,15 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     lazily()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
-        if submits(arguments):
+        engine = submits(arguments)
+        if engine == LOCAL:
             from trainmaster.master.launch import prepare
 
             prepare()
+        elif engine:
+            from trainmaster.client.certificates import begin
+
+            begin()
         from trainmaster.cli.commands import run
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(INTERRUPTED)
@@ -39,8 +46,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     run(arguments)
 
 
-def submits(arguments: Sequence[str]) -> bool:
-    """Whether these look like a command that submits a job."""
+def submits(arguments: Sequence[str]) -> str:
+    """The engine of the job that these look like submitting; "" where they do not."""
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     command = next((word for word in ours if not word.startswith("-")), "")
-    return command in SUBMITTING and len(arguments) > 1 and not _NOT_AFTER_ALL.intersection(ours)
+    if command not in SUBMITTING or len(arguments) == 1 or _NOT_AFTER_ALL.intersection(ours):
+        return ""
+    return " ".join(ours).partition("--engine")[2][1:].partition(" ")[0] or LOCAL

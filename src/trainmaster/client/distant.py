@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trainmaster.client.certificates import certified
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import COPIED, Job
@@ -178,28 +179,6 @@ def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     return True
-
-
-def certified() -> tuple[str, str]:
-    """A certificate of the job's own, signed by itself, and its key; PEM. Whoever connects knows the certificate, not its name."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "trainmaster")]), datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    form = serialization.PrivateFormat.PKCS8
-    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    return made.public_bytes(serialization.Encoding.PEM).decode(), secret.decode()
 
 
 def connection(job: str, token: str) -> socket.socket:

@@ -16,7 +16,6 @@ import io
 import marshal
 import os
 import sys
-import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def archive(folder: Path) -> Path:
     files = sorted(_files())
     state = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
     for name, path in files:
-        found = path.stat()
+        found = os.stat(path)
         state.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
     place = folder / state.hexdigest()[:32]
     if (made := next(place.glob("*.tar.gz"), None)) is not None:
@@ -65,27 +64,29 @@ def archive(folder: Path) -> Path:
     return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
 
 
-def _files() -> Iterator[tuple[str, Path]]:
+def _files() -> Iterator[tuple[str, str]]:
     """(name in `lib/`, path) of all that is packed, but for bytecode."""
     import importlib.metadata  # 20 ms, which who only asks the cluster need not wait for
 
-    ours = Path(__file__).parent.parent
-    for path in ours.rglob("*"):
-        name = path.relative_to(ours)
-        if path.is_file() and name.parts[0] not in _OURS and "__pycache__" not in name.parts:
-            yield f"trainmaster/{name}", path
+    ours = str(Path(__file__).parent.parent)
+    for folder, folders, names in os.walk(ours):
+        folders[:] = [name for name in folders if name != "__pycache__" and (folder != ours or name not in _OURS)]
+        for name in names:
+            path = os.path.join(folder, name)
+            yield f"trainmaster{path.removeprefix(ours)}", path
     for distribution in DISTRIBUTIONS:
         try:
-            listed = importlib.metadata.files(distribution) or []
+            installed = importlib.metadata.distribution(distribution)
         except importlib.metadata.PackageNotFoundError as error:
             raise BadInput(
                 f"{distribution} is not installed, and containers need it",
                 mend="install the engine's part: pip install 'trainmaster[yarn]'",
                 anchor="engine-not-installed",
             ) from error
-        for file in listed:
+        root = str(installed.locate_file(""))
+        for file in installed.files or ():
             if _wanted(file.parts):
-                yield str(file), Path(str(file.locate()))
+                yield str(file), os.path.join(root, file)
 
 
 def _wanted(parts: Sequence[str]) -> bool:
@@ -97,28 +98,30 @@ def _wanted(parts: Sequence[str]) -> bool:
     return not name.endswith((".pyi", ".pth", ".typed", ".c", ".h", ".a"))
 
 
-def _packed(files: Sequence[tuple[str, Path]]) -> bytes:
+def _packed(files: Sequence[tuple[str, str]]) -> bytes:
+    import tarfile
+
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        _add(tar, "start", _START.encode(), 0o755)
-        _add(tar, "begin.py", _BEGIN.encode())
+
+        def add(name: str, content: bytes, mode: int = 0o644) -> None:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), mode
+            tar.addfile(member, io.BytesIO(content))
+
+        add("start", _START.encode(), 0o755)
+        add("begin.py", _BEGIN.encode())
         for name, path in files:
-            content = path.read_bytes()
-            _add(tar, f"lib/{name}", content)
+            content = Path(path).read_bytes()
+            add(f"lib/{name}", content)
             if name.endswith(".py"):
                 folder, _, module = name.rpartition("/")
                 cached = f"lib/{folder}/__pycache__/{module[:-3]}.{sys.implementation.cache_tag}.pyc".replace("//", "/")
-                _add(tar, cached, _bytecode(name, content))
+                add(cached, _bytecode(name, content))
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
         file.write(plain.getbuffer())
     return packed.getvalue()
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), mode
-    tar.addfile(member, io.BytesIO(content))
 
 
 def _bytecode(name: str, source: bytes) -> bytes:

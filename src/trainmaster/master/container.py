@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
+from trainmaster.lazy import lazily
+
 
 def main() -> int:
     """Be the master until the job is over; the exit status."""
+    lazily()
     engine = os.environ["TRAINMASTER_ENGINE"]
     directory, told, parts = import_module(f"trainmaster.engines.{engine}.inside").master()
     os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)

@@ -10,29 +10,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines.contract import MasterSide
-from trainmaster.engines.yarn.exits import NO_DEVICES
-from trainmaster.engines.yarn.launching import context, taken
-from trainmaster.engines.yarn.settings import settings
-from trainmaster.engines.yarn.tokens import (
-    AgentTokens,
-    MasterTokens,
-    Tokens,
-    delegated,
-    fetched,
-    keytab_login,
-    places,
-    submitted,
-)
-from trainmaster.hadoop.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
+from trainmaster.engines.yarn.told import taken
 
-AGENT = "trainmaster.agent.container:main"
+if TYPE_CHECKING:  # what an agent imports its first program waits for
+    from trainmaster.engines.yarn.tokens import AgentTokens
+
 _YARNS = (
     "CONTAINER_ID",
     "HADOOP_TOKEN_FILE_LOCATION",
@@ -54,6 +42,8 @@ def agent() -> dict[str, Any]:
     os.makedirs(os.path.join(here, "work"), exist_ok=True)
     tokens = None
     if times := told.get("tokens"):
+        from trainmaster.engines.yarn.tokens import AgentTokens, Tokens, delegated
+
         tokens = AgentTokens(Tokens(delegated(credentials), **times), private, programs=True)
     devices = _devices(told.get("gpus"))
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
@@ -77,6 +67,8 @@ def _devices(gpus: int | None) -> tuple[str, ...]:
     try:
         names = held.take(gpus)
     except EngineFailed as error:
+        from trainmaster.engines.yarn.exits import NO_DEVICES
+
         print(f"error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(NO_DEVICES) from error
     _held.append(held)
@@ -125,107 +117,9 @@ def master() -> tuple[str, dict[str, Any], Any]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "job.json").write_text(json.dumps(told["job"]))
     (directory / "site.json").write_text(json.dumps(told["site"]))
+    from trainmaster.engines.yarn.parts import Parts
+
     parts = Parts(told, credentials)
     if parts.tokens is not None:
         parts.tokens.begin()
     return str(directory), told, parts
-
-
-class Parts:
-    """What a seat in a container of YARN is made of."""
-
-    def __init__(self, told: Mapping[str, Any], credentials: Credentials) -> None:
-        from trainmaster.hadoop.conf import load
-
-        self._told, self._credentials = told, credentials
-        self._conf = load(os.environ["HADOOP_CONF_DIR"])
-        self.tokens = self._held()
-        self.address = _our_address(self._conf)
-        self.proxies = _proxies(self._conf)
-        self.agents: dict[str, Any] = {"configuration": told["configuration"]}
-
-    def engine(self, job: Any, spec: Any, page: Callable[[], str]) -> MasterSide:
-        """The master's side of YARN; `page` says the address of the job's page, once it is there."""
-        from trainmaster.engines.yarn.engine import YarnMaster
-        from trainmaster.hadoop.auth import ByToken, Simple
-        from trainmaster.hadoop.conf import is_secure
-        from trainmaster.hadoop.yarn import ResourceManager, Scheduler
-
-        token = self._credentials.of_kind(AM_RM_TOKEN)
-        assert token is not None, "YARN gives its masters a token"
-        rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
-        who = ByToken(rm_token) if is_secure(self._conf) and rm_token is not None else Simple(self._told["user"])
-        manager = ResourceManager.of(self._conf, who)
-        if (tokens := self.tokens) is not None:
-
-            def log_in() -> None:
-                newer = tokens.tokens.credentials.of_kind(RM_DELEGATION_TOKEN)
-                if newer is not None:
-                    manager.login(ByToken(newer))
-
-            tokens.heed.append(log_in)
-        wait = self._conf.integer("yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill", 15000)
-        return YarnMaster(
-            job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page, wait / 1000
-        )
-
-    def _held(self) -> MasterTokens | None:
-        """The tokens that we have, where the cluster is secure."""
-        tokens = submitted(self._credentials)
-        if tokens is None:
-            return None
-        private = os.path.abspath(".trainmaster")
-        os.makedirs(private, mode=0o700, exist_ok=True)
-        from trainmaster.core.reading import job_from
-
-        job = job_from(self._told["job"])
-        said = settings(job.engines.get("yarn") or {}).kerberos
-        if said is None:
-            return MasterTokens(tokens, private)
-        wanted, kerberos = places(job), keytab_login(self._told["keytab"], said)
-        return MasterTokens(tokens, private, lambda: fetched(self._conf, kerberos, wanted))
-
-    def _context(self, spec: Mapping[str, Any]) -> Any:
-        secret = {name: spec[name] for name in ("token", "secrets")}
-        told = {name: value for name, value in spec.items() if name not in secret}
-        credentials = self._credentials
-        if self.tokens is not None:
-            told["tokens"] = self.tokens.tokens.times
-            credentials = credentials.merged(self.tokens.tokens.credentials)
-        from trainmaster.engines.yarn.launching import Resource
-
-        resources = {name: Resource(**fields) for name, fields in self._told["resources"].items()}
-        return context(
-            AGENT,
-            told,
-            secret,
-            resources,
-            credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
-            {**self._told["environment"], **self._told.get("of_roles", {}).get(spec["task"].rpartition(":")[0], {})},
-        )
-
-
-def _proxies(conf: Any) -> set[str]:
-    """The addresses of YARN's web proxies: one of its own, or in each ResourceManager."""
-    from trainmaster.hadoop.conf import resource_managers
-
-    apart = conf.get("yarn.web-proxy.address")
-    hosts = [apart.rpartition(":")[0]] if apart else [host for host, _ in resource_managers(conf)]
-    found = set()
-    for host in hosts:
-        try:
-            found |= {str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-        except OSError:  # one that has no address now shows nothing
-            continue
-    return found
-
-
-def _our_address(conf: Any) -> str:
-    """The address by which this node reaches the ResourceManager, so also the one by which others reach this node."""
-    from trainmaster.hadoop.conf import resource_managers
-
-    host, port = resource_managers(conf, "scheduler.address")[0]
-    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(where)
-        return str(probe.getsockname()[0])

@@ -1,29 +1,19 @@
-"""What a container is given: files of HDFS, a command, what it is told in its environment, and secrets beside YARN's own tokens.
-
-YARN's node manager writes environment and command into a bash script as they are, so both hold letters alone that mean nothing to bash:
-what a container is told is one JSON text, packed and in base64. Secrets never stand there: they are secret keys among the container's
-tokens, which YARN keeps in a file of the container.
-"""
+"""What a container is given: files of HDFS, a command, and what it is told (see `told`)."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import zlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 
+from trainmaster.engines.yarn.told import SECRETS, packed
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.proto import yarn_pb2 as y
 
-SPEC = "TRAINMASTER_SPEC"
-SECRETS = "trainmaster.secrets"  # the one secret key: JSON
 ARCHIVE = "runtime"  # the link to the runtime archive in a container's directory
-_PIECE = 64 * 1024  # characters: one variable of a process may have 128 KiB (execve(2))
 
 
 @attrs.frozen(slots=True)
@@ -60,22 +50,3 @@ def context(
     for name, value in {**(environment or {}), **packed(told)}.items():
         made.environment.add(key=name, value=value)
     return made
-
-
-def packed(told: Mapping[str, Any]) -> dict[str, str]:
-    """`told` as variables."""
-    text = base64.b64encode(zlib.compress(json.dumps(dict(told)).encode())).decode()
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-    return {f"{SPEC}_{number}": piece for number, piece in enumerate(pieces)}
-
-
-def taken() -> tuple[dict[str, Any], Credentials]:
-    """What this container was given; gone from our environment, so that no program inherits it."""
-    pieces: list[str] = []
-    while (piece := os.environ.pop(f"{SPEC}_{len(pieces)}", None)) is not None:
-        pieces.append(piece)
-    told = json.loads(zlib.decompress(base64.b64decode("".join(pieces))))
-    with open(os.environ["HADOOP_TOKEN_FILE_LOCATION"], "rb") as file:
-        credentials = Credentials.read(file.read())
-    told |= json.loads(credentials.secrets[SECRETS])
-    return told, credentials
