@@ -19,6 +19,7 @@ SELDOM = (
     "attr.validators", "attrs.validators", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request",
     "google.protobuf.internal.python_message",
 )  # fmt: skip
+_ASKED_OF_ALL = ("__file__", "__warningregistry__")  # by who goes through all modules, and uses none
 
 
 def lazily(names: Iterable[str] = SELDOM) -> None:
@@ -35,7 +36,7 @@ def _standing_in(name: str) -> ModuleType:
         setattr(sys.modules[package], last, module)
 
     def load(attribute: str) -> Any:
-        if attribute.startswith("__"):  # who goes through all modules uses none
+        if attribute in _ASKED_OF_ALL:
             raise AttributeError(attribute)
         if sys.modules.get(name) is module:
             del sys.modules[name]
