@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -155,7 +156,9 @@ async def serve(paths: tuple[str, str]) -> None:
     def rest() -> Any:
         raise RuntimeError("nobody reads here")
 
-    port = await Listener(Application(agents, TOKEN, rest)).on_address("127.0.0.1", 0, context)
+    bound = socket.create_server(("127.0.0.1", 0))
+    await Listener(Application(agents, TOKEN, rest)).on_tcp(bound, context)
+    port = bound.getsockname()[1]
     print(port, flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps([len(agents.connections), pss(os.getpid())]), flush=True)

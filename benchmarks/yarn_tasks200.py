@@ -62,7 +62,7 @@ def job(times: Path) -> trainmaster.Run:
         "resources": {"cores": 0.01, "memory": "64MiB"},
         "stop": {"grace": "1s"},
     }
-    return trainmaster.submit({"name": "many", "roles": {"worker": role}}, engine="yarn")
+    return trainmaster.submit({"name": "many", "files": [], "roles": {"worker": role}}, engine="yarn")
 
 
 def when(run: trainmaster.Run, kind: str, after: float = 0.0) -> list[float]:

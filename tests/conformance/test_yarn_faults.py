@@ -218,7 +218,8 @@ def test_what_was_printed_last_is_stored_when_yarn_kills(cluster: Cluster, yarn:
     done = cluster.run(KILL_CLI, "application", "-kill", application)
     assert f"Killed application {application}" in done.stdout + done.stderr, done.stderr
     until(lambda: not in_containers(application), TELL, what=lambda: in_containers(application))
-    assert job.end()["state"] == "killed"
+    ended = job.end()
+    assert (ended["state"], [task["attempt"] for task in ended["tasks"]]) == ("killed", [1, 1])
     for index in range(2):
         assert job.lines(f"worker:{index}")[-1] == "the last line"
 

@@ -168,6 +168,17 @@ def test_inputs_that_are_listed_too_late_change_no_end(told: dict[str, Any]) -> 
 # -- the order of the end --
 
 
+def test_what_ends_at_once_with_a_kill_begins_no_more() -> None:
+    """As where an engine was told to end all of the job, and its master hears of both afterwards."""
+    script = Script(job(worker=role(2)))
+    script.start("worker:0", "worker:1")
+    exits = [stimuli.ContainerExited(f"worker:{i}", 1, None, "killed-by-engine") for i in range(2)]
+    script.take(stimuli.MasterStarted(2), stimuli.KillRequested("an administrator"), *exits)
+    assert script.count("incident") == 0
+    assert [task["attempt"] for task in status(script.state)["tasks"]] == [1, 1]
+    assert script.last("ended")["state"] == "killed"
+
+
 def test_the_order_of_the_end() -> None:
     script = Script(job(worker=role(2, "group", after={"ps": "running"}), ps=role(), evaluator=role(), outputs=OUT))
     script.start("ps:0", "worker:0", "worker:1", "evaluator:0")

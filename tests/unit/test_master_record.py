@@ -30,7 +30,7 @@ from trainmaster.master.main import replayed
 from trainmaster.master.record import Record, Superseded
 from trainmaster.master.shell import Shell
 
-EVENT = decode(line(1))
+EVENT = decode(first_line(1, 1, {}))
 
 
 @pytest.fixture
@@ -180,6 +180,7 @@ def test_a_snapshot_never_knows_more_than_the_log_surely_has(
 
     async def act() -> None:
         made = Record(open_writer(storage, 1, script.state.n), lambda: True, lambda _: None)
+        made.appended = script.state.n
         turning = Shell(script.drive, 1, made, nothing, storage, nothing, nothing, lambda: script.now, keep)
         turning.tell(stimuli.Waiting("cores", "2", "1"))
         await turning.turn()

@@ -21,7 +21,7 @@ from trainmaster.core.reading import job_from
 from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import State, populate
 from trainmaster.master.agents import PATH, Agents
-from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener
+from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere
 
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -131,7 +131,9 @@ def test_agents_under_tls(tmp_path: Path) -> None:
             raise AssertionError
 
         listener = Listener(Application(agents, TOKEN, rest))  # type: ignore[arg-type]
-        port = await listener.on_address("127.0.0.1", 0, server)
+        bound = socket.create_server(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        await listener.on_tcp(bound, server)
         url = f"wss://127.0.0.1:{port}{PATH}"
         with pytest.raises(InvalidStatus):
             await connect(url, ssl=client)
@@ -162,7 +164,9 @@ def test_every_address_of_the_machine_has_the_one_port_that_is_told() -> None:
         async def nothing(scope: object, receive: object, send: object) -> None: ...
 
         listener = Listener(nothing)
-        port = await listener.on_address("", 0)
+        bound = everywhere()
+        port = bound.getsockname()[1]
+        await listener.on_tcp(bound)
         try:
             for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
                 _, writer = await asyncio.open_connection(host, port)

@@ -32,7 +32,7 @@ FRAME = 64 * 1024
 PING_EVERY = 2.0  # s
 SILENT = 8.0  # s without an answer to a ping, then the connection is given up
 OPEN_WITHIN = 10.0  # s
-BACKOFF_FIRST, BACKOFF_LAST = 0.05, 2.0  # s
+BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
 LOOK = 0.5  # s between two looks at the clock of the grace
 ASKS = 1024  # asks of programs waiting to be sent
 
@@ -73,10 +73,13 @@ class Owner(Protocol):
 
 
 class Channel:
-    """One agent's channel. `find` reads the master's record anew: (epoch, addresses); `unreachable` is told of each failure to connect."""
+    """One agent's channel.
+
+    `find(epoch)` reads the record of a later master: (epoch, addresses). `unreachable` is told of each failure to connect.
+    """
 
     def __init__(
-        self, link: Link, owner: Owner, find: Callable[[], tuple[int, Sequence[str]] | None] | None = None,
+        self, link: Link, owner: Owner, find: Callable[[int], tuple[int, Sequence[str]] | None] | None = None,
         unreachable: Callable[[], Awaitable[None]] | None = None,
     ) -> None:  # fmt: skip
         self._link, self._owner, self.find, self.unreachable = link, owner, find, unreachable
@@ -160,7 +163,7 @@ class Channel:
         if self.find is None:
             return
         try:
-            found = await asyncio.to_thread(self.find)
+            found = await asyncio.to_thread(self.find, self.epoch)
         except Exception as error:  # noqa: BLE001  whatever a storage raises: it is looked up again
             log.warning("the master's record could not be read: %s", error)
             return

@@ -71,7 +71,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
             log.warning("container %s of %s has an agent already", spec["serial"], spec["task"])
             return
     elif not spec.get("socket"):
-        agent.channel.find = lambda: _find(spec)
+        agent.channel.find = lambda epoch: _find(spec, epoch)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.terminated)
     gc.freeze()  # what is loaded by now lives as long as we do
     try:
@@ -173,11 +173,11 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     return presence
 
 
-def _find(spec: Mapping[str, Any]) -> tuple[int, Sequence[str]] | None:
-    """The master's record, read anew."""
-    from trainmaster.log.epochs import read_master
+def _find(spec: Mapping[str, Any], epoch: int) -> tuple[int, Sequence[str]] | None:
+    """Where a master after `epoch` is."""
+    from trainmaster.log.epochs import newer_master
 
-    record = read_master(_storage(spec), spec["token"])
+    record = newer_master(_storage(spec), spec["token"], epoch)
     return None if record is None else (record.epoch, record.addresses)
 
 

@@ -39,13 +39,17 @@ class Drive:
             if isinstance(stimulus, MasterStarted):
                 self._epoch = stimulus.epoch
             self._fold(decide(self.state, stimulus, now), now, events)
-        while facts := decide(
-            self.state, None, now
-        ):  # after the batch: a gang is sized with all that was granted at once
-            self._fold(facts, now, events)
+            if self.state.kill is not None and self.state.ending is None:  # what ends after that begins no more
+                self._go_on(now, events)
+        self._go_on(now, events)  # after the batch: a gang is sized with all that was granted at once
         actions = plan(self.state, now)
         settle(self.state, actions)
         return events, actions
+
+    def _go_on(self, now: float, events: list[Event]) -> None:
+        """What follows by itself."""
+        while facts := decide(self.state, None, now):
+            self._fold(facts, now, events)
 
     def _fold(self, facts: list[Fact], now: float, events: list[Event]) -> None:
         for rest, (kind, data) in zip(range(len(facts) - 1, -1, -1), facts, strict=True):

@@ -23,7 +23,7 @@ import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.plain import Plain
-from trainmaster.log.segments import FOLDER as EVENTS
+from trainmaster.log.segments import segments
 from trainmaster.log.storage import Storage
 
 FOLDER = "epochs"
@@ -37,21 +37,28 @@ def highest(storage: Storage) -> int:
 
 
 def take(storage: Storage) -> int:
-    """Take the next epoch and return it. Its file is empty: on HDFS one with content takes half a second to close.
-
-    What earlier masters hold open of the log is closed: from now on it can be read to its end.
-    """
+    """Take the next epoch and return it. Its file is empty: on HDFS one with content takes half a second to close."""
     epoch = highest(storage)
     for _ in range(_TRIES):
         epoch += 1
         if storage.create(f"{FOLDER}/{epoch}", b""):
-            storage.settle(EVENTS)
             return epoch
     raise StorageFailed(
         f"could not take an epoch: {_TRIES} in a row were taken",
         place=f"{storage.url}/{FOLDER}",
         anchor="storage-failed",
     )
+
+
+def settle(storage: Storage, epoch: int) -> None:
+    """Have closed what masters before `epoch` hold open of the log: they cannot add to it any more, and every reader sees all of it.
+
+    What counts of it can mostly be read before: it was synced, and whoever holds it open acts on no more.
+    """
+    for earlier, parts in segments(storage).items():
+        if earlier < epoch:
+            for part in parts:
+                storage.settle(part.path)
 
 
 def confirm(storage: Storage, epoch: int) -> bool:
@@ -75,6 +82,11 @@ def write_master(storage: Storage, record: MasterRecord, token: str) -> bool:
         return False
     storage.replace(RECORD, signed(record, token))
     return True
+
+
+def newer_master(storage: Storage, token: str, epoch: int) -> MasterRecord | None:
+    """The record, where a master after `epoch` may have written it: to ask for epochs costs less than to read it."""
+    return read_master(storage, token) if highest(storage) > epoch else None
 
 
 def read_master(storage: Storage, token: str) -> MasterRecord | None:

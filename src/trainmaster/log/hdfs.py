@@ -3,7 +3,8 @@
 What HDFS does, each seen on a real one (3.4.2, hdfs-native 0.14.7; tests/conformance/test_hdfs.py):
 
 - `create` without overwrite and `rename` without overwrite are both decided by the NameNode: of 16 at once one succeeds. A
-  file is there from its creation on, whole only once it is closed; so `create` here writes beside and renames, which is all or nothing.
+  file is there from its creation on; so `create` here writes beside, syncs and renames, which is all or nothing. A file
+  that is open can be renamed, and closed afterwards.
 - Closing a file with content waits for a DataNode's report and costs 0.5 s; `hsync` of a batch costs 2 to 3 ms. So the
   event log is one open file an epoch, not a file a batch.
 - After `hsync` the bytes are on the DataNodes' disks and the NameNode tells the new length. After a write without
@@ -16,8 +17,8 @@ What HDFS does, each seen on a real one (3.4.2, hdfs-native 0.14.7; tests/confor
 - A NameNode that is restarted takes 5 s of a client's tries; a writer goes on after it as if nothing had been. A
   DataNode that is killed breaks every writer to it, at the next `hsync`; another file can be begun once one is back.
 
-So whoever takes an epoch calls `settle`: the earlier epochs' files are closed, with all that was ever told to be
-durable, and nobody can add to them. An appender that has failed is not used again, for nobody knows what it has
+So a master reads the earlier epochs' files while they are open, all that was ever told to be durable, and has them
+closed meanwhile (`settle`): then nobody can add to them. An appender that has failed is not used again, for nobody knows what it has
 written: `truncate` refuses, and the writer begins another segment. The file it leaves is closed as soon as HDFS answers.
 """
 
@@ -113,6 +114,9 @@ class HdfsStorage:
             return _HdfsAppender(self, path, self._opened(self._at(path)))
 
     def sync(self, path: str) -> None:
+        """Nothing is read that was not synced."""
+
+    def settle(self, path: str) -> None:
         """Have a file that another left open closed, with all that it ever had synced."""
         until = time.monotonic() + SETTLED
         with _ours("read the end of", self._name(path)):
@@ -124,11 +128,6 @@ class HdfsStorage:
                         "see that the DataNodes that have it run: hdfs fsck PATH -files -blocks -locations -openforwrite",
                     )
                 time.sleep(_AGAIN)
-
-    def settle(self, folder: str) -> None:
-        for entry in self.entries(folder):
-            if not entry.folder:
-                self.sync(f"{folder}/{entry.name}")
 
     def remove(self, path: str) -> None:
         with _ours("remove", self._name(path)), contextlib.suppress(FileNotFoundError):
@@ -279,30 +278,37 @@ def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overw
 
 
 def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> None:
-    """Make a small file, whole or not at all. Raises FileExistsError where it is there and is not to be overwritten."""
+    """Make a small file, whole or not at all. Raises FileExistsError where it is there and is not to be overwritten.
+
+    It gets its name before it is closed: nobody waits for what closing costs but who writes it.
+    """
     for left in reversed(range(_DRAFTS)):
         try:
-            draft = _drafted(dfs, at, data, mode, folder_mode)
+            draft, writer = _drafted(dfs, at, data, mode, folder_mode)
             break
         except OSError as error:
             if not left or error.errno != errno.EIO:
                 raise
     with _discarded(dfs, draft):
         dfs.call(lambda client: client.rename(draft, at, overwrite))
+    try:
+        dfs.bounded(writer.close, _CLOSING)
+    except OSError as error:  # what it holds is safe: it was synced
+        log.info("%s was not closed: %s", at, error.strerror)
+        with contextlib.suppress(OSError):  # another file may have its name by now
+            dfs.call(lambda client: client.recover_lease(at))
 
 
-def _drafted(dfs: Dfs, at: str, data: bytes, mode: int, folder_mode: int) -> str:
-    """A new file beside `at`, whole; its path."""
+def _drafted(dfs: Dfs, at: str, data: bytes, mode: int, folder_mode: int) -> tuple[str, FileWriter]:
+    """A new file beside `at`, with all that it will hold; its path."""
     folder, _, name = at.rpartition("/")
     draft = f"{folder}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
     with _discarded(dfs, draft):
         writer = opened(dfs, draft, mode, folder_mode)
-        try:
-            if data:
-                dfs.bounded(lambda: writer.write(data))
-        finally:
-            dfs.bounded(writer.close, _CLOSING)
-    return draft
+        if data:
+            dfs.bounded(lambda: writer.write(data))
+            dfs.bounded(writer.hsync)
+    return draft, writer
 
 
 @contextmanager

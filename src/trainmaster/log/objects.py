@@ -99,7 +99,7 @@ class ObjectStorage:
     def sync(self, path: str) -> None:
         """An object that was put is durable."""
 
-    def settle(self, folder: str) -> None:
+    def settle(self, path: str) -> None:
         """No object is ever open."""
 
     def remove(self, path: str) -> None:

@@ -81,9 +81,9 @@ class Storage(Protocol):
     def sync(self, path: str) -> None:
         """Have what anyone wrote to `path` on stable storage."""
 
-    def settle(self, folder: str) -> None:
-        """Have the files of `folder` that others hold open closed, where that is a thing of the storage's: all that they ever had synced
-        can be read then, and nothing be added.
+    def settle(self, path: str) -> None:
+        """Have a file that another holds open closed, where that is a thing of the storage's: all that it ever had synced can be read
+        then, and nothing be added.
         """
 
     def remove(self, path: str) -> None:
@@ -284,7 +284,7 @@ class LocalStorage:
         finally:
             os.close(descriptor)
 
-    def settle(self, folder: str) -> None:
+    def settle(self, path: str) -> None:
         """Whoever has a file open here may go on: what is read and then synced (`open_writer`) is what counts."""
 
     def remove(self, path: str) -> None:

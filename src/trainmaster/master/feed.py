@@ -14,7 +14,7 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.report import status
 from trainmaster.core.state import State
-from trainmaster.log.output import MASTER, Printed
+from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.agents import Agents, Connection
@@ -140,6 +140,8 @@ class Feed:
             return
         present = self._host.state.tasks[task]
         number = attempt or present.attempt
+        if attempt is None and not follow and present.started is None:  # it waits to begin again
+            number = await asyncio.to_thread(self._last_stored, task, number)
         while True:
             async for piece in self._attempt(task, number, offset, follow):
                 yield piece
@@ -249,6 +251,10 @@ class Feed:
     async def _size(self, task: str, attempt: int) -> int:
         """Bytes of an attempt's output that are stored."""
         return await asyncio.to_thread(lambda: self._printed(task, attempt).size)
+
+    def _last_stored(self, task: str, number: int) -> int:
+        """The last attempt with any output."""
+        return max(attempts(self._host.storage, LocalStorage(self._host.directory), task), default=number)
 
     def _printed(self, task: str, attempt: int) -> Printed:
         directory = LocalStorage(self._host.directory)

@@ -20,7 +20,7 @@ from typing import Any
 from trainmaster import __version__
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import decode
 from trainmaster.core.fold import fold
 from trainmaster.core.plan import closed
@@ -45,7 +45,7 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.seats import Afterwards, Here, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-_DESCRIBING = 10.0  # s that the end of the job waits for it
+_TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
 
 log = logging.getLogger(__name__)
@@ -124,31 +124,41 @@ class _Life:
     async def live(self) -> int:
         self.epoch = epochs.take(self.storage)
         self._log_to_directory()
-        state, reader = replayed(self.storage)
+        self.seat.bind()
+        # Agents of masters before us look for us while we read. Our own are told by the engine.
+        found = asyncio.get_running_loop().run_in_executor(None, self._say_where)
+        try:
+            state, reader = replayed(self.storage)
+        except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
+            epochs.settle(self.storage, self.epoch)
+            state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
+            epochs.settle(self.storage, self.epoch)
+            await found
             return 0
         self.shell = self._shell(Drive(state), reader)
         readers: asyncio.Task[None] | None = None
-        described: asyncio.Task[None] | None = None
+        tidying: asyncio.Task[None] | None = None
         try:
-            await self.seat.listen(self._application(), self.shell.feed)
-            found = asyncio.create_task(asyncio.to_thread(self._say_where))  # our own agents are told by the engine
             try:
                 await self._begin(state, reader)
+                await self.seat.listen(
+                    self._application(), self.shell.feed
+                )  # whoever was quicker is told of afterwards
                 await self.shell.turn()  # has asked for containers
             finally:
                 await found
             await self.seat.serve()
-            described = asyncio.create_task(self._describe())
+            tidying = asyncio.create_task(self._tidy())
             readers = asyncio.create_task(self.seat.serve_readers())
             await self.shell.run()
         except Exception:
             log.exception("the master ends")
             raise
         finally:
-            if described is not None:
-                await asyncio.wait([described], timeout=_DESCRIBING)
-                described.cancel()
+            if tidying is not None:
+                await asyncio.wait([tidying], timeout=_TIDYING)
+                tidying.cancel()
             if readers is not None:
                 readers.cancel()
                 await asyncio.wait([readers])
@@ -159,25 +169,22 @@ class _Life:
         return 0
 
     def _say_where(self) -> None:
-        """To agents of masters before us, and to readers."""
+        """To agents, and to readers."""
         record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.told["token"])
 
-    async def _describe(self) -> None:
-        """Have the job beside its log, where that is not in its directory: who has the storage alone can read it all."""
-        if self.storage_place == self.path:
-            return
-        told = ""
-        while True:
-            try:
-                await asyncio.to_thread(self._put_beside, "job.json", "site.json")
-            except TrainmasterError as error:
-                if error.message != told:
-                    log.warning("what the job is does not stand beside its log yet: %s", error.message)
-                told = error.message
-                await asyncio.sleep(_AGAIN)
-            else:
-                return
+    async def _tidy(self) -> None:
+        """What nobody waits for: earlier masters' files are closed, and the job is beside its log, where that is not in its directory:
+        who has the storage alone can read it all.
+        """
+        await _surely(
+            lambda: epochs.settle(self.storage, self.epoch),
+            "what an earlier master holds open of the log is not closed yet",
+        )
+        if self.storage_place != self.path:
+            await _surely(
+                lambda: self._put_beside("job.json", "site.json"), "the job does not stand beside its log yet"
+            )
 
     def _put_beside(self, *names: str) -> None:
         for name in names:
@@ -263,9 +270,10 @@ class _Life:
             self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
         first += [Granted(holder.task, holder.serial, holder.container, holder.node) for holder in holders]
         held = {(holder.task, holder.serial) for holder in holders}
+        why = "killed-by-engine" if self.told.get("afterwards") else "agent-lost"
         for task in state.tasks.values():  # ended while there was no master: its agent need not be waited for
             if task.hold == GRANTED and (task.key, task.serial) not in held:
-                first.append(ContainerExited(task.key, task.serial, None, "agent-lost"))
+                first.append(ContainerExited(task.key, task.serial, None, why))
         for table in state.shards.values():
             table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
         self.shell.tell(*first)
@@ -290,6 +298,21 @@ class _Life:
         finally:
             if self.shell.over:  # else another master took over, or we failed: what runs is not ours to end
                 self.seat.leave()
+
+
+async def _surely(act: Callable[[], None], trouble: str) -> None:
+    """Do it, as often as it takes."""
+    told = ""
+    while True:
+        try:
+            await asyncio.to_thread(act)
+        except TrainmasterError as error:
+            if error.message != told:
+                log.warning("%s: %s", trouble, error.message)
+            told = error.message
+            await asyncio.sleep(_AGAIN)
+        else:
+            return
 
 
 def _clock() -> Callable[[], float]:

@@ -51,6 +51,7 @@ class Record:
 
         Raises StorageFailed after `limit` seconds of failing, Superseded where the epoch is no longer ours.
         """
+        assert self.appended or events[0].type == "master-started", "an epoch's first line says what it has read"
         lines = [encode(event) for event in events]
         await self._insist(lambda: self._writer.append(lines, sync), limit)
         if self.superseded:

@@ -44,7 +44,7 @@ class Tokens(Protocol):
 class Seat(Protocol):
     """What a master's life asks of the place where it lives."""
 
-    addresses: tuple[str, ...]  # for the master's record; known once it listens
+    addresses: tuple[str, ...]  # for the master's record; known once it is bound
     place: str  # for people
     tokens: Tokens | None
     near: bool  # whether some nodes can be nearer to a task's data than others
@@ -54,6 +54,9 @@ class Seat(Protocol):
 
     def agent(self) -> dict[str, Any]:
         """What agents are given beside what every engine's are (see `agent.main`)."""
+
+    def bind(self) -> None:
+        """Have an address: whoever connects waits."""
 
     async def listen(self, application: Any, facts: Any) -> None:
         """Take connections of agents, which are answered by `serve`. `facts`: what readers of the cluster's own are shown."""
@@ -99,6 +102,9 @@ class Here:
             **told, "engine": "local", "socket": self._agents_socket, "directory": self._storage,
             "runtime": str(self._runtime), "master_pid": os.getpid(), "network": "",
         }  # fmt: skip
+
+    def bind(self) -> None:
+        """Its agents know the path."""
 
     async def listen(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import AgentSocket
@@ -149,6 +155,7 @@ class InContainer:
         self._certificate, self._key, self._given, self._proxies = certificate, key, agents, proxies
         self.tokens = tokens
         self._page = ""
+        self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
 
@@ -160,19 +167,25 @@ class InContainer:
             "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._given,
         }  # fmt: skip
 
+    def bind(self) -> None:
+        from trainmaster.master.serve import everywhere
+
+        self._sockets = [everywhere(), everywhere()] if self._proxies else [everywhere()]
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
+        self.addresses = (self.place,)
+        self._page = f"http://{pages[0]}/" if pages else ""
+
     async def listen(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import Listener
 
-        self._listeners = [Listener(application)]
-        port = await self._listeners[0].on_address("", 0, self._context())
-        host = f"[{self._address}]" if ":" in self._address else self._address
-        self.place = f"{host}:{port}"
-        self.addresses = (self.place,)
+        self._listeners.append(Listener(application))
+        await self._listeners[0].on_tcp(self._sockets[0], self._context())
         if self._proxies:
             from trainmaster.web.bare import bare
 
             self._listeners.append(Listener(bare(facts, self._proxies)))
-            self._page = f"http://{host}:{await self._listeners[1].on_address('', 0)}/"
+            await self._listeners[1].on_tcp(self._sockets[1])
 
     def _context(self) -> Any:
         import ssl

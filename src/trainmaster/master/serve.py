@@ -165,16 +165,15 @@ class Listener:
         os.chmod(draft, 0o600)
         os.rename(draft, path)
 
-    async def on_address(self, host: str, port: int, ssl: Any = None) -> int:
-        """Listen on TCP, on every address of this machine where `host` is ""; returns the port."""
+    async def on_tcp(self, bound: socket.socket, ssl: Any = None) -> None:
+        """Listen at a socket that is bound."""
         if ssl is not None:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        loop = asyncio.get_running_loop()
-        given = {"host": host, "port": port} if host else {"sock": _everywhere(port)}
-        self._server = await loop.create_server(self._protocol, **given, ssl=ssl, backlog=BACKLOG)
-        return int(self._server.sockets[0].getsockname()[1])
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=bound, ssl=ssl, backlog=BACKLOG
+        )
 
     async def close(self, within: float = 1.0) -> None:
         """Take no more connections, and let those that are open end."""
@@ -192,8 +191,8 @@ class Listener:
                 transport.abort()
 
 
-def _everywhere(port: int) -> socket.socket:
-    """One socket for IPv4 and IPv6: of two, port 0 would be a port each."""
+def everywhere() -> socket.socket:
+    """A socket bound to a free port of every address of this machine: one for IPv4 and IPv6, of two each would have a port of its own."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=BACKLOG)
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=BACKLOG)

@@ -1,0 +1,86 @@
+"""A whole master in a container's seat, with an engine of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from scripted import Script, job, role
+from waiting import until_async
+from websockets.asyncio.client import connect
+
+from trainmaster.agent.channel import trusting
+from trainmaster.client.certificates import certified
+from trainmaster.core.events import decode, encode
+from trainmaster.core.reading import job_from, job_to
+from trainmaster.engines.contract import Change, Holder
+from trainmaster.log.reader import Reader, replay
+from trainmaster.log.storage import LocalStorage
+from trainmaster.master.agents import PATH
+from trainmaster.master.main import _Life
+from trainmaster.master.seats import InContainer
+
+TOKEN = "sesame"
+
+
+class Slow:
+    """An engine that is not open before it is `well`, and has had worker:0 all the time."""
+
+    def __init__(self) -> None:
+        self.opening, self.well = asyncio.Event(), asyncio.Event()
+
+    async def open(self, epoch: int) -> list[Holder]:
+        self.opening.set()
+        await self.well.wait()
+        return [Holder("worker:0", 1, "c/0", "here")]
+
+    async def ask(self, requests: object) -> None:
+        return
+
+    async def changes(self) -> AsyncIterator[Change]:
+        await asyncio.Event().wait()
+        yield
+
+
+def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_path: Path) -> None:
+    """The first line of an epoch says up to where its master has read; without it, all that was before would count as missing."""
+    described = job(worker=role())
+    script = Script(described)
+    script.start("worker:0")
+    storage = LocalStorage(tmp_path)
+    storage.replace("events/1-1.jsonl", b"".join(map(encode, script.log)))
+    storage.create("epochs/1", b"")
+    (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(described))))
+    (tmp_path / "site.json").write_text("{}")
+    (tmp_path / "logs" / "master").mkdir(parents=True)
+    certificate, key = certified()
+
+    async def call(address: str) -> str:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with connect(
+            f"wss://{address}{PATH}", ssl=trusting(certificate), additional_headers=headers
+        ) as connection:
+            hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 1}
+            await connection.send(json.dumps(hello))
+            return str(json.loads(await connection.recv())["type"])
+
+    async def scene() -> None:
+        engine: Any = Slow()
+        seat = InContainer("test", lambda job, spec, page: engine, "127.0.0.1", certificate, key, {})
+        living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live())
+        await engine.opening.wait()
+        calling = asyncio.create_task(call(seat.place))
+        await asyncio.wait([calling], timeout=0.5)  # as long as an agent would need to be heard
+        engine.well.set()
+        assert await calling == "welcome"
+        await until_async(lambda: storage.entries("events")[-1].name.startswith("2-"))
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+    asyncio.run(scene())
+    events = list(replay(Reader(storage), decode))
+    assert [event.n for event in events] == list(range(1, len(events) + 1))
+    assert events[len(script.log)].type == "master-started"
