@@ -107,7 +107,7 @@ def test_who_takes_the_epoch_closes_the_file_of_a_writer_that_still_lives(hdfs: 
     assert (second, new.last) == (2, 100)
     old.append([line(100, epoch)], sync=True)  # which its successor has not read, and nobody counts
     assert numbers(hdfs) == list(range(1, 101))
-    epochs.settle(storage_for(hdfs), second)
+    until(lambda: epochs.settle(storage_for(hdfs), second))
     with pytest.raises(StorageFailed, match="could not"):
         old.append([line(101, epoch)], sync=True)
     assert not epochs.confirm(storage_for(hdfs), epoch)
@@ -152,7 +152,7 @@ def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
         writer.append([line(n, epoch, "ä" * 1000 * n)], sync=True)
         assert numbers(url) == list(range(1, n + 1))
     second, new = start_master(storage_for(url))
-    epochs.settle(storage_for(url), second)
+    until(lambda: epochs.settle(storage_for(url), second))
     with pytest.raises(StorageFailed):
         writer.append([line(6, epoch)], sync=True)
     assert (second, numbers(url)) == (2, list(range(1, 7)))

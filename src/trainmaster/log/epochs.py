@@ -50,15 +50,15 @@ def take(storage: Storage) -> int:
     )
 
 
-def settle(storage: Storage, epoch: int) -> None:
-    """Have closed what masters before `epoch` hold open of the log: they cannot add to it any more, and every reader sees all of it.
+def settle(storage: Storage, epoch: int) -> bool:
+    """Have closed what masters before `epoch` hold open of the log; whether it is: they cannot add to it any more, and every reader sees
+    all of it.
 
     What counts of it can mostly be read before: it was synced, and whoever holds it open acts on no more.
     """
-    for earlier, parts in segments(storage).items():
-        if earlier < epoch:
-            for part in parts:
-                storage.settle(part.path)
+    earlier = [part for number, parts in segments(storage).items() if number < epoch for part in parts]
+    closed = [storage.settle(part.path) for part in earlier]  # each is asked for
+    return all(closed)
 
 
 def confirm(storage: Storage, epoch: int) -> bool:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SETTLED = 120.0  # s that closing a file which another left open may take
 _AGAIN = 0.1  # s between two looks at whether it is closed
 _CLOSING = 60.0  # s that closing a file of our own may take
 _DRAFTS = (
@@ -116,18 +115,9 @@ class HdfsStorage:
     def sync(self, path: str) -> None:
         """Nothing is read that was not synced."""
 
-    def settle(self, path: str) -> None:
-        """Have a file that another left open closed, with all that it ever had synced."""
-        until = time.monotonic() + SETTLED
-        with _ours("read the end of", self._name(path)):
-            while not self._recovered(path):
-                if time.monotonic() > until:
-                    raise DfsError(
-                        errno.EAGAIN,
-                        f"its last block is not readable yet, after {SETTLED:.0f} s of recovery",
-                        "see that the DataNodes that have it run: hdfs fsck PATH -files -blocks -locations -openforwrite",
-                    )
-                time.sleep(_AGAIN)
+    def settle(self, path: str) -> bool:
+        with _ours("close", self._name(path)):
+            return self._recovered(path)
 
     def remove(self, path: str) -> None:
         with _ours("remove", self._name(path)), contextlib.suppress(FileNotFoundError):

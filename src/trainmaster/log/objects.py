@@ -99,8 +99,9 @@ class ObjectStorage:
     def sync(self, path: str) -> None:
         """An object that was put is durable."""
 
-    def settle(self, path: str) -> None:
+    def settle(self, path: str) -> bool:
         """No object is ever open."""
+        return True
 
     def remove(self, path: str) -> None:
         with _ours("remove", self._name(path)):

@@ -81,9 +81,9 @@ class Storage(Protocol):
     def sync(self, path: str) -> None:
         """Have what anyone wrote to `path` on stable storage."""
 
-    def settle(self, path: str) -> None:
-        """Have a file that another holds open closed, where that is a thing of the storage's: all that it ever had synced can be read
-        then, and nothing be added.
+    def settle(self, path: str) -> bool:
+        """Have a file closed that another holds open, where that is a thing of the storage's; whether it is: all that it ever had synced
+        can be read then, and nothing be added.
         """
 
     def remove(self, path: str) -> None:
@@ -284,8 +284,9 @@ class LocalStorage:
         finally:
             os.close(descriptor)
 
-    def settle(self, path: str) -> None:
+    def settle(self, path: str) -> bool:
         """Whoever has a file open here may go on: what is read and then synced (`open_writer`) is what counts."""
+        return True
 
     def remove(self, path: str) -> None:
         try:

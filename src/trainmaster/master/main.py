@@ -7,13 +7,14 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from trainmaster.master.seats import Afterwards, Here, Seat
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
+_SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +132,11 @@ class _Life:
         try:
             state, reader = replayed(self.storage)
         except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
-            epochs.settle(self.storage, self.epoch)
+            await self._settle(_SETTLED)
             state, reader = replayed(self.storage)
         if state.ended is not None and closed(state):
-            epochs.settle(self.storage, self.epoch)
+            with contextlib.suppress(StorageFailed):
+                await self._settle(_TIDYING)
             await found
             return 0
         self.shell = self._shell(Drive(state), reader)
@@ -177,14 +180,24 @@ class _Life:
         """What nobody waits for: earlier masters' files are closed, and the job is beside its log, where that is not in its directory:
         who has the storage alone can read it all.
         """
-        await _surely(
-            lambda: epochs.settle(self.storage, self.epoch),
-            "what an earlier master holds open of the log is not closed yet",
-        )
+        await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
         if self.storage_place != self.path:
+            beside = ("job.json", "site.json")
             await _surely(
-                lambda: self._put_beside("job.json", "site.json"), "the job does not stand beside its log yet"
+                lambda: asyncio.to_thread(self._put_beside, *beside), "the job does not lie beside its log yet"
             )
+
+    async def _settle(self, within: float) -> None:
+        """Have earlier masters' files closed. Raises StorageFailed where that takes longer."""
+        until = time.monotonic() + within
+        while not await asyncio.to_thread(epochs.settle, self.storage, self.epoch):
+            if time.monotonic() > until:
+                raise StorageFailed(
+                    f"the end of the event log is not readable yet, after {within:.0f} s", place=self.storage.url,
+                    mend="see that the machines run that have it (on HDFS: hdfs fsck PATH -files -blocks -locations -openforwrite)",
+                    anchor="storage-failed",
+                )  # fmt: skip
+            await asyncio.sleep(_LOOK)
 
     def _put_beside(self, *names: str) -> None:
         for name in names:
@@ -300,12 +313,12 @@ class _Life:
                 self.seat.leave()
 
 
-async def _surely(act: Callable[[], None], trouble: str) -> None:
+async def _surely(act: Callable[[], Awaitable[None]], trouble: str) -> None:
     """Do it, as often as it takes."""
     told = ""
     while True:
         try:
-            await asyncio.to_thread(act)
+            await act()
         except TrainmasterError as error:
             if error.message != told:
                 log.warning("%s: %s", trouble, error.message)
