@@ -145,9 +145,8 @@ class _Life:
         try:
             try:
                 await self._begin(state, reader)
-                await self.seat.listen(
-                    self._application(), self.shell.feed
-                )  # whoever was quicker is told of afterwards
+                # Not before: the first line of an epoch is its master's own.
+                await self.seat.listen(self._application(), self.shell.feed)
                 await self.shell.turn()  # has asked for containers
             finally:
                 await found
@@ -182,10 +181,7 @@ class _Life:
         """
         await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
         if self.storage_place != self.path:
-            beside = ("job.json", "site.json")
-            await _surely(
-                lambda: asyncio.to_thread(self._put_beside, *beside), "the job does not lie beside its log yet"
-            )
+            await _surely(lambda: asyncio.to_thread(self._put_beside), "the job does not lie beside its log yet")
 
     async def _settle(self, within: float) -> None:
         """Have earlier masters' files closed. Raises StorageFailed where that takes longer."""
@@ -199,8 +195,8 @@ class _Life:
                 )  # fmt: skip
             await asyncio.sleep(_LOOK)
 
-    def _put_beside(self, *names: str) -> None:
-        for name in names:
+    def _put_beside(self) -> None:
+        for name in ("job.json", "site.json"):
             if self.epoch == 1 or not self.storage.exists(name):  # an earlier master may have died before it
                 self.storage.replace(name, (Path(self.path) / name).read_bytes())
 
