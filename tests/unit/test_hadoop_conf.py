@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pwd
+import zipfile
 from pathlib import Path
 
 import pytest
 from hadoop_oracle import says
 
+from trainmaster.clusters.jars import jars
+from trainmaster.hadoop import sitefile
 from trainmaster.hadoop.conf import (
+    DEFAULTS,
     Configuration,
     default_fs,
     hdfs_native_settings,
@@ -97,6 +101,17 @@ def test_broken_xml_is_told_with_file_and_line(tmp_path: Path, text: str, where:
 
 
 # -- what it says --
+
+
+def test_our_defaults_are_those_of_the_real_jars(tmp_path: Path) -> None:
+    theirs: dict[str, str] = {}
+    modules = {"core": "common", "hdfs": "hdfs", "yarn": "yarn-common", "mapred": "mapreduce-client-core"}
+    for name, module in modules.items():
+        [jar] = jars().glob(f"hadoop-{module}-[0-9]*[0-9].jar")
+        with zipfile.ZipFile(jar) as content:
+            file = Path(content.extract(f"{name}-default.xml", tmp_path))
+        theirs |= {found.name: found.value for found in sitefile.read(file)}
+    assert {name: theirs.get(name) for name in DEFAULTS} == DEFAULTS
 
 
 def test_later_files_win_but_not_over_final(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ Address = tuple[str, int]
 
 FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
 
-# Of core-default.xml, hdfs-default.xml and yarn-default.xml of Hadoop 3.4.2: what a client, a master or a check before a submission
-# asks for.
+# Of core-default.xml, yarn-default.xml, hdfs-default.xml and mapred-default.xml of Hadoop 3.4.2: what a client, a master or a check before
+# a submission asks for.
 DEFAULTS = {
     "fs.defaultFS": "file:///",
     "hadoop.tmp.dir": "/tmp/hadoop-${user.name}",
@@ -34,7 +34,7 @@ DEFAULTS = {
     "hadoop.security.authentication": "simple",
     "dfs.ha.automatic-failover.enabled": "false",
     "yarn.app.mapreduce.am.staging-dir": "/tmp/hadoop-yarn/staging",
-    "yarn.am.liveness-monitor.expiry-interval-ms": "600000",
+    "yarn.am.liveness-monitor.expiry-interval-ms": "900000",
     "yarn.http.policy": "HTTP_ONLY",
     "yarn.log-aggregation-enable": "false",
     "yarn.nm.liveness-monitor.expiry-interval-ms": "600000",
