@@ -119,7 +119,7 @@ class YarnClient:
             raise BadInput(
                 f"queue {said.queue} is stopped",
                 place=f"{PLACE}.queue",
-                mend="choose another: tm cluster show",
+                mend="choose another: tm cluster show --engine yarn",
                 anchor="queue",
             )
 
@@ -132,7 +132,7 @@ class YarnClient:
             raise BadInput(
                 f"there is no queue {name}",
                 place=f"{PLACE}.queue: {name}",
-                mend="see them all: tm cluster show",
+                mend="see them all: tm cluster show --engine yarn",
                 anchor="queue",
             )
         if answer.queueInfo.childQueues:

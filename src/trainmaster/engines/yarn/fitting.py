@@ -46,12 +46,15 @@ def _check_label(label: str, there: Sequence[str], queue: y.QueueInfoProto, plac
     if label not in there:
         has = f"it has {', '.join(sorted(there))}" if there else "it has none"
         raise BadInput(
-            f"the cluster has no node label {label}; {has}", place=place, mend="see tm cluster show", anchor="labels"
+            f"the cluster has no node label {label}; {has}",
+            place=place,
+            mend="see tm cluster show --engine yarn",
+            anchor="labels",
         )
     if not {label, ALL} & set(queue.accessibleNodeLabels):
         raise BadInput(
             f"queue {queue.queueName} may not use nodes with the label {label}", place=place,
-            mend="choose another queue: tm cluster show", anchor="labels",
+            mend="choose another queue: tm cluster show --engine yarn", anchor="labels",
         )  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def _check_names(request: Request, known: Sequence[str]) -> None:
             raise BadInput(
                 f"the cluster has no resource {name}; {has}",
                 place=place,
-                mend="see tm cluster show",
+                mend="see tm cluster show --engine yarn",
                 anchor="larger-than-the-cluster",
             )
 
@@ -96,7 +99,8 @@ def _check_size(request: Request, nodes: Sequence[y.ResourceProto], most: y.Reso
         raise BadInput(
             f"{request.role} needs {request_amount(request)} and the cluster grants at most "
             f"{amount(most.memory * MIB, most.virtual_cores, gpus, largest)} to one container",
-            place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show", anchor="larger-than-the-cluster",
+            place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show --engine yarn",
+            anchor="larger-than-the-cluster",
         )  # fmt: skip
 
 
