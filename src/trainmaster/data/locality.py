@@ -64,7 +64,8 @@ def _ask(urls: Sequence[str], found: dict[str, Blocks]) -> None:
         places = {url: open_dfs(url) for url in urls}
         where = {dfs.where for dfs, _ in places.values()}
         for authority in where:
-            async with Namenode.of(conf, auth_for(conf), SCHEME + authority) as namenode:
+            namenodes = SCHEME + authority
+            async with Namenode.of(conf, auth_for(conf, namenodes), namenodes) as namenode:
 
                 async def one(url: str, namenode: Namenode = namenode) -> None:
                     async with slots:

@@ -19,7 +19,7 @@ from trainmaster.hadoop import conf as hadoop_conf
 from trainmaster.hadoop import datanode
 from trainmaster.hadoop.auth import Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Credentials
+from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto.hdfs_pb2 import (
@@ -61,12 +61,16 @@ def configuration() -> Configuration:
     return Configuration(Path())
 
 
-def auth_for(conf: Configuration) -> Auth:
-    """Who we are to the NameNode, as hdfs-native chooses it: a token that was given to us, a ticket, or just a name."""
+def auth_for(conf: Configuration, url: str) -> Auth:
+    """Who we are to the NameNode of an hdfs:// address, as hdfs-native chooses it: a token for it that was given to us, a ticket, or just
+    a name. Asks the name service.
+    """
     if not hadoop_conf.is_secure(conf):
         return Simple(os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
     if file := os.environ.get("HADOOP_TOKEN_FILE_LOCATION"):
-        token = Credentials.read(Path(file).read_bytes()).of_kind(HDFS_DELEGATION_TOKEN)
+        from trainmaster.hadoop.delegation import token_for  # brings YARN's messages: not for readers without tokens
+
+        token = token_for(Credentials.read(Path(file).read_bytes()), conf, url)
         if token is not None:
             return ByToken(token)
     return Kerberos()
@@ -91,7 +95,7 @@ def _blocks(
     request = GetBlockLocationsRequestProto(src=there, offset=offset, length=size)
 
     async def ask() -> tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]:
-        async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf), namenodes) as namenode:
+        async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf, namenodes), namenodes) as namenode:
             found, told = await asyncio.gather(namenode.get_block_locations(request), namenode.get_server_defaults())
             if not told.serverDefaults.encryptDataTransfer:
                 return found.locations, None
