@@ -139,10 +139,11 @@ def unknown(given: str, known: Sequence[str], what: str) -> BadInput:
     from difflib import get_close_matches
 
     near = get_close_matches(given, known, 1, 0.6)
+    system = "Submarine" if "Submarine" in what else "XLearning"
+    pages = f"see tm submit --{system.lower()} --help, and the page Coming from {system}"
     return BadInput(
-        f"{what} has no {given}", place=given,
-        mend=f"did you mean {near[0]}?" if near else "its flags are on the page of those who come from it", anchor="dialect",
-    )  # fmt: skip
+        f"{what} has no {given}", place=given, mend=f"did you mean {near[0]}?" if near else pages, anchor="dialect"
+    )
 
 
 def not_here(said: Said, what: str, instead: str) -> BadInput:
@@ -228,15 +229,14 @@ def ours(found: Sequence[tuple[str, Said]], engine: str) -> Options:
     )  # fmt: skip
 
 
-def shown(told: Translation) -> tuple[dict[str, Any], list[str]]:
-    """What would be done, as data; and as the lines of a job file that says the same, with what would be asked for as comments."""
+def checked(told: Translation) -> tuple[dict[str, Any], list[str]]:
+    """What would be done, as data; and as comments below the job file. Raises BadInput as submitting would; its engine may be asked."""
     from trainmaster.client.preview import lines, preview
 
     asked = told.described
     found = preview(asked.job, asked.base, asked.engine)
     more = list(lines(found))
-    comments = [f"tm run --engine {asked.engine} job.yaml", *more[more.index("") + 1 :]]
-    return found, [*job_file(told).splitlines(), *(f"# {line}" for line in comments)]
+    return found, [f"# {line}" for line in (f"tm run --engine {asked.engine} job.yaml", *more[more.index("") + 1 :])]
 
 
 def job_file(told: Translation) -> str:
