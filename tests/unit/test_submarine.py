@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.cli.commands import tm
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.integrations import submarine
@@ -158,14 +160,23 @@ MEANINGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "mount": ([*ONE, "--mount", "/etc/passwd:/etc/passwd:ro"], {"engines.yarn.mounts": ["/etc/passwd:/etc/passwd:ro"]}),
     "wait_job_finish": ([*ONE, "--wait_job_finish"], {}),
+    "keytab": (
+        [*ONE, "--keytab", "/k/me.keytab", "--principal", "me@R"],
+        {"engines.yarn.kerberos": {"principal": "me@R", "keytab": "/k/me.keytab"}},
+    ),
+    "principal": (
+        [*ONE, "--principal", "me@R", "--keytab", "me.keytab"],
+        {"engines.yarn.kerberos": {"principal": "me@R", "keytab": str(Path.cwd() / "me.keytab")}},
+    ),
+    "distribute_keytab": (
+        [*ONE, "--distribute_keytab", "--keytab", "file:///k", "--principal", "me@R"],
+        {"engines.yarn.kerberos.keytab": "/k"},
+    ),
     "verbose": ([*ONE, "--verbose"], {}),
     "insecure": ([*ONE, "--insecure"], {}),
 }
 NOT_HERE = {
     "conf": ([*ONE, "--conf", "tony.x=1"], "the setting tony.x is not to be had here"),
-    "keytab": ([*ONE, "--keytab", "k", "--principal", "p"], "a login by keytab is not to be had here"),
-    "principal": ([*ONE, "--principal", "p"], "keytab and principal go together"),
-    "distribute_keytab": ([*ONE, "--distribute_keytab", "--keytab", "k", "--principal", "p"], "a login by keytab"),
     "num_schedulers": ([*ONE, "--num_schedulers", "1"], "the framework mxnet is not to be had here"),
     "scheduler_resources": ([*ONE, "--scheduler_resources", "x"], "a scheduler, which is mxnet's"),
     "scheduler_launch_cmd": ([*ONE, "--scheduler_launch_cmd", "x"], "a scheduler, which is mxnet's"),
@@ -196,6 +207,23 @@ def test_the_job_file_that_is_printed_says_the_same_job(name: str) -> None:
 def test_what_is_not_to_be_had_is_refused_by_its_name(name: str) -> None:
     words, named = NOT_HERE[name]
     assert named in refused(*words)
+
+
+def test_a_keytab_in_the_file_is_the_masters(tmp_path: Path) -> None:
+    found = told(*file_with(tmp_path, FILE + "\nsecurity: {keytab: /k, principal: me@R, distribute_keytab: true}"))
+    assert value(found, "engines.yarn.kerberos") == {"principal": "me@R", "keytab": "/k"}
+    assert any("submitting needs a ticket" in remark for remark in found.remarks)
+    assert any("to the job's master alone" in remark for remark in found.remarks)
+
+
+def test_where_java_and_hadoop_are_in_an_image() -> None:
+    image = ["--env", "DOCKER_JAVA_HOME=/j", "--env", "DOCKER_HADOOP_HDFS_HOME=/h"]
+    found = told(*PS, *image)
+    both = {"DOCKER_JAVA_HOME": "/j", "JAVA_HOME": "/j", "DOCKER_HADOOP_HDFS_HOME": "/h", "HADOOP_HDFS_HOME": "/h"}
+    assert value(found, f"{W}.env") == value(found, "roles.ps.env") == both
+    assert any("CLASSPATH" in remark for remark in found.remarks)
+    for words in ([*image, "--env", "JAVA_HOME=/own"], ["--env", "JAVA_HOME=/own", *image]):
+        assert value(told(*ONE, *words), f"{W}.env")["JAVA_HOME"] == "/own", "what is said itself is meant"
 
 
 def test_only_who_wants_waits() -> None:
@@ -274,6 +302,8 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
         ([*ONE, "--worker_resources", "memory=1G,fpga=1G"], "a unit of fpga is not to be had here"),
         ([*ONE, "--engine", "spark"], "there is no engine 'spark'"),
         ([*ONE, "--num_workers", "-1"], "0 or more"),
+        ([*ONE, "--principal", "p"], "keytab and principal go together"),
+        ([*ONE, "--gibberish", "x"], "see tm submit --submarine --help"),
     ],
 )
 def test_what_is_wrong_is_named(words: list[str], named: str) -> None:
@@ -359,7 +389,6 @@ def test_every_key_of_the_file_was_tried() -> None:
         (FILE.replace("[", "'").replace("]", "'"), "YAML"),
         (FILE.replace("framework: tensorflow", "framework: mxnet"), "the framework mxnet"),
         (FILE.replace("['N=", "['").replace("//", ""), "LABEL="),
-        (FILE + "\nsecurity: {keytab: k, principal: p, distribute_keytab: true}", "a login by keytab"),
         (FILE + "\nsecurity: {keytab: k}", "keytab and principal go together"),
         (FILE.replace("['/etc", "'/etc").replace(":rw']", ":rw'"), "no list"),
     ],
@@ -381,7 +410,8 @@ def test_what_stands_in_the_file_and_on_the_command_line_is_refused(tmp_path: Pa
 def test_verbs() -> None:
     assert submarine.translated(["job", "show", "--name", "x"]) == Verb("show", "x")
     assert submarine.translated(["job", "kill", "-name", "x"]) == Verb("kill", "x")
-    assert submarine.translated([]) == submarine.translated(["job", "run", "--help"]) == Verb("help")
+    for words in ([], ["job", "run", "--help"], ["job", "run", *ONE, "--help"], ["job", "kill", "--name", "x", "-h"]):
+        assert submarine.translated(words) == Verb("help")
     for words, named in (
         (["job", "show"], "no --name"),
         (["job", "list"], "not 'job list'"),
@@ -389,6 +419,15 @@ def test_verbs() -> None:
     ):
         with pytest.raises(BadInput, match=named):
             submarine.translated(words)
+
+
+@pytest.mark.parametrize("system", ["xlearning", "submarine"])
+def test_help_says_how_it_is_called_and_what_flags_take(system: str) -> None:
+    shown = CliRunner().invoke(tm, ["submit", f"--{system}", "--help"]).output
+    assert shown.startswith(f"Usage: tm submit --{system} ")
+    for line in ("  --queue VALUE", "  --conf VALUE", "  --engine local|yarn", "  --dry-run", "  --set PATH=VALUE"):
+        assert line in shown.splitlines()
+    assert ("job kill --name NAME" in shown) is (system == "submarine")
 
 
 @given(st.integers(1, 10**6), st.sampled_from(["G", "g", "M", "m"]), st.integers(0, 99), st.booleans())

@@ -80,7 +80,7 @@ def _files() -> Iterator[tuple[str, str]]:
         except importlib.metadata.PackageNotFoundError as error:
             raise BadInput(
                 f"{distribution} is not installed, and containers need it",
-                mend="install the engine's part: pip install 'trainmaster[yarn]'",
+                mend="in a clone of Trainmaster: pip install '.[yarn]'",
                 anchor="engine-not-installed",
             ) from error
         root = str(installed.locate_file(""))

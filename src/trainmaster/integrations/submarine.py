@@ -63,6 +63,9 @@ KEYS = {
     )
 }  # fmt: skip
 HELP = {"-h", "--help", "-help"}
+USAGE = ("job run --name NAME [FLAG ...]", "job run -f FILE [FLAG ...]", "job show --name NAME", "job kill --name NAME")
+# What its launcher made variables of the program of; those that tell it where Java and Hadoop are in an image.
+IN_IMAGE = {"DOCKER_JAVA_HOME": "JAVA_HOME", "DOCKER_HADOOP_HDFS_HOME": "HADOOP_HDFS_HOME"}
 BOARD = "memory=4G,vcores=1"
 FRAMEWORKS = {"tensorflow": "tensorflow", "pytorch": "pytorch"}
 _AMOUNT = re.compile(r"(\d{1,12})([GgMm]?)")
@@ -79,6 +82,8 @@ def translated(words: Sequence[str], engine: str = ENGINE) -> Translation | Verb
     verb, rest = " ".join(words[:2]), words[2:]
     if verb in ("job show", "job kill"):
         found, more = parsed(rest, {"name": VALUE}, WHAT)
+        if ours(found, engine).help:
+            return Verb("help")
         named = [said.text for name, said in found if name == "name"]
         if not named or more:
             raise BadInput(f"{verb} has no --name", mend=f"write {verb} --name JOB", anchor="wrong-value")
@@ -92,6 +97,8 @@ def translated(words: Sequence[str], engine: str = ENGINE) -> Translation | Verb
         mend = "quote what belongs to a flag: --worker_launch_cmd 'python train.py'"
         raise BadInput(f"{more[0]!r} belongs to no flag", mend=mend, anchor="wrong-value")
     options = ours(found, engine)
+    if options.help:
+        return Verb("help")
     made = _Translating(_table(found), options.engine)
     made.translate()
     stays = "wait_job_finish" in made.one and flag(made.one["wait_job_finish"])
@@ -193,6 +200,7 @@ class _Translating:
             self._MANY[name](self, value, for_roles)
         if "queue" in one:
             say(("engines", "yarn", "queue"), one["queue"].text, one["queue"])
+        self._keytab()
         for key in ("input_path", "checkpoint_path", "saved_model_path", "job_type"):
             if key in one:
                 say(("annotations", f"submarine.{key}"), one[key].text, one[key])
@@ -212,9 +220,8 @@ class _Translating:
         said = self.one.get("framework", Said("tensorflow", "the default"))
         kind = said.text.strip().lower()
         if kind == "mxnet" or self._number("num_schedulers", 0):
-            raise not_here(
-                said, "the framework mxnet", "run it as it is by --set framework=generic, with roles in a job file"
-            )
+            instead = "write a job file with a role each for schedulers, servers and workers, and framework: generic"
+            raise not_here(said, "the framework mxnet", instead)
         return str(only(said, FRAMEWORKS))
 
     def _name(self) -> str:
@@ -247,10 +254,17 @@ class _Translating:
             raise self._refused(
                 "keytab", "principal", why="keytab and principal go together", mend="say both, or neither"
             )
-        if "keytab" in one:
-            raise not_here(
-                one["keytab"], "a login by keytab", "kinit before tm submit; the cluster's tokens do the rest"
-            )
+
+    def _keytab(self) -> None:
+        """By which the job's master gets newer tokens; whoever submits shows a ticket."""
+        if "keytab" in self.one:
+            at, principal, keytab = ("engines", "yarn", "kerberos"), self.one["principal"], self.one["keytab"]
+            path = os.path.abspath(os.path.expanduser(keytab.text.removeprefix("file://")))
+            self.draft.say((*at, "principal"), principal.text, principal)
+            self.draft.say((*at, "keytab"), path, keytab)
+            self.draft.remark("--keytab: the job's master gets newer tokens by it; submitting needs a ticket: kinit")
+        if "distribute_keytab" in self.one:
+            self.draft.remark("--distribute_keytab: nothing to do here; the keytab goes to the job's master alone")
 
     def _refused(self, *names: str, why: str, mend: str) -> BadInput:
         origin = next((self.one[name].origin for name in names if name in self.one), "")
@@ -339,8 +353,18 @@ class _Translating:
                 "a variable of YARN's container runtime",
                 "--docker_image, and engines.yarn.mounts or .network by --set",
             )
+        names = [name]
+        if inside := IN_IMAGE.get(name):
+            named = any(kind == "env" and other.text.startswith(f"{inside}=") for kind, _, other in self.many)
+            names += [] if named else [inside]
+        if name == "DOCKER_HADOOP_HDFS_HOME":
+            self.draft.remark(
+                f"{name}: nobody fills CLASSPATH here; a program that opens hdfs:// by libhdfs begins with "
+                'export CLASSPATH=$("$HADOOP_HDFS_HOME/bin/hadoop" classpath --glob)'
+            )
         for role in roles:
-            self.draft.say(("roles", role, "env", name), text, said)
+            for one in names:
+                self.draft.say(("roles", role, "env", one), text, said)
 
     def _quicklink(self, said: Said, roles: Sequence[str]) -> None:
         told = _LINK.fullmatch(said.text)

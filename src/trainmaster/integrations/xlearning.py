@@ -48,6 +48,7 @@ from trainmaster.integrations.xlearning_conf import (
     table_of,
 )  # fmt: skip
 
+USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
 # Types that have peers to be told of and that are not built; run as they are, each task would work alone and nobody be told.
 NOT_BUILT = (
     "mxnet", "xflow", "xdl", "tensor2tensor", "xgboost", "distxgboost", "lightgbm", "distlightgbm", "lightlda", "distlightlda",
@@ -449,9 +450,8 @@ class _Translating:
             return
         if self.kind != "tensorflow":
             if enabled.strong:
-                raise not_here(
-                    enabled, f"VisualDL, the board of the type {self.kind},", "--app-type tensorflow has TensorBoard"
-                )
+                instead = "leave it out; a board is a role of its own in a job file, with ports and links"
+                raise not_here(enabled, f"VisualDL, the board of the type {self.kind},", instead)
             return
         more = f" --reload_interval {count(table['tf.board.reload.interval'])}"
         program = table["tf.board.path"].text

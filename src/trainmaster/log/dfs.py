@@ -97,7 +97,7 @@ class Dfs:
             from hdfs_native import Client
         except ImportError as error:
             told = f"cannot open {url}: hdfs-native is not installed"
-            raise BadInput(told, place=url, mend="pip install 'trainmaster[hdfs]'", anchor="storage-url") from error
+            raise BadInput(told, place=url, mend="pip install hdfs-native", anchor="storage-url") from error
 
         self.url = url
         authority, settings, self._mounts = _found(url)
