@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 from trainmaster.master import feed
 from trainmaster.master.feed import Feed
+from trainmaster.master.serve import Listener
+from trainmaster.web.bare import TAIL, bare
 
 
 class Agents:
@@ -213,3 +216,46 @@ def test_a_stream_that_could_not_tell_all_does_not_look_like_the_end(host: Host)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(act())
+
+
+async def answered(place: str, port: int) -> tuple[int, bytes]:
+    """What a proxy is answered: the status, and the body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {place} HTTP/1.0\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+def test_the_bare_page_reads_no_more_of_a_log_than_it_shows(host: Host) -> None:
+    """However long the log is: the end of the latest attempt with any."""
+    printed = b"".join(b"line %07d\n" % number for number in range(200_000))
+    host.storage.replace("logs/worker-0/1.log", printed)
+    host.storage.replace("logs/master/1.log", b"told\n")
+    got: list[int] = []
+    read = host.storage.read
+
+    def counted(path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        data = read(path, offset, size)
+        got.append(len(data or b""))
+        return data
+
+    host.storage.read = counted  # type: ignore[method-assign]
+
+    async def act() -> None:
+        host.state.epoch, host.state.tasks["worker:0"].attempt = 1, 2  # it waits to begin again
+        listener = Listener(bare(host.feed, {"127.0.0.1"}))
+        bound = socket.create_server(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        await listener.on_tcp(bound)
+        try:
+            assert await answered("/logs/worker:0", port) == (200, printed[-TAIL:])
+            assert sum(got) < 2 * TAIL
+            assert await answered("/logs/master", port) == (200, b"told\n")
+            host.state.tasks["worker:0"].started = 1.0
+            assert await answered("/logs/worker:0", port) == (200, b"")
+            assert (await answered("/logs/worker:7", port))[0] == 404
+        finally:
+            await listener.close()
+
+    asyncio.run(asyncio.wait_for(act(), 60))

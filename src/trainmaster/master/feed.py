@@ -132,16 +132,13 @@ class Feed:
                 yield record
 
     async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        if task != MASTER and task not in self._host.state.tasks:
-            raise Unknown(f"the job has no task {task}")
+        self._check(task)
         if task == MASTER:
             async for piece in self._stored(task, self._host.state.epoch, offset, growing=False):
                 yield piece
             return
         present = self._host.state.tasks[task]
-        number = attempt or present.attempt
-        if attempt is None and not follow and present.started is None:  # it waits to begin again
-            number = await asyncio.to_thread(self._last_stored, task, number)
+        number = attempt or (present.attempt if follow else await self._latest(task))
         while True:
             async for piece in self._attempt(task, number, offset, follow):
                 yield piece
@@ -155,6 +152,11 @@ class Feed:
                 number, offset = number + 1, 0
             elif present.final:
                 return
+
+    async def stored(self, task: str) -> tuple[int, int]:
+        self._check(task)
+        number = self._host.state.epoch if task == MASTER else await self._latest(task)
+        return number, await self._size(task, number)
 
     async def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
         """Ends with {"end"}; raises what keeps it from telling all, for then it must not look like the end."""
@@ -247,6 +249,17 @@ class Feed:
                 async with self._news:
                     if not (attempt < present.attempt or present.final or self._host.over):
                         await self._news.wait()
+
+    def _check(self, task: str) -> None:
+        if task != MASTER and task not in self._host.state.tasks:
+            raise Unknown(f"the job has no task {task}")
+
+    async def _latest(self, task: str) -> int:
+        """The attempt of which there is output: of a task that waits to begin again, one before."""
+        present = self._host.state.tasks[task]
+        if present.started is None:
+            return await asyncio.to_thread(self._last_stored, task, present.attempt)
+        return present.attempt
 
     async def _size(self, task: str, attempt: int) -> int:
         """Bytes of an attempt's output that are stored."""

@@ -59,9 +59,10 @@ def bare(facts: Facts, proxies: Collection[str]) -> Starlette:
 
 
 async def _tail(facts: Facts, task: str) -> bytes:
+    attempt, stored = await facts.stored(task)
     pieces: deque[bytes] = deque()
     size = 0
-    async for piece in facts.log(task, None, 0, False):
+    async for piece in facts.log(task, attempt, max(0, stored - TAIL), False):
         pieces.append(str(piece["data"]).encode())
         size += len(pieces[-1])
         while size - len(pieces[0]) > TAIL:

@@ -24,6 +24,10 @@ class Facts(Protocol):
         """
         ...
 
+    async def stored(self, task: str) -> tuple[int, int]:
+        """A task's latest attempt with output, and how many bytes of that are stored: it has printed at least as many."""
+        ...
+
     def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
         """{"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of what was printed before; None: all."""
         ...
