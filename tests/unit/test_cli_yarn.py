@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
+
+from trainmaster.client.places import client_of
+from trainmaster.core.errors import EngineFailed
+from trainmaster.hadoop import yarn
+from trainmaster.hadoop.rpc import Retry
 
 HADOOP = ("HADOOP_CONF_DIR", "HADOOP_HOME")
 
@@ -34,3 +43,46 @@ def test_a_translation_is_shown_without_a_cluster(home, words: str, status: int)
     told = yaml.safe_load(done.stdout)
     assert (told["name"], told["roles"]["worker"]["replicas"]) == ("dry", 2)
     assert "HADOOP_CONF_DIR is not set" in done.stderr
+
+
+def site(folder: Path, name: str, **properties: str) -> Path:
+    rows = [f"<property><name>{key}</name><value>{value}</value></property>" for key, value in properties.items()]
+    (folder / name).write_text("\n".join(["<configuration>", *rows, "</configuration>"]))
+    return folder
+
+
+def test_a_configuration_that_names_no_resource_manager_is_refused(home, tmp_path: Path) -> None:
+    site(tmp_path, "core-site.xml", **{"fs.defaultFS": "hdfs://nowhere.invalid:1"})
+    done = tm("cluster", "show", "--engine", "yarn", HADOOP_CONF_DIR=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert f"no ResourceManager is named in {tmp_path}" in done.stderr
+    assert (
+        "[hadoop-conf]\n  set yarn.resourcemanager.hostname in its yarn-site.xml, or export HADOOP_CONF" in done.stderr
+    )
+
+
+def test_a_line_that_is_not_xml_is_to_be_mended(home, tmp_path: Path) -> None:
+    (tmp_path / "core-site.xml").write_text("<configuration>\n<property></configuration>")
+    done = tm("cluster", "show", "--engine", "yarn", HADOOP_CONF_DIR=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert f"{tmp_path}/core-site.xml:2: not XML: mismatched tag  [hadoop-conf]\n  mend that line\n" in done.stderr
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a ResourceManager that is down, of which the configuration tells. It is tried but once."""
+    monkeypatch.setattr(yarn, "Retry", partial(Retry, tries=1))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and listens not
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        site(tmp_path, "yarn-site.xml", **{"yarn.resourcemanager.address": address})
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        yield address
+
+
+def test_a_resource_manager_that_is_down_is_named_with_the_key_and_the_file(home, nobody: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed) as error:
+        client_of("yarn").free()
+    place = f"yarn.resourcemanager.address of {tmp_path}/yarn-site.xml:2"
+    assert error.value.message == f"the ResourceManager at {nobody} ({place}) refuses the connection: is it running?"
+    assert (error.value.status, error.value.anchor) == (3, "yarn")

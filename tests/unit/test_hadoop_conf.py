@@ -266,10 +266,25 @@ def test_an_address_has_its_default_port(tmp_path: Path) -> None:
 
 
 def test_one_resource_manager(tmp_path: Path) -> None:
-    assert resource_managers(of(tmp_path, {})) == [("localhost", 8032)]
     conf = of(tmp_path, {"yarn.resourcemanager.hostname": "rm", "yarn.resourcemanager.scheduler.address": "sched:1"})
     assert resource_managers(conf) == [("rm", 8032)]
     assert resource_managers(conf, "scheduler.address") == [("sched", 1)]
+    assert resource_managers(of(tmp_path, {"yarn.resourcemanager.hostname": "0.0.0.0"})) == [("localhost", 8032)]
+    assert resource_managers(of(tmp_path, {"yarn.resourcemanager.hostname": "::1"})) == [("::1", 8032)]
+    assert resource_managers(of(tmp_path, {"yarn.resourcemanager.address": "rm"})) == [("rm", 8032)]
+
+
+@pytest.mark.parametrize(
+    "properties", [{}, {"yarn.resourcemanager.ha.rm-ids": "rm1", "yarn.resourcemanager.hostname.rm1": "h"}]
+)
+def test_a_resource_manager_that_nobody_named_is_not_looked_for_here(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    """Without `ha.enabled` Hadoop passes over rm-ids."""
+    with pytest.raises(
+        ConfError, match=rf"no ResourceManager is named in {tmp_path}: yarn.resourcemanager.hostname is"
+    ):
+        resource_managers(of(tmp_path, properties))
 
 
 def test_several_resource_managers(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from trainmaster.hadoop.sitefile import Property
 
 Address = tuple[str, int]
 
+RM = "yarn.resourcemanager."
 FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
 
 # Of core-default.xml, yarn-default.xml, hdfs-default.xml and mapred-default.xml of Hadoop 3.4.2: what a client, a master or a check before
@@ -59,6 +60,7 @@ DEPRECATED = {
 }
 
 NAMENODE_PORT = 8020
+MEND = "export HADOOP_CONF_DIR=DIRECTORY"  # where it does not lead to a cluster
 _ROUNDS = 20  # of substitution, as in Hadoop: a value that names itself ends there
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
 _DURATION = re.compile(r"([-+]?\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
@@ -160,6 +162,11 @@ class Configuration:
         return DEFAULTS.get(name) if value is None else value
 
 
+def is_named(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `load` has a directory to look in."""
+    return any(environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME"))
+
+
 def load(folder: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> Configuration:
     """The configuration in `folder`, else where HADOOP_CONF_DIR says, else in HADOOP_HOME's etc/hadoop. Raises ConfError."""
     path, said = _folder(folder, environ)
@@ -167,11 +174,13 @@ def load(folder: str | os.PathLike[str] | None = None, environ: Mapping[str, str
         there = {entry.name for entry in path.iterdir()}
     except OSError as error:
         raise ConfError(
-            f"the Hadoop configuration directory {path}, from {said}, cannot be read: {error.strerror}"
+            f"the Hadoop configuration directory {path}, from {said}, cannot be read: {error.strerror}", MEND
         ) from error
     files = tuple(name for name in FILES if name in there)
     if not files:
-        raise ConfError(f"the Hadoop configuration directory {path}, from {said}, holds none of {', '.join(FILES)}")
+        raise ConfError(
+            f"the Hadoop configuration directory {path}, from {said}, holds none of {', '.join(FILES)}", MEND
+        )
     properties: dict[str, Property] = {}
     for name in files:
         for found in sitefile.read(path / name):
@@ -182,12 +191,26 @@ def load(folder: str | os.PathLike[str] | None = None, environ: Mapping[str, str
 
 
 def resource_managers(conf: Configuration, which: str = "address") -> list[Address]:
-    """Where the ResourceManagers are, the order being that of rm-ids. `which` is `address` for clients, `scheduler.address` for masters."""
-    key = f"yarn.resourcemanager.{which}"
-    ids = conf.names("yarn.resourcemanager.ha.rm-ids") if conf.flag("yarn.resourcemanager.ha.enabled") else []
-    if not ids:
-        return [conf.address(key)]
-    return [_one_of_many(conf, key, rm) for rm in ids]
+    """Where the ResourceManagers are, the order being that of rm-ids. `which` is `address` for clients, `scheduler.address` for masters.
+
+    Hadoop's default is this machine, which nobody means who has only half of a configuration: that is refused.
+    """
+    key, host = f"{RM}{which}", f"{RM}hostname"  # Hadoop's default makes the address of the host
+    keys = resource_manager_keys(conf, which)
+    return [_address(conf, one, conf.get(key if one == host else one), DEFAULTS[key]) for one in keys]
+
+
+def resource_manager_keys(conf: Configuration, which: str = "address") -> list[str]:
+    """The keys that say so, in the same order. Raises ConfError where none does."""
+    key, host = f"{RM}{which}", f"{RM}hostname"
+    if ids := conf.names(f"{RM}ha.rm-ids") if conf.flag(f"{RM}ha.enabled") else []:
+        return [_one_of_many(conf, key, rm) for rm in ids]
+    if not {key, f"{RM}address", host} & conf.properties.keys():
+        said = f"{host} is set nowhere in {', '.join(conf.files)}, nor {RM}address"
+        raise ConfError(
+            f"no ResourceManager is named in {conf.folder}: {said}", f"set {host} in its yarn-site.xml, or {MEND}"
+        )
+    return [host if key not in conf.properties and host in conf.properties else key]
 
 
 def name_services(conf: Configuration) -> dict[str, list[Address]]:
@@ -277,15 +300,11 @@ def _address(conf: Configuration, key: str, text: str, default: str) -> Address:
     return ("localhost" if host in ("0.0.0.0", "::") else host), int(port)
 
 
-def _one_of_many(conf: Configuration, key: str, rm: str) -> Address:
-    own, host = f"{key}.{rm}", f"yarn.resourcemanager.hostname.{rm}"
-    if own in conf.properties:
-        return conf.address(own, DEFAULTS.get(key, ""))
-    if host in conf.properties:
-        return _address(conf, host, conf.get(host), DEFAULTS.get(key, ""))
-    raise ConfError(
-        f"{conf.place('yarn.resourcemanager.ha.rm-ids')}: rm-ids names {rm}, but neither {own} nor {host} is set"
-    )
+def _one_of_many(conf: Configuration, key: str, rm: str) -> str:
+    own, host = f"{key}.{rm}", f"{RM}hostname.{rm}"
+    if found := next((one for one in (own, host) if one in conf.properties), ""):
+        return found
+    raise ConfError(f"{conf.place(f'{RM}ha.rm-ids')}: rm-ids names {rm}, but neither {own} nor {host} is set")
 
 
 def _folder(folder: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> tuple[Path, str]:
@@ -297,7 +316,8 @@ def _folder(folder: str | os.PathLike[str] | None, environ: Mapping[str, str]) -
         return Path(home, "etc/hadoop"), "HADOOP_HOME"
     raise ConfError(
         "HADOOP_CONF_DIR is not set: it names the directory with the cluster's core-site.xml and yarn-site.xml; "
-        "its administrator has them"
+        "its administrator has them",
+        MEND,
     )
 
 

@@ -16,7 +16,13 @@ class HadoopError(Exception):
 
 
 class ConfError(HadoopError):
-    """The cluster's configuration is missing, unreadable or contradicts itself."""
+    """The cluster's configuration is missing, unreadable or contradicts itself. `mend`: what to do; by default it is wrong where the
+    message says, and is to be corrected there.
+    """
+
+    def __init__(self, message: str, mend: str = "correct it there") -> None:
+        super().__init__(message)
+        self.mend = mend
 
 
 class Unreachable(HadoopError):

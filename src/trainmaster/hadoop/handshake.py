@@ -35,9 +35,10 @@ class Peer:
     host: str
     port: int
     principal: str = ""
+    name: str = ""  # in messages
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return self.name or f"{self.host}:{self.port}"
 
 
 class Handshake:

@@ -43,7 +43,9 @@ class Namenode(Stub):
         """The NameNodes behind an hdfs:// address, by default behind fs.defaultFS. Raises ConfError."""
         retry = Retry(safe=lambda method: True)  # each of these calls is idempotent
         principal = conf.get("dfs.namenode.kerberos.principal")
-        return cls(Client(name_nodes(conf, url), PROTOCOL, auth, retry=retry, server_principal=principal))
+        addresses = name_nodes(conf, url)
+        names = [f"the NameNode at {host}:{port}" for host, port in addresses]
+        return cls(Client(addresses, PROTOCOL, auth, retry=retry, server_principal=principal, names=names))
 
     async def in_safe_mode(self) -> bool:
         """Whether nothing can be changed: at its start, or by its administrator's wish."""

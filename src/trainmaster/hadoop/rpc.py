@@ -365,8 +365,11 @@ class Client:
         *,
         retry: Retry = Retry(),
         server_principal: str = "",
+        names: Sequence[str] = (),
     ) -> None:
-        self._peers = [Peer(host, port, server_principal) for host, port in addresses]
+        """`names`: what messages call the servers, in the order of their addresses; otherwise by these."""
+        named = names or [""] * len(addresses)
+        self._peers = [Peer(*at, server_principal, name) for at, name in zip(addresses, named, strict=True)]
         self._protocol = protocol
         self.auth = auth  # for the next connection
         self._retry = retry
@@ -467,9 +470,9 @@ class Client:
             return error
         if tries == 1:
             return error
-        everywhere = ", ".join(map(str, self._peers))
+        everywhere = ", ".join(f"{peer.host}:{peer.port}" for peer in self._peers)
         if isinstance(error, RemoteError):
             return Unreachable(f"none of {everywhere} is active: {error.message}")
-        return Unreachable(
-            f"{error.message} (tried {tries} times within {_figure(timeout)} s: {everywhere})", sent=error.sent
-        )
+        all_of_them = f": {everywhere}" if len(self._peers) > 1 else ""
+        tried = f"(tried {tries} times within {_figure(timeout)} s{all_of_them})"
+        return Unreachable(f"{error.message} {tried}", sent=error.sent)

@@ -61,7 +61,7 @@ class _File:
             self._parser.Parse(data, True)
         except xml.parsers.expat.ExpatError as error:
             why = xml.parsers.expat.ErrorString(error.code)
-            raise ConfError(f"{self._path}:{error.lineno}: not XML: {why}") from error
+            raise ConfError(f"{self._path}:{error.lineno}: not XML: {why}", "mend that line") from error
         return self._found
 
     @property

@@ -27,7 +27,7 @@ import re
 from collections.abc import Sequence
 
 from trainmaster.hadoop.auth import Auth, ByToken
-from trainmaster.hadoop.conf import Configuration, resource_managers, split_address
+from trainmaster.hadoop.conf import Configuration, resource_manager_keys, resource_managers, split_address
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import Garbled
 from trainmaster.hadoop.proto import security_pb2 as s
@@ -76,7 +76,12 @@ class ResourceManager(Stub):
         retry = Retry(safe=lambda method: True)
         principal = conf.get("yarn.resourcemanager.principal")
         protocol = _PACKAGE + "ApplicationClientProtocolPB"
-        return cls(Client(resource_managers(conf), protocol, auth, retry=retry, server_principal=principal))
+        addresses, keys = resource_managers(conf), resource_manager_keys(conf)
+        names = [
+            f"the ResourceManager at {host}:{port} ({key} of {conf.place(key)})"
+            for (host, port), key in zip(addresses, keys, strict=True)
+        ]
+        return cls(Client(addresses, protocol, auth, retry=retry, server_principal=principal, names=names))
 
 
 class Scheduler(Stub):

@@ -214,7 +214,7 @@ def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
             default = hadoop_conf.default_fs(conf)
             reason = f"{conf.folder} does not name it"
     except ConfError as error:
-        raise BadInput(error.message, place=url, mend="correct HADOOP_CONF_DIR", anchor="hadoop-conf") from error
+        raise BadInput(error.message, place=url, mend=error.mend, anchor="hadoop-conf") from error
     if not authority and default.partition("://")[0] in SCHEMES:
         authority = default.partition("://")[2].partition("/")[0]
     if not authority:

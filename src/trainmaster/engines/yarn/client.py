@@ -26,7 +26,7 @@ from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
-from trainmaster.hadoop.conf import Configuration, is_secure, load, resource_managers
+from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_manager_keys, resource_managers
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, KdcUnreachable, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -68,10 +68,9 @@ class YarnClient:
         environ = dict(os.environ if environ is None else environ)
         try:
             self.conf: Configuration = load(folder or None, environ)
+            resource_manager_keys(self.conf)
         except ConfError as error:
-            raise BadInput(
-                error.message, mend="export HADOOP_CONF_DIR=DIRECTORY, or try one here: tm cluster up hadoop", anchor="hadoop-conf"
-            ) from error  # fmt: skip
+            raise _failed(error) from error
         self._secure, self._environ = is_secure(self.conf), environ
 
     @functools.cached_property
@@ -382,14 +381,17 @@ def _asked(question: Coroutine[Any, Any, T]) -> T:
     except RemoteError as error:
         if error.name == "ApplicationNotFoundException":
             raise _Forgotten(str(error), anchor="yarn") from error
-        raise EngineFailed(f"YARN refuses: {error}", mend="see tm doctor", anchor="yarn") from error
+        raise EngineFailed(f"YARN refuses: {error}", mend="see the ResourceManager's log", anchor="yarn") from error
     except HadoopError as error:
         raise _failed(error) from error
 
 
 def _failed(error: HadoopError) -> TrainmasterError:
+    if isinstance(error, ConfError):
+        more = ", or try one here: tm cluster up hadoop" if MEND in error.mend else ""
+        return BadInput(error.message, mend=error.mend + more, anchor="hadoop-conf")
     if isinstance(error, AuthenticationFailed) and not isinstance(error, KdcUnreachable):
         return BadInput(error.message, mend="see your tickets: klist", anchor="ticket")
     return EngineFailed(
-        error.message, mend="check that the cluster runs, and HADOOP_CONF_DIR: tm doctor", anchor="yarn"
+        error.message, mend="check that it runs, and that this is the cluster that you mean", anchor="yarn"
     )
