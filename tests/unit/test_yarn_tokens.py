@@ -52,6 +52,19 @@ def test_an_agent_keeps_what_is_good_for_longer_in_its_own_file_and_in_that_of_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hdfs.tokens", "tokens"]
 
 
+def test_what_cannot_be_written_is_taken_when_it_comes_again(tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    agent = AgentTokens(made("first", 1000.0), str(folder))
+    folder.rename(tmp_path / "away")
+    agent.heard(made("second", 2000.0).to_json())
+    assert agent.told() is None, "it has the first ones still"
+    (tmp_path / "away").rename(folder)
+    assert read(agent.path)["fs"] == b"first of hdfs"
+    agent.heard(made("second", 2000.0).to_json())
+    assert read(agent.path)["fs"] == b"second of hdfs"
+
+
 def test_a_master_is_brought_newer_ones_and_keeps_yarns_where_an_agent_hands_back(tmp_path: Path) -> None:
     master = MasterTokens(made("first", 1000.0), str(tmp_path))
     heard: list[float] = []

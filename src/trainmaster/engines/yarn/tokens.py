@@ -129,24 +129,25 @@ class TokenFiles:
         self.tokens, self.newer = tokens, False  # whether they are others than those that we began with
         self.path = os.path.join(folder, "tokens")
         self.of_programs = os.path.join(folder, "hdfs.tokens") if programs else ""
-        self._write()
+        self._write(tokens.credentials)
         os.environ["HADOOP_TOKEN_FILE_LOCATION"] = self.path
 
     def take(self, tokens: Tokens) -> bool:
-        """Have these in their place, where they are good for longer; whether they are. Raises ValueError for somebody else's."""
+        """Have these in their place, where they are good for longer; whether they are. Raises ValueError for somebody else's, and OSError
+        where they cannot be written: they may come again then."""
         if tokens.owner != self.tokens.owner:
             raise ValueError(f"the tokens are {tokens.owner}'s, and the job is {self.tokens.owner}'s")
         if tokens.until <= self.tokens.until:
             return False
         credentials = self.tokens.credentials.merged(tokens.credentials)  # agents have none of YARN to hand back
+        self._write(credentials)
         self.tokens, self.newer = attrs.evolve(tokens, credentials=credentials), True
-        self._write()
         return True
 
-    def _write(self) -> None:
-        _replaced(self.path, self.tokens.credentials)
+    def _write(self, credentials: Credentials) -> None:
+        _replaced(self.path, credentials)
         if self.of_programs:
-            _replaced(self.of_programs, self.tokens.credentials.without_kind(RM_DELEGATION_TOKEN))
+            _replaced(self.of_programs, credentials.without_kind(RM_DELEGATION_TOKEN))
 
 
 class AgentTokens(TokenFiles):
@@ -157,7 +158,7 @@ class AgentTokens(TokenFiles):
         try:
             if self.take(Tokens.from_json(told)):
                 log.info("there are newer tokens, good until %s", moment(self.tokens.until))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             log.warning("tokens are not taken: %s", error)
 
     def told(self) -> dict[str, Any] | None:
