@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trainmaster.client.handles import resolve
 from trainmaster.client.places import client_of
-from trainmaster.core.errors import EngineFailed
+from trainmaster.core.errors import EngineFailed, NotFound
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.rpc import Retry
 
@@ -86,3 +87,12 @@ def test_a_resource_manager_that_is_down_is_named_with_the_key_and_the_file(home
     place = f"yarn.resourcemanager.address of {tmp_path}/yarn-site.xml:2"
     assert error.value.message == f"the ResourceManager at {nobody} ({place}) refuses the connection: is it running?"
     assert (error.value.status, error.value.anchor) == (3, "yarn")
+
+
+def test_a_job_that_may_be_on_a_cluster_that_is_down_is_not_told_to_be_none(home, nobody: str) -> None:
+    with pytest.raises(NotFound) as error:
+        resolve("typo")
+    assert error.value.message == "there is no job typo"
+    assert error.value.place.startswith(f"the cluster could not be asked: the ResourceManager at {nobody} ")
+    with pytest.raises(EngineFailed):
+        resolve("application_1_0001")  # is nowhere else

@@ -58,36 +58,40 @@ def resolve(text: str) -> str:
         return begun[0]
     if begun:
         raise _ambiguous(f"{wanted} is the beginning of {len(begun)} jobs", begun)
-    if job := _elsewhere(parse(text)):
+    job, unasked = _elsewhere(parse(text))
+    if job:
         return job
     from difflib import get_close_matches
 
     near = get_close_matches(wanted, known, 1, 0.6)
     raise NotFound(
         f"there is no job {wanted}" + (f"; did you mean {near[0]}?" if near else ""),
+        place=f"the cluster could not be asked: {unasked}" if unasked else "",
         mend="see them all: tm list",
         anchor="no-such-job",
     )
 
 
-def _elsewhere(handle: Handle) -> str:
-    """The job of ours on a cluster that is meant, submitted from another machine; "" where there is none, or no cluster is at hand."""
-    import os
+def _elsewhere(handle: Handle) -> tuple[str, str]:
+    """The job of ours on a cluster that is meant, submitted from another machine; "" where there is none, or no cluster is at hand. And,
+    "" else, why a cluster could not be asked.
+    """
+    from trainmaster.hadoop.conf import is_named
 
     asked = handle.engine == CLUSTER or _APPLICATION.fullmatch(handle.id) is not None
-    if not asked and not os.environ.get("HADOOP_CONF_DIR"):
-        return ""
+    if not asked and not is_named():
+        return "", ""
     from trainmaster.client.distant import adopt
 
     try:
         found = adopt(CLUSTER, handle.id)
-    except TrainmasterError:
+    except TrainmasterError as error:
         if asked:
             raise
-        return ""  # it need not be there at all
+        return "", error.message  # it need not be there at all
     if len(found) > 1:
         raise _ambiguous(f"{handle.id} is the beginning of {len(found)} jobs", found)
-    return found[0] if found else ""
+    return found[0] if found else "", ""
 
 
 def _present(name: str, named: list[str]) -> str:
