@@ -42,7 +42,7 @@ def _standing_in(name: str) -> ModuleType:
             del sys.modules[name]
             vars(module).update(vars(import_module(name)))
             del module.__getattr__
-        return getattr(module, attribute)
+        return getattr(import_module(name), attribute)  # which waits for another thread that is loading it
 
     vars(module)["__getattr__"] = load  # PEP 562
     return module

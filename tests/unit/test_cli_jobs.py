@@ -64,8 +64,10 @@ def held(tmp_path: Path, home) -> Iterator[str]:
 
 
 def master_of(home, job: str) -> int:
-    """The process of its master, as the master's record says: it is written before any agent is heard."""
-    return json.loads((home.state / "jobs" / job / "master").read_text())["data"]["pid"]
+    """The process of its master, as the master's record says."""
+    record = home.state / "jobs" / job / "master"
+    until(record.exists)
+    return json.loads(record.read_text())["data"]["pid"]
 
 
 def test_run_shows_every_task_and_succeeds(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ def test_every_command_can_say_json_and_is_described(command: str) -> None:
         ("run -n 2 --engine local -- x --engine yarn", "local"),
         ("run -n 2 --engine yarn -- x", "yarn"),
         ("submit job.yaml --engine=yarn", "yarn"),
+        ("submit --xlearning --app-type generic -- true", "yarn"),
+        ("submit --engine local --submarine job run", "local"),
         ("run --help", ""),
         ("run job.yaml --dry-run", ""),
         ("run", ""),

@@ -32,6 +32,7 @@ FRAME = 64 * 1024
 PING_EVERY = 2.0  # s
 SILENT = 8.0  # s without an answer to a ping, then the connection is given up
 OPEN_WITHIN = 10.0  # s
+LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is looked up
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
 LOOK = 0.5  # s between two looks at the clock of the grace
 ASKS = 1024  # asks of programs waiting to be sent
@@ -94,6 +95,7 @@ class Channel:
         self._sample: dict[str, Any] | None = None
         self._acked_at = boottime()
         self._closing = False
+        self._looking: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
 
     # -- what is told --
 
@@ -159,11 +161,18 @@ class Channel:
             log.exception("nothing could be done about the master that cannot be reached")
 
     async def _look_up(self) -> None:
-        """Read the record of the master again, where it may have moved."""
+        """Read the record of the master again, where it may have moved. A storage that does not answer keeps nobody from trying the
+        addresses that are known.
+        """
         if self.find is None:
             return
+        if self._looking is None:
+            self._looking = asyncio.create_task(asyncio.to_thread(self.find, self.epoch))
+        if not (await asyncio.wait([self._looking], timeout=LOOK_UP))[0]:
+            return
+        looked, self._looking = self._looking, None
         try:
-            found = await asyncio.to_thread(self.find, self.epoch)
+            found = looked.result()
         except Exception as error:  # noqa: BLE001  whatever a storage raises: it is looked up again
             log.warning("the master's record could not be read: %s", error)
             return

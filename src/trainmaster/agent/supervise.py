@@ -214,14 +214,14 @@ class Agent:
     async def _obey(self, order: Mapping[str, Any]) -> None:
         verb, number = str(order.get("verb")), order.get("attempt")
         act = _VERBS.get(verb)
-        if act is None or type(number) is not int:
+        if (act is None and verb != "leave") or type(number) is not int:
             log.warning("an order that is not known: %s", str(order)[:200])
             return
         key = (number, verb, str(order.get("id", "")))
         if verb != "dump" and key in self._done:
             return
         self._done.add(key)
-        if verb == "leave":
+        if act is None:
             await self._leave(number)
         elif number >= self._current:
             await act(self, await self._attempt(number), order)
@@ -300,5 +300,4 @@ _VERBS: dict[str, Callable[[Agent, Attempt, Mapping[str, Any]], Any]] = {
     "warn": Agent._warn,
     "peer-finished": Agent._peer_finished,
     "dump": Agent._dump,
-    "leave": Agent._stop,
 }

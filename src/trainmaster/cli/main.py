@@ -19,6 +19,7 @@ LOCAL = "local"
 FAULT = 3  # exit status: the engine, or ours
 INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
 _NEW = 50_000  # objects between two collections: imports make a hundred thousand and no garbage, and collecting takes a tenth of their time
+_DIALECTS = {"--xlearning", "--submarine"}  # command lines of systems of YARN
 _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
 
 
@@ -52,4 +53,5 @@ def submits(arguments: Sequence[str]) -> str:
     command = next((word for word in ours if not word.startswith("-")), "")
     if command not in SUBMITTING or len(arguments) == 1 or _NOT_AFTER_ALL.intersection(ours):
         return ""
-    return " ".join(ours).partition("--engine")[2][1:].partition(" ")[0] or LOCAL
+    named = " ".join(ours).partition("--engine")[2][1:].partition(" ")[0]
+    return named or ("yarn" if _DIALECTS.intersection(ours) else LOCAL)

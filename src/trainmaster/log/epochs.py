@@ -76,10 +76,11 @@ class MasterRecord(Plain):
 
 
 def write_master(storage: Storage, record: MasterRecord, token: str) -> bool:
-    """Put the record, signed; False, and nothing changed, where a later epoch's is there."""
+    """Put the record, signed, where it is not there; False, and nothing changed, where a later epoch's is."""
     there = storage.read(RECORD)
-    if there is not None and (known := _trusted(there, token)) is not None and known.epoch > record.epoch:
-        return False
+    known = None if there is None else _trusted(there, token)
+    if known is not None and (known.epoch > record.epoch or known == record):
+        return known == record
     storage.replace(RECORD, signed(record, token))
     return True
 

@@ -140,7 +140,8 @@ class HdfsStorage:
         return opened(self._dfs, at, _OURS_ALONE, _FOLDER)
 
     def _put(self, path: str, data: bytes, overwrite: bool) -> None:
-        put(self._dfs, self._at(path), data, overwrite, _OURS_ALONE, _FOLDER)
+        if not put(self._dfs, self._at(path), data, overwrite, _OURS_ALONE, _FOLDER):
+            self.leave(path)
 
     def _recovered(self, path: str) -> bool:
         try:
@@ -267,8 +268,8 @@ def opened(dfs: Dfs, at: str, mode: int = 0o644, folder_mode: int = 0o755, overw
     return writer
 
 
-def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> None:
-    """Make a small file, whole or not at all. Raises FileExistsError where it is there and is not to be overwritten.
+def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, folder_mode: int = 0o755) -> bool:
+    """Make a small file, whole or not at all; whether it is closed. Raises FileExistsError where it is there and is not to be overwritten.
 
     It gets its name before it is closed: nobody waits for what closing costs but who writes it.
     """
@@ -285,8 +286,8 @@ def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, fold
         dfs.bounded(writer.close, _CLOSING)
     except OSError as error:  # what it holds is safe: it was synced
         log.info("%s was not closed: %s", at, error.strerror)
-        with contextlib.suppress(OSError):  # another file may have its name by now
-            dfs.call(lambda client: client.recover_lease(at))
+        return False
+    return True
 
 
 def _drafted(dfs: Dfs, at: str, data: bytes, mode: int, folder_mode: int) -> tuple[str, FileWriter]:

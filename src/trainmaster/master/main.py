@@ -7,7 +7,6 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -122,45 +121,32 @@ class _Life:
         self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
         self.storage_place = place_of(storage)
         self.storage: Storage = storage_for(self.storage_place)
+        self.shell: Any = None
 
     async def live(self) -> int:
         self.epoch = epochs.take(self.storage)
         self._log_to_directory()
         self.seat.bind()
-        # Agents of masters before us look for us while we read. Our own are told by the engine.
-        found = asyncio.get_running_loop().run_in_executor(None, self._say_where)
-        try:
-            state, reader = replayed(self.storage)
-        except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
-            await self._settle(_SETTLED)
-            state, reader = replayed(self.storage)
-        if state.ended is not None and closed(state):
-            with contextlib.suppress(StorageFailed):
-                await self._settle(_TIDYING)
-            await found
-            return 0
-        self.shell = self._shell(Drive(state), reader)
+        tidying = asyncio.create_task(self._tidy())
         readers: asyncio.Task[None] | None = None
-        tidying: asyncio.Task[None] | None = None
         try:
-            try:
-                await self._begin(state, reader)
-                # Not before: the first line of an epoch is its master's own.
-                await self.seat.listen(self._application(), self.shell.feed)
-                await self.shell.turn()  # has asked for containers
-            finally:
-                await found
+            state, reader = await self._read()
+            if state.ended is not None and closed(state):
+                return 0
+            self.shell = self._shell(Drive(state), reader)
+            await self._begin(state, reader)
+            # Not before: the first line of an epoch is its master's own.
+            await self.seat.listen(self._application(), self.shell.feed)
+            await self.shell.turn()  # has asked for containers
             await self.seat.serve()
-            tidying = asyncio.create_task(self._tidy())
             readers = asyncio.create_task(self.seat.serve_readers())
             await self.shell.run()
         except Exception:
             log.exception("the master ends")
             raise
         finally:
-            if tidying is not None:
-                await asyncio.wait([tidying], timeout=_TIDYING)
-                tidying.cancel()
+            await asyncio.wait([tidying], timeout=_TIDYING)
+            tidying.cancel()
             if readers is not None:
                 readers.cancel()
                 await asyncio.wait([readers])
@@ -170,18 +156,29 @@ class _Life:
             await self._close()
         return 0
 
-    def _say_where(self) -> None:
-        """To agents, and to readers."""
-        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
-        epochs.write_master(self.storage, record, self.told["token"])
+    async def _read(self) -> tuple[State, Reader]:
+        try:
+            return await asyncio.to_thread(replayed, self.storage)
+        except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
+            await self._settle(_SETTLED)
+            return await asyncio.to_thread(replayed, self.storage)
 
     async def _tidy(self) -> None:
-        """What nobody waits for: earlier masters' files are closed, and the job is beside its log, where that is not in its directory:
-        who has the storage alone can read it all.
+        """What nobody waits for. Agents of masters before us, and readers, are told where we are; the job is put beside its log, where
+        that is not in its directory: who has the storage alone can read it all; earlier masters' files are closed.
         """
-        await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
+        await _surely(lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage yet where we are")
         if self.storage_place != self.path:
             await _surely(lambda: asyncio.to_thread(self._put_beside), "the job does not lie beside its log yet")
+        await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
+        # One that was suspended while it said where it is may have said so after us.
+        await _surely(
+            lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage any more where we are"
+        )
+
+    def _say_where(self) -> None:
+        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
+        epochs.write_master(self.storage, record, self.told["token"])
 
     async def _settle(self, within: float) -> None:
         """Have earlier masters' files closed. Raises StorageFailed where that takes longer."""
@@ -302,6 +299,8 @@ class _Life:
         self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
 
     async def _close(self) -> None:
+        if self.shell is None:  # it never came so far
+            return
         try:
             await self.record.close()
         finally:

@@ -11,11 +11,14 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.master.launch import AGENT
+
+if TYPE_CHECKING:
+    from trainmaster.master.serve import AgentSocket
 
 READERS_AFTER = 0.25  # s
 
@@ -89,6 +92,7 @@ class Here:
         self.place = str(self._runtime / "master.sock")
         self.addresses: tuple[str, ...] = (f"unix:{self.place}",)
         self._agents_socket = str(self._runtime / "agents.sock")
+        self._agents: AgentSocket | None = None
 
     def engine(self, job: Job, spec: Spec) -> MasterSide:
         from trainmaster.engines.local import template
@@ -114,6 +118,7 @@ class Here:
         self._agents.listen(self._agents_socket)
 
     async def serve(self) -> None:
+        assert self._agents is not None
         await self._agents.serve()
 
     async def serve_readers(self) -> None:
@@ -131,7 +136,8 @@ class Here:
             await listener.close()
 
     async def close(self) -> None:
-        await self._agents.close()
+        if self._agents is not None:
+            await self._agents.close()
 
     def leave(self) -> None:
         from trainmaster.engines.local import places
@@ -189,14 +195,15 @@ class InContainer:
 
     def _context(self) -> Any:
         import ssl
-        import tempfile
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # ssl reads keys out of files alone
+        with open(
+            os.memfd_create("key", os.MFD_CLOEXEC), "w"
+        ) as file:  # ssl reads keys out of files alone: ours is on no disk
             file.write(self._key + self._certificate)
             file.flush()
-            context.load_cert_chain(file.name)
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
         return context
 
     async def serve(self) -> None:

@@ -217,7 +217,7 @@ class Shell:
         """Turn until the job is closed. Raises Superseded where another master took over."""
         listening = asyncio.create_task(self._listen_to_engine())
         listening.add_done_callback(lambda _: self._stirred.set())
-        keeping = [] if self._tokens is None else [asyncio.create_task(self._tokens.keep())]
+        keeping = [] if self._tokens is None else [asyncio.create_task(_kept(self._tokens))]
         try:
             while not self.over:
                 await self.turn()
@@ -369,3 +369,10 @@ class Shell:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await self.feed.idle.wait()
+
+
+async def _kept(tokens: Tokens) -> None:
+    try:
+        await tokens.keep()
+    except Exception:  # the job goes on for as long as it has tokens
+        log.exception("nobody fetches newer tokens any more")
