@@ -6,7 +6,7 @@ its words. XLearning's client stays until the job's end and has its own exit sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -42,7 +42,7 @@ def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, ke
 def _begun(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: str) -> tuple[Any, str]:
     """What was asked, and the job that was submitted; "" where none was."""
     from trainmaster.client.submit import submit
-    from trainmaster.integrations.dialect import ENGINE, Verb
+    from trainmaster.integrations.dialect import ENGINE, Verb, checked, shown
 
     told = dialect.translated(words, engine or ENGINE)
     if isinstance(told, Verb):
@@ -55,27 +55,22 @@ def _begun(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: 
         click.echo(click.style("note: ", fg="cyan") + text, err=True)
     with naming_origins(asked):
         if dry_run or options.dry_run:
-            _show(told)
+            if wants_json():
+                print_json(checked(told)[0])
+                return told, ""
+            for text in shown(told):
+                click.echo(text)
             return told, ""
         job = submit(asked.job, base=asked.base, key=options.key or key, fork=True, engine=asked.engine)
     warn(asked.job, asked.engine)
     return told, job
 
 
-def _show(told: Any) -> None:
-    """The job file that says the same, and below it what would be asked for. The translation is shown without a cluster too."""
-    from trainmaster.integrations.dialect import checked, job_file
-
-    if wants_json():
-        print_json(checked(told)[0])
-        return
-    click.echo(job_file(told), nl=False)
-    click.echo("\n".join(checked(told)[1]))
-
-
 def _do(verb: Any, dialect: Any) -> None:
     if verb.name == "help":
-        click.echo("\n".join(_help(dialect)))
+        from trainmaster.integrations.dialect import usage
+
+        click.echo("\n".join(usage(dialect.WHAT, dialect.USAGE, dialect.OPTIONS)))
         return
     from trainmaster.client.handles import resolve
 
@@ -83,17 +78,3 @@ def _do(verb: Any, dialect: Any) -> None:
     given = {"jobs": (job,), "why": "", "no_wait": False, "force": False} if verb.name == "kill" else {"job": job}
     command = import_module(f"trainmaster.cli.{'kill' if verb.name == 'kill' else 'status'}").command
     click.get_current_context().invoke(command.callback, **given)
-
-
-def _help(dialect: Any) -> Iterator[str]:
-    """How it is called, its flags, and those of ours that may stand among them."""
-    from trainmaster.integrations.dialect import OURS
-
-    for number, line in enumerate(dialect.USAGE):
-        yield f"{'       ' if number else 'Usage: '}tm submit --{dialect.WHAT.lower()} {line}"
-    yield f"What each flag becomes is on the page Coming from {dialect.WHAT}."
-    for title, options in ((f"Flags of {dialect.WHAT}:", dialect.OPTIONS), ("Flags of tm:", OURS)):
-        yield from ("", title)
-        for name, has_value in options.items():
-            value = {"engine": " local|yarn", "set": " PATH=VALUE"}.get(name, " VALUE" if has_value else "")
-            yield f"  {'-' if len(name) == 1 else '--'}{name}{value}"

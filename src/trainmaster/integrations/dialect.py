@@ -11,7 +11,7 @@ name; what needs nothing done is told as a remark. Nothing is dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +252,21 @@ def job_file(told: Translation) -> str:
         {**told.file, "roles": roles}, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True
     )
     return text
+
+
+def shown(told: Translation) -> Iterator[str]:
+    """The job file that says the same, then what would be asked for: the translation is shown without a cluster too."""
+    yield job_file(told).rstrip("\n")
+    yield "\n".join(checked(told)[1])
+
+
+def usage(what: str, calls: Sequence[str], known: Mapping[str, bool]) -> Iterator[str]:
+    """How a dialect is called, its flags, and those of ours that may stand among them."""
+    for number, call in enumerate(calls):
+        yield f"{'       ' if number else 'Usage: '}tm submit --{what.lower()} {call}"
+    yield f"What each flag becomes is on the page Coming from {what}."
+    for title, options in ((f"Flags of {what}:", known), ("Flags of tm:", OURS)):
+        yield from ("", title)
+        for name, has_value in options.items():
+            value = {"engine": " local|yarn", "set": " PATH=VALUE"}.get(name, " VALUE" if has_value else "")
+            yield f"  {'-' if len(name) == 1 else '--'}{name}{value}"
