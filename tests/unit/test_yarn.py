@@ -174,7 +174,7 @@ def test_settings_are_read_strictly() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [(0, None), (7, None), (-101, "disks-failed"), (-102, "preempted"), (-104, "out-of-memory"), (-106, "killed-by-engine"),
-     (-1000, "localization-failed"), (NO_PYTHON, "no-python")],
+     (-109, "killed-by-engine"), (-199, "killed-by-engine"), (-100, None), (-1000, "localization-failed"), (NO_PYTHON, "no-python")],
 )  # fmt: skip
 def test_exit_statuses_are_our_reasons(status: int, reason: str | None) -> None:
     found, _ = exits.reason(status, "", "n1:1")

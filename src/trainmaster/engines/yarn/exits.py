@@ -18,9 +18,11 @@ REASONS: dict[int, str] = {
     -104: "out-of-memory",
     -106: "killed-by-engine",  # by the ResourceManager
     -107: "killed-by-engine",  # after the application's end
-    -108: "killed-by-engine",  # a container that lost its master
+    -108: "killed-by-engine",  # by its node, in favour of another container
+    -109: "killed-by-engine",  # by its node, for what it wrote to its log directory
     -1000: "localization-failed",  # ContainerExitStatus.INVALID, which a failed localization leaves
 }
+_OTHERS = "killed-by-engine"  # the negative numbers of later YARNs
 NO_DEVICES = 77  # an agent's own exit status: of the devices that were counted some are taken
 _USED = re.compile(r"([\d.]+ ?[KMGT]?B) of ([\d.]+ ?[KMGT]?B) (?:physical|virtual) memory used")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
@@ -43,7 +45,7 @@ def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[s
         return "no-python", {"node": node}
     if status == NO_DEVICES:
         return "devices-taken", {"node": node}
-    found = REASONS.get(status)
+    found = REASONS.get(status, _OTHERS if status < ABORTED else None)
     if found == "out-of-memory" and (used := _USED.search(diagnostics)):
         return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}
     if found in ("localization-failed", "killed-by-engine"):
