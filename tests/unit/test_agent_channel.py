@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,30 @@ def test_progress_is_told_at_most_once_a_second_and_the_newest_wins(tmp_path: Pa
         await until_async(lambda: link.outbox.empty)
         told = [(m["kind"], m.get("value")) for m in master.received]
         assert told == [("progress", 0.999), ("ended", None)]
+
+    converse(tmp_path, act)
+
+
+def test_a_storage_that_does_not_answer_keeps_no_agent_from_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "LOOK_UP", 0.01)
+    asked, answer = threading.Event(), threading.Event()
+
+    def find(epoch: int) -> None:
+        asked.set()
+        answer.wait()
+
+    async def act(master: Master, link: Channel, owner: Owner) -> None:
+        link.find = find
+        await until_async(lambda: link.connected)
+        await master.cut()
+        await until_async(asked.is_set)
+        try:
+            await until_async(lambda: len(master.hellos) >= 2 and link.connected)
+            link.find = None
+        finally:
+            answer.set()
 
     converse(tmp_path, act)
 

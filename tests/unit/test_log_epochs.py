@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from trainmaster.core.errors import BadInput
-from trainmaster.log.epochs import MasterRecord, confirm, highest, read_master, take, verified, write_master
+from trainmaster.log.epochs import (
+    MasterRecord,
+    confirm,
+    highest,
+    newer_master,
+    read_master,
+    signed,
+    take,
+    verified,
+    write_master,
+)
 from trainmaster.log.objects import ObjectStorage
 from trainmaster.log.storage import storage_for
 
@@ -58,6 +68,23 @@ def test_an_older_master_does_not_replace_a_newer_ones_record(tmp_path: Path) ->
     assert not write_master(storage, MasterRecord(2, ("b",)), TOKEN)
     assert write_master(storage, MasterRecord(3, ("d",)), TOKEN)
     assert read_master(storage, TOKEN) == MasterRecord(3, ("d",))
+
+
+def test_a_record_that_stands_is_not_written_again(tmp_path: Path) -> None:
+    """Its master makes sure of that: one that was suspended may have put its own there meanwhile."""
+    storage = storage_for(tmp_path)
+    ours = MasterRecord(3, ("c",))
+    assert write_master(storage, ours, TOKEN)
+    written = (tmp_path / "master").stat().st_ino
+    assert write_master(storage, ours, TOKEN)
+    assert (tmp_path / "master").stat().st_ino == written
+    storage.replace("master", signed(MasterRecord(2, ("b",)), TOKEN))
+    assert write_master(storage, ours, TOKEN)
+    assert read_master(storage, TOKEN) == ours
+    assert newer_master(storage, TOKEN, 0) is None  # no epoch was taken
+    take(storage)
+    assert newer_master(storage, TOKEN, 0) == ours
+    assert newer_master(storage, TOKEN, 1) is None
 
 
 def test_a_record_of_another_is_not_followed(tmp_path: Path) -> None:
