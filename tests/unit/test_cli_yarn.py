@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trainmaster.client import doctor
 from trainmaster.client.handles import resolve
 from trainmaster.client.places import client_of
 from trainmaster.core.errors import EngineFailed, NotFound
@@ -96,3 +97,30 @@ def test_a_job_that_may_be_on_a_cluster_that_is_down_is_not_told_to_be_none(home
     assert error.value.place.startswith(f"the cluster could not be asked: the ResourceManager at {nobody} ")
     with pytest.raises(EngineFailed):
         resolve("application_1_0001")  # is nowhere else
+
+
+def examined() -> dict[str, doctor.Finding]:
+    return {found.check: found for found in doctor.examined()}
+
+
+def test_doctor_takes_a_cluster_that_is_down_for_no_hindrance_to_jobs_here(home, nobody: str) -> None:
+    found = examined()
+    assert doctor.BAD not in [one.state for one in found.values()]
+    told = found["yarn"]
+    assert (told.state, told.mend) == (doctor.WARNING, "check that it runs, and that it is the one that you mean")
+    assert told.text.startswith(f"the ResourceManager at {nobody} (yarn.resourcemanager.address of ")
+    assert found["ticket"].text == "the cluster asks for none"
+    assert "fs.defaultFS" in found["home on HDFS"].mend
+
+
+def test_doctor_looks_where_commands_do(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in HADOOP:
+        monkeypatch.delenv(name, raising=False)
+    assert "is set; they are needed for --engine yarn alone" in examined()["yarn"].text
+    monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
+    folder = tmp_path / "etc/hadoop"
+    assert f"{folder}, from HADOOP_HOME, cannot be read" in examined()["yarn"].text
+    folder.mkdir(parents=True)
+    (folder / "core-site.xml").write_text("<configuration>\n<property></configuration>")
+    told = examined()["yarn"]
+    assert (told.state, told.mend) == (doctor.WARNING, "mend that line")

@@ -24,7 +24,7 @@ def command() -> None:
         for finding in found:
             mark, colour = _MARKS[finding.state]
             click.echo(f"{click.style(mark, fg=colour)}  {finding.check}: {finding.text}")
-            if finding.mend:
-                click.echo(f"    {finding.mend}")
+            for line in filter(None, (finding.place, finding.mend)):
+                click.echo(f"    {line}")
     if any(finding.state == BAD for finding in found):
         raise click.exceptions.Exit(3)

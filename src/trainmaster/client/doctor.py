@@ -1,22 +1,33 @@
-"""Whether this machine is ready for jobs: each check says what it found and, where that is in the way, what to do."""
+"""Whether this machine is ready for jobs: each check says what it found and, where that is in the way, what to do.
+
+Bad is what keeps every job from running. What is wrong with a cluster is a warning: jobs on this machine run without it.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import attrs
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.quantities import format_bytes
+from trainmaster.core.quantities import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from trainmaster.engines.yarn.client import YarnClient
+    from trainmaster.log.dfs import Dfs
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 _ROOM = 2**30  # bytes free on a disk below which it is told
 _FILES = 1024  # open files with which a job of some tasks runs
+_SOON = 3600.0  # s that a ticket has left, below which it is told
 
 
 @attrs.frozen(slots=True)
@@ -26,20 +37,31 @@ class Finding:
     check: str
     state: str
     text: str
+    place: str = ""
     mend: str = ""
 
 
 def examined() -> Iterator[Finding]:
     """All checks, in order; one that itself fails is a finding too."""
     for name, check in CHECKS.items():
-        try:
-            state, text, mend = check()
-        except (TrainmasterError, OSError) as error:
-            state, text, mend = BAD, getattr(error, "message", str(error)), getattr(error, "mend", "")
-        yield Finding(name, state, text, mend)
+        yield _finding(name, check, BAD)
+    yield from _cluster()
 
 
-Told = tuple[str, str, str]
+Told = tuple[str, str, str]  # state, text, mend
+
+
+def _finding(name: str, check: Callable[[], Told], otherwise: str) -> Finding:
+    """What a check found; `otherwise` is its state where it fails itself."""
+    try:
+        state, text, mend = check()
+    except TrainmasterError as error:
+        return Finding(name, otherwise, error.message, error.place, error.mend)
+    except OSError as error:
+        return Finding(
+            name, otherwise, error.strerror or str(error), str(error.filename or ""), getattr(error, "mend", "")
+        )
+    return Finding(name, state, text, mend=mend)
 
 
 def _python() -> Told:
@@ -125,26 +147,6 @@ def _name() -> Told:
     return GOOD, f"{name}: {', '.join(addresses)}", ""
 
 
-def _yarn() -> Told:
-    """Of a cluster that HADOOP_CONF_DIR names."""
-    if not os.environ.get("HADOOP_CONF_DIR"):
-        return GOOD, "HADOOP_CONF_DIR is not set; it is needed for --engine yarn alone", ""
-    from trainmaster.client.places import client_of
-
-    client = client_of("yarn")
-    nodes = client.free()
-    found = f"{client.user} on {client.place}, {len(nodes)} nodes"
-    if not nodes:
-        return WARNING, found, "no node runs: jobs wait"
-    attempts, wanted = client.attempts
-    if attempts < wanted:
-        return (
-            WARNING, f"{found}; a master may die {attempts - 1} times",
-            f"have yarn.resourcemanager.am.max-attempts raised to {wanted} for long jobs",
-        )  # fmt: skip
-    return GOOD, found, ""
-
-
 CHECKS: dict[str, Callable[[], Told]] = {
     "python": _python,
     "state directory": _state,
@@ -153,5 +155,92 @@ CHECKS: dict[str, Callable[[], Told]] = {
     "limits": _limits,
     "memory limits": _memory,
     "host name": _name,
-    "yarn": _yarn,
 }
+
+
+# -- a cluster --
+
+
+def _cluster() -> Iterator[Finding]:
+    """Of the cluster that HADOOP_CONF_DIR or HADOOP_HOME leads to; as far as it can be asked."""
+    from trainmaster.hadoop.conf import is_named
+
+    if not is_named():
+        none = "neither HADOOP_CONF_DIR nor HADOOP_HOME is set; they are needed for --engine yarn alone"
+        yield Finding("yarn", GOOD, none)
+        return
+    from trainmaster.client.places import client_of
+
+    try:
+        client: YarnClient = client_of("yarn")
+        client.user  # noqa: B018  it may want a ticket
+    except TrainmasterError as error:
+        yield Finding("yarn", WARNING, error.message, error.place, error.mend)
+        return
+    for name, check in CLUSTER.items():
+        yield _finding(name, functools.partial(check, client), WARNING)
+
+
+def _yarn(client: YarnClient) -> Told:
+    nodes = client.free()
+    found = f"{client.user} on {client.place} ({client.conf.folder}), {len(nodes)} nodes"
+    if not nodes:
+        return WARNING, found, "no node runs: jobs wait"
+    attempts, wanted = client.attempts
+    if attempts < wanted:
+        key = "yarn.resourcemanager.am.global.max-attempts"
+        instead = "where it is not set, yarn.resourcemanager.am.max-attempts is the limit"
+        mend = f"have {key} raised to {wanted} for long jobs; {instead}"
+        return WARNING, f"{found}; a master may die {attempts - 1} times", mend
+    return GOOD, found, ""
+
+
+def _home(client: YarnClient) -> Told:
+    """The user's directory on HDFS, below which is what jobs keep: it has to be there, or that it can be made."""
+    from trainmaster.log.dfs import SCHEMES, open_dfs
+
+    fs, user = client.store().fs, client.user
+    if fs.partition("://")[0] not in SCHEMES:
+        return (
+            WARNING, f"the default file system is {fs}, and jobs on YARN keep their files on HDFS",
+            f"set fs.defaultFS in {client.conf.folder}/core-site.xml",
+        )  # fmt: skip
+    home = f"/user/{user}"
+    dfs, _ = open_dfs(f"{fs}{home}")
+    there, owner, permission = _nearest(dfs, home)
+    if permission & 0o002 or (owner == user and permission & 0o200):
+        return GOOD, f"{fs}{home}" if there == home else f"{fs}{home}, which the first job makes", ""
+    chown = f"hdfs dfs -chown {user} {home}"
+    if there == home:
+        return WARNING, f"{fs}{home} is {owner}'s; {user} may not write there", f"an administrator gives it: {chown}"
+    made = f"hdfs dfs -mkdir -p {home}; {chown}"
+    return WARNING, f"{fs}{home} does not exist, and {user} may not make it", f"an administrator makes it: {made}"
+
+
+def _nearest(dfs: Dfs, folder: str) -> tuple[str, str, int]:
+    """The folder, or the nearest above it that exists; with owner and permission bits."""
+    try:
+        found = dfs.call(lambda client: client.get_file_info(folder))
+    except FileNotFoundError:
+        if folder == "/":
+            raise
+        return _nearest(dfs, os.path.dirname(folder))
+    return folder, found.owner, found.permission
+
+
+def _ticket(client: YarnClient) -> Told:
+    from trainmaster.hadoop.conf import is_secure
+
+    if not is_secure(client.conf):
+        return GOOD, "the cluster asks for none", ""
+    from trainmaster.hadoop.tickets import read_cache
+
+    cache = read_cache()
+    if cache.first is None:
+        return GOOD, f"{client.user}, by a keytab", ""
+    left = cache.first.end - time.time()
+    text = f"{cache.principal} for {format_seconds(max(0, round(left)))} more, in {cache.name}"
+    return (GOOD, text, "") if left > _SOON else (WARNING, text, "get a new one: kinit; or renew it: kinit -R")
+
+
+CLUSTER: dict[str, Callable[[YarnClient], Told]] = {"ticket": _ticket, "yarn": _yarn, "home on HDFS": _home}

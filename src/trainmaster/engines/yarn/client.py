@@ -26,7 +26,7 @@ from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
-from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_manager_keys, resource_managers
+from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, KdcUnreachable, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -68,7 +68,7 @@ class YarnClient:
         environ = dict(os.environ if environ is None else environ)
         try:
             self.conf: Configuration = load(folder or None, environ)
-            resource_manager_keys(self.conf)
+            resource_managers(self.conf)
         except ConfError as error:
             raise _failed(error) from error
         self._secure, self._environ = is_secure(self.conf), environ
@@ -96,8 +96,11 @@ class YarnClient:
     @property
     def attempts(self) -> tuple[int, int]:
         """How many masters of a job the cluster allows, as far as our configuration says, and how many a job asks for."""
-        most = self.conf.integer("yarn.resourcemanager.am.max-attempts", 2)
-        return self.conf.integer("yarn.resourcemanager.am.global.max-attempts", most), Settings().attempts
+        try:
+            most = self.conf.integer("yarn.resourcemanager.am.max-attempts", 2)
+            return self.conf.integer("yarn.resourcemanager.am.global.max-attempts", most), Settings().attempts
+        except ConfError as error:
+            raise _failed(error) from error
 
     # -- before --
 
@@ -391,7 +394,5 @@ def _failed(error: HadoopError) -> TrainmasterError:
         more = ", or try one here: tm cluster up hadoop" if MEND in error.mend else ""
         return BadInput(error.message, mend=error.mend + more, anchor="hadoop-conf")
     if isinstance(error, AuthenticationFailed) and not isinstance(error, KdcUnreachable):
-        return BadInput(error.message, mend="see your tickets: klist", anchor="ticket")
-    return EngineFailed(
-        error.message, mend="check that it runs, and that this is the cluster that you mean", anchor="yarn"
-    )
+        return BadInput(error.message, mend="see your tickets: klist; get a new one: kinit", anchor="ticket")
+    return EngineFailed(error.message, mend="check that it runs, and that it is the one that you mean", anchor="yarn")
