@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.quantities import format_bytes, format_seconds
+from trainmaster.core.quantities import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from trainmaster.engines.yarn.client import YarnClient
@@ -183,7 +183,7 @@ def _cluster() -> Iterator[Finding]:
 
 def _yarn(client: YarnClient) -> Told:
     nodes = client.free()
-    found = f"{client.user} on {client.place} ({client.conf.folder}), {len(nodes)} nodes"
+    found = f"{client.user} on {client.place} ({client.conf.folder}), {format_count(len(nodes), 'node')}"
     if not nodes:
         return WARNING, found, "no node runs: jobs wait"
     attempts, wanted = client.attempts
@@ -202,8 +202,8 @@ def _home(client: YarnClient) -> Told:
     fs, user = client.store().fs, client.user
     if fs.partition("://")[0] not in SCHEMES:
         return (
-            WARNING, f"the default file system is {fs}, and jobs on YARN keep their files on HDFS",
-            f"set fs.defaultFS in {client.conf.folder}/core-site.xml",
+            WARNING, f"fs.defaultFS is {client.conf.get('fs.defaultFS')}, and jobs on YARN keep their files on HDFS",
+            f"name a cluster's in {client.conf.folder}/core-site.xml",
         )  # fmt: skip
     home = f"/user/{user}"
     dfs, _ = open_dfs(f"{fs}{home}")
