@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conformance.engines import Engine, workers
 from elsewhere import elsewhere, hdfs  # noqa: F401  fixtures
 from s3 import serving
 from stored_sets import sets
@@ -39,6 +40,19 @@ def made(folder: Path, **files: str) -> str:
     for name, content in files.items():
         (folder / name).write_text(content)
     return str(folder)
+
+
+def test_a_job_has_everything_on_an_object_store(engine: Engine, s3: str) -> None:
+    """What opens it goes from the submitter to master and agents; on a cluster, no program sees it."""
+    store_for(s3).put("in/a", b"line\n")
+    job = engine.submit(
+        workers('mkdir model; cat train/a > model/copy; env | grep "^AWS_SECRET_ACCESS_KEY="; echo over'), storage=f"{s3}/jobs",
+        inputs={"train": {"url": f"{s3}/in"}}, outputs={"model": {"url": f"{s3}/out"}},
+    )  # fmt: skip
+    job.succeeded()
+    assert there(f"{s3}/out")["worker-0/copy"] == b"line\n"
+    own = [line.partition("=")[0] for line in job.lines()]
+    assert own == (["over"] if engine.nodes > 1 else ["AWS_SECRET_ACCESS_KEY", "over"])
 
 
 # -- inputs --

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -65,21 +66,21 @@ def _places(job: Job) -> Iterator[tuple[str, str]]:
 
 def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     """Start the job's master there; `site.json` says afterwards where it is."""
+    from trainmaster.client.secrets import of_stores
+
     certificate, key = certified()
     site, files = shipped(job, site_of(name))
     if site.get("carried"):
         from trainmaster.client.carried import carry
 
         carry(job, site["carried"], engine)
-    secret = {"token": token, "key": key, "secrets": values}
+    secret = {"token": token, "key": key, "secrets": values, "stores": of_stores(job, os.environ)}
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
     client = client_of(engine)
     told = client.submit(name, job, site, secret, certificate, files, state_dir() / "runtime")
     try:
-        draft = folder / f".{SITE_FILE}"
-        draft.write_text(json.dumps({**site, **told}))
-        os.replace(draft, folder / SITE_FILE)
+        _note(folder, {**site, **told})
     except BaseException:  # nobody would find it any more
         client.end(told["application"])
         raise
@@ -89,6 +90,24 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         from trainmaster.client.renewal import warning
 
         print(warning(name, tokens), file=sys.stderr, flush=True)
+
+
+def begun(job: str) -> bool:
+    """Whether the engine has a job whose submitter died before that was noted; it is noted now. Raises BadInput, or EngineFailed, where the
+    engine cannot be asked.
+    """
+    site = site_of(job)
+    application = client_of(site["engine"]).found(job).get(job)
+    if application is None:
+        return False
+    _note(job_storage(job), {**site, "application": application})
+    return True
+
+
+def _note(folder: Path, site: Mapping[str, Any]) -> None:
+    draft = folder / f".{secrets.token_hex(8)}.{SITE_FILE}"  # several may find out the same at once
+    draft.write_text(json.dumps(dict(site)))
+    os.replace(draft, folder / SITE_FILE)
 
 
 def _renewed(job: Job) -> bool:

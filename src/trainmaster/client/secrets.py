@@ -19,6 +19,15 @@ from trainmaster.core.job import Job, Role, Secret
 from trainmaster.core.redaction import SHORTEST, is_secret
 
 ALL = ""  # in place of a role: the secrets of every role
+_STORES = {
+    "s3": "AWS_",
+    "s3a": "AWS_",
+    "gs": "GOOGLE_",
+    "gcs": "GOOGLE_",
+    "az": "AZURE_",
+    "abfs": "AZURE_",
+    "abfss": "AZURE_",
+}
 Values = dict[str, dict[str, str]]  # role, or ALL -> name -> value; roles without any are left out
 
 
@@ -48,6 +57,16 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
 def names(values: Values) -> list[str]:
     """The names of all of them, each once."""
     return sorted({name for found in values.values() for name in found})
+
+
+def of_stores(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the submitter's environment opens the object stores that the job names. On a cluster its master and agents have it, and no
+    program.
+    """
+    urls = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
+    urls += [*job.cache, *job.archives, job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
+    wanted = {_STORES[scheme] for url in urls if (scheme := url.partition("://")[0].lower()) in _STORES}
+    return {name: value for name, value in environ.items() if name.startswith(tuple(wanted))}
 
 
 def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str], known: Mapping[str, str]) -> str:

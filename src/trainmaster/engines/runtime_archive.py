@@ -25,6 +25,7 @@ DISTRIBUTIONS = (
     "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "nvidia-ml-py", "protobuf", "psutil", "starlette",
     "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
+_WHERE_INSTALLED = ("obstore",)  # for jobs with object stores
 _OURS = ("cli", "clusters", "integrations", "simulation")  # ours that no container runs
 _BEGIN = """\
 import os, sys
@@ -74,10 +75,12 @@ def _files() -> Iterator[tuple[str, str]]:
         for name in names:
             path = os.path.join(folder, name)
             yield f"trainmaster{path.removeprefix(ours)}", path
-    for distribution in DISTRIBUTIONS:
+    for distribution in (*DISTRIBUTIONS, *_WHERE_INSTALLED):
         try:
             installed = importlib.metadata.distribution(distribution)
         except importlib.metadata.PackageNotFoundError as error:
+            if distribution in _WHERE_INSTALLED:
+                continue
             raise BadInput(
                 f"{distribution} is not installed, and containers need it",
                 mend="in a clone of Trainmaster: pip install '.[yarn]'",

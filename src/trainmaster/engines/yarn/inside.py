@@ -47,9 +47,11 @@ def agent() -> dict[str, Any]:
         tokens = AgentTokens(Tokens(delegated(credentials), **times), private, programs=True)
     devices = _devices(told.get("gpus"))
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
+    environ = _programs(here, tokens)
+    os.environ.update(told.pop("stores"))
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
-        "cache": os.path.join(application, "trainmaster-cache"), "environ": _programs(here, tokens),
+        "cache": os.path.join(application, "trainmaster-cache"), "environ": environ,
         "node": told.get("node") or node(), "tokens": tokens, "devices": devices,
     }  # fmt: skip
 
@@ -113,6 +115,7 @@ def master() -> tuple[str, dict[str, Any], Any]:
     """(the job's directory in this container, what the master is told, its seat's parts)."""
     told, credentials = taken()
     configure(told["configuration"])
+    os.environ.update(told["stores"])
     directory = Path("jobs", told["job_id"]).absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "job.json").write_text(json.dumps(told["job"]))

@@ -67,7 +67,7 @@ class Parts:
         return MasterTokens(tokens, private, lambda: fetched(self._conf, kerberos, wanted))
 
     def _context(self, spec: Mapping[str, Any]) -> Any:
-        secret = {name: spec[name] for name in ("token", "secrets")}
+        secret = {"token": spec["token"], "secrets": spec["secrets"], "stores": self._told["stores"]}
         told = {name: value for name, value in spec.items() if name not in secret}
         credentials = self._credentials
         if self.tokens is not None:
