@@ -55,6 +55,7 @@ dist.init_process_group("gloo", init_method=os.environ["INIT_METHOD"], rank=int(
 one = torch.ones(1)
 dist.all_reduce(one)
 print("sum", one.item(), "index", os.environ["INDEX"], flush=True)
+dist.destroy_process_group()  # else its threads are ended with the process, which aborts now and then
 """
 
 
