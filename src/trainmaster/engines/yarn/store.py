@@ -87,6 +87,7 @@ class Store:
         def made(dfs: Dfs) -> None:
             dfs.call(lambda client: client.mkdirs(self.home, 0o755, True))
             dfs.call(lambda client: client.mkdirs(path, 0o700, False))
+            _tidy(dfs, path)
 
         self._done("make a folder", f"{self.fs}{path}", made)
         return f"{self.fs}{path}"
@@ -240,15 +241,17 @@ def _public(dfs: Dfs, path: str) -> bool:
 
 
 def _tidy(dfs: Dfs, folder: str) -> None:
-    """Remove the drafts of who was killed."""
+    """Remove the drafts of who was killed, files and folders. A user's file may end as a draft does, and does not begin as one."""
     try:
         rows = dfs.call(lambda client: list(client.list_status(folder, False)))
     except FileNotFoundError:
         return
     for row in rows:
-        if row.path.endswith(_DRAFT) and time.time() - row.modification_time / 1000 > _DEAD:
+        name = PurePosixPath(row.path).name
+        draft = name.startswith(".") and name.endswith(_DRAFT)
+        if draft and time.time() - row.modification_time / 1000 > _DEAD:
             with contextlib.suppress(OSError):
-                dfs.call(lambda client, path=row.path: client.delete(path))  # type: ignore[misc]
+                dfs.call(lambda client, path=row.path: client.delete(path, True))  # type: ignore[misc]
 
 
 def _digest(local: Path) -> str:
