@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from hadoop import own_hadoop, revived
 from waiting import until
 
 import trainmaster
-from trainmaster.client.places import job_ids
+from trainmaster.client.connect import BEGIN
+from trainmaster.client.places import job_ids, job_storage, site_of
 from trainmaster.client.preview import preview
-from trainmaster.client.submit import submit
+from trainmaster.client.submit import UPLOAD, submit
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.reading import job_from
@@ -358,6 +360,58 @@ def test_ctrl_c_ends_watching_alone(yarn: Yarn) -> None:
     yarn.write("go", "")
     job.succeeded(LIMIT)
     assert job.lines() == ["here", "done"]
+
+
+# -- killed --
+
+KILLED = """\
+import os, signal, sys
+from trainmaster.cli.main import main
+replace = os.replace
+def killed(draft, place):
+    if os.path.basename(place) == "site.json":  # YARN has the job, and nothing here says so
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(draft, place)
+os.replace = killed
+sys.exit(main())
+"""
+
+
+def test_a_key_leads_to_the_job_whose_submitter_was_killed_once_yarn_had_it(yarn: Yarn) -> None:
+    """However long after; and that job is one of this machine again."""
+    yarn.write("killed.py", KILLED)
+    file = job_file(yarn, command=f"touch {yarn.folder}/ran; sleep 1000", environment=python_here(), files=["job.yaml"])
+    command = [sys.executable, "killed.py", "submit", file, "--engine", "yarn", "--idempotency-key", "k"]
+    done = subprocess.run(command, cwd=yarn.folder, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    [name], [application] = job_ids(), going()
+    assert "application" not in site_of(name)
+    long_ago = time.time() - BEGIN - UPLOAD - 1
+    os.utime(job_storage(name) / "token", (long_ago, long_ago))
+    told = yarn.tm("submit", file, "--engine", "yarn", "--idempotency-key", "k")
+    assert told.returncode == 0, told.stderr
+    job = Submitted(trainmaster.attach(name))
+    yarn.jobs.append(job)
+    assert name in told.stdout
+    assert (job_ids(), going(), yarn.application(job)) == ([name], [application], application)
+    until((yarn.folder / "ran").exists, LIMIT, what=job.run.status)
+    job.run.kill("no more")
+    assert job.end(LIMIT)["state"] == "killed"
+
+
+def test_drafts_of_a_killed_submission_are_removed_a_day_later(yarn: Yarn) -> None:
+    """Those of inputs are folders. What somebody writes now, and what is no draft, stays."""
+    place = store_for(f"{ours()}/inputs")
+    place.remove("")
+    for name in (".old.tmp", ".new.tmp", "0123", "files.tmp"):
+        place.put(f"{name}/deep/file", b"x")
+    dfs, path = open_dfs(place.url)
+    for name in (".old.tmp", "0123", "files.tmp"):
+        dfs.call(lambda client, name=name: client.set_times(f"{path}/{name}", 1000, 1000))  # type: ignore[misc]
+    assert yarn.client().store().private("inputs").endswith("/inputs")
+    left = {name for name in (".old.tmp", ".new.tmp", "0123", "files.tmp") if place.exists(name)}
+    assert left == {".new.tmp", "0123", "files.tmp"}
+    place.remove("")
 
 
 # -- from elsewhere --

@@ -13,11 +13,11 @@ from trainmaster.client import connect
 from trainmaster.client import submit as submission
 from trainmaster.client.describe import describe, doubts
 from trainmaster.client.handles import parse, resolve
-from trainmaster.client.secrets import ALL, is_secret, names, separated
+from trainmaster.client.secrets import ALL, is_secret, names, of_stores, separated
 from trainmaster.client.submit import check, new_id, prepared, shipped_files, site, submit
 from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.events import Event, encode
-from trainmaster.core.job import Job, Role, Secret
+from trainmaster.core.job import Job, Output, Role, Secret
 from trainmaster.core.reading import job_from
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
@@ -120,6 +120,13 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
         separated(job({}, secrets={"DB": Secret(file="nowhere")}), {}, tmp_path)
 
 
+def test_what_opens_the_stores_that_a_job_names_is_told_and_no_more() -> None:
+    environ = {"AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "r", "AZURE_KEY": "y", "PATH": "/bin"}
+    on_s3 = job({}, outputs={"model": Output("model", "s3://bucket/x")})
+    assert of_stores(on_s3, environ) == {"AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "r"}
+    assert of_stores(job({}, storage="hdfs:///jobs"), environ) == {}
+
+
 def test_each_role_has_its_own_secrets(tmp_path: Path) -> None:
     roles = {name: Role(name, "true", env={"A_TOKEN": name}) for name in ("worker", "ps")}
     _, values = separated(Job(roles=roles, secrets={"A_TOKEN": Secret(env="B")}), {"B": "all"}, tmp_path)
@@ -207,6 +214,22 @@ def test_a_key_is_held_as_long_as_a_master_has_to_begin(home, monkeypatch: pytes
     (token.parent / "logs").rmdir()
     os.utime(token, (time.time() - 40, time.time() - 40))
     assert submission._submitted_under("k") == ""
+
+
+def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
+    tmp_path: Path, home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster may have taken the job before its submitter died; nobody knows before it answers."""
+    folder = home.state / "jobs" / "old-aaaaaa"
+    folder.mkdir(parents=True)
+    for name, content in (("token", "x"), ("site.json", '{"engine": "yarn"}')):
+        (folder / name).write_text(content)
+        os.utime(folder / name, (1.0, 1.0))
+    assert submission._take("k", folder.name)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(BadInput, match="nowhere"):
+        submit(job({}), base=tmp_path, key="k")
+    assert submission._holder("k") == folder.name
 
 
 @pytest.mark.parametrize(

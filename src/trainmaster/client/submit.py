@@ -329,18 +329,29 @@ def _key_file(key: str) -> Path:
 
 
 def _submitted_under(key: str) -> str:
-    """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing."""
+    """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing; on a
+    cluster, before the cluster had it. Raises BadInput, or EngineFailed, where the cluster cannot be asked.
+    """
     from trainmaster.client.connect import beginning
 
     while name := _holder(key):
         found = site_of(name)
         if (job_storage(name) / "logs").exists() or found.get("application"):
             return name
-        if beginning(name, UPLOAD if found.get("engine", LOCAL) != LOCAL else 0.0):
+        distant = found.get("engine", LOCAL) != LOCAL
+        if beginning(name, UPLOAD if distant else 0.0):
             time.sleep(0.02)
+        elif distant and _has_begun(name):
+            return name
         else:
             _give_up(key, name)
     return ""
+
+
+def _has_begun(name: str) -> bool:
+    from trainmaster.client.distant import begun
+
+    return begun(name)
 
 
 def _holder(key: str) -> str:
