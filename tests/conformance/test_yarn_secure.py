@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from placing import EXAMPLES
 from waiting import until
 
 import trainmaster
+from trainmaster.client import doctor
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.clusters.kerberos import REALM
 from trainmaster.core.errors import TrainmasterError
@@ -255,6 +257,24 @@ def test_without_a_ticket_that_is_good_nothing_is_submitted(secure: Secure) -> N
         assert (done.stdout, trainmaster.jobs()) == ("", [])
     secure.log_in()
     assert secure.applications() == before
+
+
+def test_doctor_tells_how_long_the_ticket_is_good(secure: Secure) -> None:
+    def told() -> dict[str, doctor.Finding]:
+        return {found.check: found for found in doctor.examined()}
+
+    cache = secure.log_in("alice", "-l", "2h")
+    found = told()
+    assert (found["ticket"].state, found["yarn"].text.partition(" ")[0]) == (doctor.GOOD, "alice")
+    told_of = rf"alice@{re.escape(REALM)} for (2 h|1 h 5\d m) more, in FILE:{re.escape(str(cache))}"
+    assert re.fullmatch(told_of, found["ticket"].text), found["ticket"].text
+    secure.log_in("alice", "-l", "30m")
+    assert (told()["ticket"].state, "kinit" in told()["ticket"].mend) == (doctor.WARNING, True)
+    secure.monkeypatch.setenv("KRB5CCNAME", f"FILE:{secure.place.folder}/no-ticket")
+    found = told()
+    assert "ticket" not in found
+    assert found["yarn"].text.startswith("no Kerberos ticket in FILE:")
+    assert "kinit" in found["yarn"].mend
 
 
 def _expired() -> bool:
