@@ -29,6 +29,8 @@ class Nodes:
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
         self._open: dict[str, NodeManager] = {}
+        self._replaced: set[NodeManager] = set()  # with a token that there is a newer one of
+        self._closing: set[asyncio.Task[None]] = set()
         self._calls = asyncio.Semaphore(AT_ONCE)
 
     def take(self, tokens: Iterable[y.NMTokenProto]) -> None:
@@ -36,7 +38,17 @@ class Nodes:
         for given in tokens:
             node = node_text(given.nodeId)
             self._tokens[node] = token_of(given.token)
-            self._open.pop(node, None)
+            if (replaced := self._open.pop(node, None)) is not None:
+                self._replaced.add(replaced)
+                task = asyncio.create_task(self._close_unused(replaced))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def _close_unused(self, replaced: NodeManager) -> None:
+        """Close a connection when no call can be under way on it any more."""
+        await asyncio.sleep(WITHIN)
+        self._replaced.discard(replaced)
+        await _close(replaced)
 
     async def start(
         self, containers: Sequence[tuple[y.ContainerProto, y.ContainerLaunchContextProto]]
@@ -79,9 +91,16 @@ class Nodes:
         return self._open[node]
 
     async def close(self) -> None:
-        for one in self._open.values():
-            with contextlib.suppress(HadoopError, OSError):
-                await one.close()
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        for one in (*self._open.values(), *self._replaced):
+            await _close(one)
+
+
+async def _close(one: NodeManager) -> None:
+    with contextlib.suppress(HadoopError, OSError):
+        await one.close()
 
 
 class Avoided:
