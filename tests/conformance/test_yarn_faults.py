@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import Submitted, Yarn, container_process, in_containers, python, workers
+from conformance.engines import LIMIT, Submitted, Yarn, container_process, in_containers, python, role, workers
 from conformance.test_clusters import container, held, lives, running
 from hadoop import own_hadoop, revived
 from waiting import until
@@ -21,6 +22,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from trainmaster import linux
+from trainmaster.clusters import pages
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.data.stores import store_for
@@ -29,6 +31,8 @@ pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
 TELL = 180.0  # s within which a daemon that came back has told all; reached by a failure alone
 READ = 16 << 20  # bytes a second that the DataNode reads for anyone: what is staged takes a while
+MASTER = {"resources": {"memory": "256MiB"}}
+LARGEST = "<name>yarn.scheduler.maximum-allocation-mb</name><value>{}</value>"
 KILL_CLI = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
 
 
@@ -129,6 +133,92 @@ def test_a_job_ends_while_there_is_no_resource_manager(cluster: Cluster, yarn: Y
     cluster.wait_ready()
     job.succeeded(TELL)
     assert until(lambda: yarn.client().fate_of(yarn.application(job))[0] == "ended", TELL)
+
+
+# -- what a ResourceManager does not know any more, or does not grant for now --
+
+
+def sized(command: str, memory: str, replicas: Any = 1) -> dict[str, Any]:
+    return role(command, replicas) | {"resources": {"cores": 0.05, "memory": memory}}
+
+
+def kill_agent(yarn: Yarn, job: Submitted, task: str) -> None:
+    """Its program ends with it."""
+    program = int(job.lines(task)[0].split()[1])
+    os.kill(container_process(yarn.application(job), container(job, task), "agent"), signal.SIGKILL)
+    until(lambda: not lives(program), TELL, what="the program's end")
+
+
+def test_a_node_that_dies_with_the_resource_manager_never_comes_back(cluster: Cluster, yarn: Yarn) -> None:
+    """Nobody tells of the end of its containers. Its tasks begin again on the other node, which holds one at a time beside the master."""
+    roles = {"worker": sized(held(yarn), "1900MiB", 2)}
+    job = yarn.submit(roles, master=MASTER, timeouts={"grace": "5s"})
+    for index in range(2):
+        job.until_line("pid", f"worker:{index}")
+    masters = os.readlink(f"/proc/{container_process(yarn.application(job), '', 'master')}/cwd")
+    number = next(number for number in (1, 2) if f"/node-{number}/" not in masters)
+    lost = [task["task"] for task in job.status()["tasks"] if task["node"] == cluster.node_id(number)]
+    assert lost
+    cluster.daemon("resourcemanager").kill()
+    cluster.daemon(f"nodemanager-{number}").kill()
+    for task in lost:
+        kill_agent(yarn, job, task)
+    cluster.daemon("resourcemanager").start()
+    yarn.write("go", "")
+    status = job.succeeded(TELL)
+    assert not cluster.daemon(f"nodemanager-{number}").alive
+    attempts = {task["task"]: task["attempt"] for task in status["tasks"]}
+    assert attempts == {f"worker:{index}": 1 + (f"worker:{index}" in lost) for index in range(2)}
+
+
+def test_what_a_gang_was_granted_and_did_not_use_yet_is_asked_for_again(cluster: Cluster, yarn: Yarn) -> None:
+    """Beside the first job's task there is room for one of the two that the gang needs."""
+    first = yarn.submit({"worker": sized(held(yarn), "3400MiB")}, master=MASTER)
+    first.until_line("pid")
+    gang = {"worker": sized("echo $RANK of $WORLD_SIZE", "2800MiB", {"min": 2, "max": 3})}
+    job = yarn.submit(gang, master=MASTER, framework="pytorch", checkpoint={"path": "ckpt"})
+    address = f"/ws/v1/cluster/apps/{yarn.application(job)}"
+
+    def containers() -> int:
+        found = pages.ask(cluster.place.ports["resourcemanager.http"], address) or {}
+        return int(found.get("app", {}).get("runningContainers", 0))
+
+    until(lambda: containers() == 2, LIMIT, what="its master's container and one more")
+    job.until_status("its waiting", lambda status: status["waiting"])
+    restarted(cluster, "resourcemanager")
+    yarn.write("go", "")
+    first.succeeded(TELL)
+    job.succeeded(TELL)
+    assert sorted(job.run.logs()) == ["worker:0 0 of 2", "worker:1 1 of 2"]
+
+
+def test_an_ask_that_fits_no_node_any_more_waits_and_keeps_no_other_back(cluster: Cluster, yarn: Yarn) -> None:
+    """The largest size that is granted falls, and rises again."""
+    site = cluster.conf_dir / "yarn-site.xml"
+    before = site.read_text()
+    roles = {"large": sized(held(yarn), "1900MiB"), "small": role(held(yarn))}
+    job = yarn.submit(roles, master=MASTER)
+    for name in ("large", "small"):
+        job.until_line("pid", f"{name}:0")
+    try:
+        site.write_text(before.replace(LARGEST.format(4096), LARGEST.format(1024)))
+        assert site.read_text() != before
+        restarted(cluster, "resourcemanager")
+        kill_agent(yarn, job, "large:0")
+        job.until_status("a second attempt", lambda status: attempt(status, "large:0") == 2, TELL)
+        kill_agent(yarn, job, "small:0")
+        job.until_line("attempt 2", "small:0")
+        assert "attempt 2" not in "".join(job.lines("large:0", 2))
+    finally:
+        site.write_text(before)
+        restarted(cluster, "resourcemanager")
+    job.until_line("attempt 2", "large:0")
+    yarn.write("go", "")
+    job.succeeded(TELL)
+
+
+def attempt(status: dict[str, Any], key: str) -> int:
+    return next(task["attempt"] for task in status["tasks"] if task["task"] == key)
 
 
 # -- HDFS --

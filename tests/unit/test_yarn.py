@@ -113,6 +113,8 @@ def test_an_elastic_gang_waits_for_what_it_needs() -> None:
     now[0] = 100 * SETTLED
     assert gathering.complete(asked[1:]) == []
     assert not gathering.add(("ps:0", 1), request(task="ps:0", role="ps")), "of no gang: it is started at once"
+    assert ("worker:0", 1) in gathering
+    assert ("ps:0", 1) not in gathering
     gathering.drop(("worker:0", 1))
     assert not gathering
 

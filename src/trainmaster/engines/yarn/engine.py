@@ -8,6 +8,12 @@ change nothing, and a ResourceManager that was restarted and knows none of them 
 A granted container is started on its node at once, with our agent, and told of when it runs. What a dead master was granted and never
 started is given back, and asked for anew.
 
+A ResourceManager that was restarted knows the containers of those nodes alone that have come back to it, and says nothing of a release of
+any other. So what was given back and is not told to have ended some time later has ended.
+
+An ask that is larger than all nodes that live is refused, and with it all else that the beat says. It may fit a node that comes back, so
+it is put off, and told again now and then.
+
 A node on which containers failed by no fault of a program's several times is asked for no more. Containers of an elastic gang are kept
 until it is clear with how many it begins (see `gangs`).
 """
@@ -40,11 +46,14 @@ from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_tex
 PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
 EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
 AGAIN = 1.0  # s until a beat that failed is tried again
+LATER = 10.0  # s until an ask is told again that fits no node now
+UNTOLD = 10.0  # s after a release was heard, until what it gave back has ended though nobody says so
 _NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
 _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
 
 Key = tuple[str, int]
+Size = tuple[bytes, str]
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 Context = Callable[[Mapping[str, Any]], y.ContainerLaunchContextProto]
 log = logging.getLogger(__name__)
@@ -58,6 +67,7 @@ class _Held:
     node: str
     running: bool = False
     returned: bool = False
+    heard: float | None = None  # when the ResourceManager was told that it is given back
 
 
 class YarnMaster:
@@ -81,6 +91,7 @@ class YarnMaster:
         self._held: dict[Key, _Held] = {}
         self._by_container: dict[int, Key] = {}
         self._changed: dict[Key, Rows] = {}
+        self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are told again
         self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
         self._avoided = Avoided(excluded(job))
         self._cluster = 0  # nodes
@@ -183,6 +194,8 @@ class YarnMaster:
             if (name := error.class_name.rpartition(".")[2]) in _OVER:
                 return True
             log.warning("the ResourceManager does not take our end yet: %s", error)
+            if _is_of_an_ask(error):
+                self._changed.clear()  # all asks end with us
             if name == _NOT_REGISTERED:
                 with contextlib.suppress(HadoopError):
                     await self._register()
@@ -205,7 +218,9 @@ class YarnMaster:
         asked = loop.time()
         while True:
             try:
+                self._tell_put_off()
                 self._take(await self._say_what_changed())
+                self._write_off()
             except RemoteError as error:
                 await self._refused(error)
             except HadoopError as error:
@@ -224,9 +239,11 @@ class YarnMaster:
             except TimeoutError:
                 continue
 
-    async def _say_what_changed(self) -> y.AllocateResponseProto:
+    async def _say_what_changed(self, size: Size | None = None) -> y.AllocateResponseProto:
+        """A beat; of the asks those of one size alone, where one is given."""
         self._stirred.clear()
-        changed, self._changed = self._changed, {}
+        changed = {key: rows for key, rows in self._changed.items() if size in (None, _size(rows))}
+        self._changed = {key: rows for key, rows in self._changed.items() if key not in changed}
         returned = dict(self._returned)
         request = y.AllocateRequestProto(
             response_id=self._response, ask=chain(*changed.values()), release=list(returned.values()),
@@ -239,6 +256,8 @@ class YarnMaster:
             raise
         for number in returned:
             self._returned.pop(number, None)
+            if (key := self._by_container.get(number)) is not None and self._held[key].heard is None:
+                self._held[key].heard = asyncio.get_running_loop().time()
         self._response = answer.response_id
         return answer
 
@@ -253,22 +272,66 @@ class YarnMaster:
                 log.warning("the ResourceManager cannot be told yet: %s", away)
                 await asyncio.sleep(AGAIN)
                 return
-            self._changed = self._rows | self._changed
-            self._stirred.set()
+            self._begin_anew()
         elif name in _OVER:
             self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
-        elif (
-            name.startswith("Invalid") and "ResourceRequest" in name
-        ):  # a size, a resource or a label that it never grants
-            for key, one in list(self._wanted.items()):
-                if "Label" in name or not _fits(resource_of(one, self._units), self._largest):
-                    del self._wanted[key], self._rows[key]
-                    self._changed.pop(key, None)
-                    self._tell(Refused(*key, str(error)))
+        elif _is_of_an_ask(error):
+            if not self._drop_impossible(error):
+                await self._put_off_too_large()
         else:
             log.warning("the ResourceManager refuses: %s", error)
             await asyncio.sleep(AGAIN)
+
+    def _drop_impossible(self, error: RemoteError) -> bool:
+        """Refuse the asks for a size, a resource or a label that is never granted; whether there are any."""
+        dropped = [
+            key for key, one in self._wanted.items()
+            if "Label" in error.name or not _fits(resource_of(one, self._units), self._largest)
+        ]  # fmt: skip
+        for key in dropped:
+            del self._wanted[key], self._rows[key]
+            self._changed.pop(key, None)
+            self._tell(Refused(*key, str(error)))
+        return bool(dropped)
+
+    async def _put_off_too_large(self) -> None:
+        """Tell what has changed size by size, and put off what is refused. A withdrawal of such an ask is left out: what is granted all the
+        same goes back."""
+        for size in dict.fromkeys(map(_size, self._changed.values())):
+            try:
+                self._take(await self._say_what_changed(size))
+            except RemoteError as error:
+                if not _is_of_an_ask(error):
+                    return  # the next beat meets it, too
+                log.warning("the ResourceManager grants nothing of this size now: %s", error)
+                later = asyncio.get_running_loop().time() + LATER
+                refused = [key for key, rows in self._changed.items() if _size(rows) == size]
+                for key in refused:
+                    del self._changed[key]
+                    self._put_off[key] = later
+            except HadoopError:
+                return
+
+    def _tell_put_off(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, later in self._put_off.items() if later <= now]:
+            del self._put_off[key]
+            if key in self._rows:
+                self._changed.setdefault(key, self._rows[key])
+
+    def _begin_anew(self) -> None:
+        """Tell a ResourceManager that was restarted all that is asked for and given back. What was granted and not started is lost."""
+        self._changed = self._rows | self._changed
+        for key, held in list(self._held.items()):
+            if key in self._gathering:
+                self._give_back(key)
+                self._forget(key)
+                self._tell(ContainerExited(*key))
+            elif held.returned:
+                held.heard = None
+                self._give_back(key)
+        self._stirred.set()
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
@@ -363,6 +426,17 @@ class YarnMaster:
             self._avoided.blame(node, self._cluster)
         self._tell(ContainerExited(*key, status.exit_status, reason, figures))
 
+    def _write_off(self) -> None:
+        """What was given back a while ago, and no end was told of, the ResourceManager has no record of: its node died meanwhile."""
+        now = asyncio.get_running_loop().time()
+        for key, held in list(self._held.items()):
+            if held.heard is not None and now - held.heard >= UNTOLD:
+                log.warning(
+                    "YARN says nothing of the end of %s, which was given back", container_id_text(held.proto.id)
+                )
+                self._forget(key)
+                self._tell(ContainerExited(*key))
+
     def _forget(self, key: Key) -> _Held:
         held = self._held.pop(key)
         del self._by_container[held.proto.id.id]
@@ -402,6 +476,15 @@ class YarnMaster:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._changes.put_nowait(error)
+
+
+def _is_of_an_ask(error: RemoteError) -> bool:
+    return error.name.startswith("Invalid") and "ResourceRequest" in error.name
+
+
+def _size(rows: Rows) -> Size:
+    """What asks of one size have in common."""
+    return rows[-1].capability.SerializeToString(deterministic=True), rows[-1].node_label_expression
 
 
 def _fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:

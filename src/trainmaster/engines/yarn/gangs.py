@@ -35,6 +35,9 @@ class Gathering:
     def __bool__(self) -> bool:
         return bool(self._granted)
 
+    def __contains__(self, key: Key) -> bool:
+        return any(key in granted for granted in self._granted.values())
+
     def know(self, requests: Iterable[Request]) -> None:
         """Take note of which gangs are elastic."""
         self._elastic.update(one.gang for one in requests if is_growth(one))
