@@ -76,7 +76,7 @@ class Submitted:
     def succeeded(self, limit: float = LIMIT) -> dict[str, Any]:
         status = self.end(limit)
         assert status["state"] == "succeeded", self.story(status)
-        assert status["gave_up"] == []
+        assert status["gave_up"] == [], self.story(status)
         return status
 
     def failed(self, reason: str, limit: float = LIMIT) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Submitted:
         status = self.end(limit)
         assert status["state"] == "failed", self.story(status)
         assert status["reason"]["reason"] == reason, self.story(status)
-        assert status["gave_up"] == []
+        assert status["gave_up"] == [], self.story(status)
         return dict(status["reason"])
 
     def story(self, status: Mapping[str, Any]) -> str:

@@ -209,7 +209,7 @@ def test_saves(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
         saves.save(output, made(tmp_path / "w", vocab="words", model=f"{i}" * (i + 1)), "worker:0", name)
         (tmp_path / "w/vocab").touch()
         os.utime(tmp_path / "w/vocab", (0, 0))
-    assert saves.prune(output, 1) == names[:2]
+    assert saves.prune(output, 1, names[2]) == names[:2]
     assert there(f"{elsewhere}/model/_saves/{names[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
 
 

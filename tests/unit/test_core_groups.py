@@ -165,6 +165,50 @@ def test_a_save_that_failed_is_told_as_that_and_takes_no_other_s_place() -> None
     assert [save["save"] for save in status(script.state)["saves"]] == ["2030-01-03"]
 
 
+def test_a_save_that_is_asked_for_while_old_ones_are_removed_is_still_told() -> None:
+    script = Script(job(worker=role(1), outputs={"model": {"url": "memory://out"}}, saves={"keep": 1}))
+    script.start("worker:0")
+    for name in ("2030-01-01", "2030-01-02"):
+        script.take(stimuli.SaveRequested(name))
+        script.ask()
+        script.report("worker:0", "saved", save=name, files=1, bytes=1)
+    script.take(stimuli.SaveRequested("2030-01-03"))
+    script.ask()
+    script.take(stimuli.Did((Step("prune-saves:2030-01-02"),)))
+    assert [(save["save"], list(save["left"])) for save in script.state.saves] == [
+        ("2030-01-02", []),
+        ("2030-01-03", ["worker:0"]),
+    ]
+
+
+def test_old_saves_are_removed_once_at_a_time() -> None:
+    script = Script(job(worker=role(1), outputs={"model": {"url": "memory://out"}}, saves={"keep": 1}))
+    script.start("worker:0")
+    pruned = []
+    for name in ("2030-01-01", "2030-01-02", "2030-01-03", "2030-01-04"):
+        script.take(stimuli.SaveRequested(name))
+        script.ask()
+        script.report("worker:0", "saved", save=name, files=1, bytes=1)
+        pruned.append([action for action in script.planned if isinstance(action, Step)])
+    assert pruned == [[], *[[Step("prune-saves:2030-01-02")]] * 3]
+    script.take(stimuli.Did((Step("prune-saves:2030-01-02"),)))
+    assert Step("prune-saves:2030-01-03") in script.planned
+
+
+def test_the_schedule_waits_for_a_save_that_is_being_made() -> None:
+    outputs = {"model": {"url": "memory://out"}}
+    script = Script(job(worker=role(1), outputs=outputs, saves={"every": "10s"}))
+    script.start("worker:0")
+    script.tick(11)
+    (first,) = script.state.saves
+    script.ask()
+    script.tick(11)
+    assert [save["save"] for save in script.state.saves] == [first["save"]]
+    script.report("worker:0", "saved", save=first["save"], files=1, bytes=1)
+    script.tick(11)
+    assert [save["save"] == first["save"] for save in script.state.saves] == [True, False]
+
+
 def test_a_new_master_repeats_what_may_be_lost() -> None:
     script = Script(job(worker=role(2, "group")))
     script.grant("worker:0", "worker:1")

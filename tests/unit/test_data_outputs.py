@@ -593,11 +593,11 @@ def test_a_save_sends_what_has_changed_and_every_save_is_whole(url: str, tmp_pat
         for name, model in zip(AT, (b"0", b"11", b"222", b"3333"), strict=True)
     }
     assert saved(url) == every
-    assert saves.prune(output, 2) == AT[:2]
+    assert saves.prune(output, 2, AT[3]) == AT[:2]
     assert there(f"{url}/_saves/{AT[2]}/worker-0") == {"vocab": b"words", "model": b"222"}
     assert there(f"{url}/_saves/{AT[3]}/worker-0") == {"model": b"3333"}
     assert saved(url) == {name: every[name] for name in AT[2:]}
-    assert saves.prune(output, 1) == [AT[2]]
+    assert saves.prune(output, 1, AT[3]) == [AT[2]]
     assert there(f"{url}/_saves/{AT[3]}/worker-0") == {"vocab": b"words", "model": b"3333"}
 
 
@@ -615,10 +615,10 @@ def test_old_saves_go_while_another_is_made(
     def upload(self: object, *given: Any) -> None:
         monkeypatch.undo()
         if meeting == "before it is sent":
-            saves.prune(output, 1)
+            saves.prune(output, 1, AT[1])
         honest(self, *given)  # type: ignore[arg-type]
         if meeting == "after it is sent":
-            saves.prune(output, 1)
+            saves.prune(output, 1, AT[1])
 
     monkeypatch.setattr(kind, "upload", upload)
     saves.save(output, made(tmp_path / "w", model="new"), "worker:0", AT[2])
@@ -640,8 +640,20 @@ def test_a_save_is_made_while_old_ones_go(url: str, tmp_path: Path, monkeypatch:
         honest(self, path, data)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kind, "put", put)
-    assert saves.prune(output, 1) == AT[:1]
+    assert saves.prune(output, 1, AT[1]) == [], "the new one refers to it"
     assert saved(url)[AT[2]] == {"worker-0/vocab": b"words", "worker-0/model": b"new"}
+    assert saves.prune(output, 1, AT[2]) == AT[:2]
+    assert saved(url)[AT[2]] == {"worker-0/vocab": b"words", "worker-0/model": b"new"}
+
+
+def test_what_holds_no_save_is_not_one_of_those_that_are_kept(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    saves.save(output, made(tmp_path / "w", model="1"), "worker:0", AT[0])
+    store_for(url).put(f"_saves/{AT[1]}/worker-0/model", b"of an agent that died")
+    store_for(url).put(f"_saves/{AT[2]}/worker-0/model", b"still being made")
+    assert saves.prune(output, 1, AT[1]) == [AT[1]]
+    assert saved(url) == {AT[0]: {"worker-0/model": b"1"}}
+    assert there(f"{url}/_saves/{AT[2]}/worker-0") == {"model": b"still being made"}
 
 
 def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) -> None:
@@ -676,7 +688,7 @@ def test_a_save_that_fails_leaves_nothing_of_it(url: str, tmp_path: Path, monkey
             saves.save(output, f"{tmp_path}/w", "worker:0", name)
         assert saved(url).keys() == {first}
     assert [entry.name for entry in store_for(url).entries("_saves")] == [first]
-    saves.prune(output, 1)
+    saves.prune(output, 1, second)
     assert there(f"{url}/_saves/{first}/worker-0").keys() == {"a", "b"}
 
 

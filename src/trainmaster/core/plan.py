@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.job import Job, Role
+from trainmaster.core.saving import save_to_prune
 from trainmaster.core.state import (
     BARRED,
     COMMITTING,
@@ -67,15 +68,9 @@ def looks_first(job: Job) -> bool:
 
 
 def _pruning(state: State) -> list[Action]:
-    """Old saves go once the newest is whole."""
-    if (
-        len(state.saves) <= state.known_job.saves.keep
-        or state.saves[-1]["left"]
-        or state.saves[-1].get("pruned")
-        or state.ended
-    ):
-        return []
-    return [Step(f"prune-saves:{state.saves[-1]['save']}")]
+    """Old saves go once a newer one is whole."""
+    name = None if state.ended else save_to_prune(state)
+    return [Step(f"prune-saves:{name}")] if name else []
 
 
 def _closing(state: State) -> list[Action]:

@@ -37,8 +37,9 @@ def is_save(name: str) -> bool:
 def save_requested(state: State, data: Data, at: float) -> None:
     arm_save(state, at)
     writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
-    if not writing and data.get("by") == "schedule":
-        return  # nothing that could be saved: the next one is waited for
+    busy = any(save["left"] for save in state.saves) or save_to_prune(state)
+    if data.get("by") == "schedule" and (busy or not writing):
+        return  # what storage has no time for would only pile up
     left = {task.key: None for task in writing}
     state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": left})
     for task in writing:
@@ -59,8 +60,19 @@ def saved(state: State, task: Task, data: Data, at: float) -> None:
             save["left"].pop(task.key, None)
 
 
+def save_to_prune(state: State) -> str | None:
+    """The first save that is made, up to which old ones are still to be removed. One after the other: two at once are in each other's way."""
+    newer = (save for save in state.saves[state.known_job.saves.keep :] if not save.get("pruned"))
+    first = next(newer, None)
+    return None if first is None or first["left"] else first["save"]
+
+
 def saves_pruned(state: State, newest: str) -> None:
-    """Only the newest saves are there; one that failed is none, but of the newest that is still to be told."""
-    there = [save["save"] for save in state.saves if save["tasks"]][-state.known_job.saves.keep :]
-    kept = [save for save in state.saves if save["save"] in (*there, newest)]
-    state.saves = [save | {"pruned": save["save"] == newest} for save in kept]
+    """Of those up to `newest` only the last are there; one that failed is none, but of the newest that is still to be told."""
+    done = [save for save in state.saves if save["save"] <= newest]
+    there = [save["save"] for save in done if save["tasks"]][-state.known_job.saves.keep :]
+    state.saves = [
+        save | {"pruned": save["save"] == newest}
+        for save in state.saves
+        if save["save"] in there or save["save"] >= newest
+    ]

@@ -5,9 +5,10 @@
 
 or, where the job says `saves.names: interResult`, in <url>/interResult_<time>/ (`core.saving`). A save's name is the time
 at which it was asked for, told to all tasks, so that one name holds all of them. Names sort by time. Only what changed is
-sent, told by size and time of change. When the oldest save goes, what a later one still refers to moves into that one
-first: every save that is there is complete. A save may be made meanwhile: who removes looks once more for one that refers
-to the oldest, and who saves, once its manifest is there, looks whether what it refers to is where it was, else saves anew.
+sent, told by size and time of change. When old saves go, what a kept one still refers to moves into that one first: every
+save that is there is complete. Another save may be made meanwhile. Who removes changes nothing of it: after all else is
+done it looks whether the new save refers to what should go, and leaves that to the next time. Who saves, once its manifest
+is there, looks whether what it refers to is where it was, else saves anew.
 """
 
 from __future__ import annotations
@@ -64,10 +65,13 @@ def _discard(store: Store, task: str, name: str) -> None:
     remove_empty(store, place)
 
 
-def prune(output: Output | Mapping[str, Any], keep: int) -> list[str]:
-    """Remove all but the newest `keep` saves; returns the names removed. Only one caller at a time (the master, or one task)."""
+def prune(output: Output | Mapping[str, Any], keep: int, newest: str) -> list[str]:
+    """Remove saves up to `newest`, of which no task makes any more, but for the last `keep` that hold anything; returns those removed.
+
+    Only one caller at a time (the master).
+    """
     store = output_store(output)
-    return retried("remove old saves", store.url, lambda: _prune(store, keep))
+    return retried("remove old saves", store.url, lambda: _prune(store, keep, newest))
 
 
 def _save(
@@ -110,45 +114,48 @@ def _sent(
     return {"save": name, "files": len(changed), "bytes": sent}, files
 
 
-def _prune(store: Store, keep: int) -> list[str]:
+def _prune(store: Store, keep: int, newest: str) -> list[str]:
     names = _names(store)
-    removed = []
-    while len(names) > max(keep, 1):
-        oldest = names.pop(0)
-        while referring := _referring(store, oldest):
-            for task, later in referring.items():
-                _take_over(store, oldest, later, task)
-        store.remove(save_folder(oldest))
-        removed.append(oldest)
+    done = [name for name in names if name <= newest]
+    kept = [name for name in done if _tasks(store, name)][-max(keep, 1) :]
+    gone = [name for name in done if name not in kept]
+    for name in gone:  # from now on no new save can come to refer to it
+        for task in _tasks(store, name):
+            store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
+    for task in sorted({task for name in kept for task in _tasks(store, name)}) if gone else ():
+        _take_over(store, gone, kept, task)
+    wanted = {
+        file["in"]
+        for name in _names(store) if gone and name > newest
+        for task in _tasks(store, name)
+        for file in _read(store, name, task).values()
+    }  # fmt: skip
+    removed = [name for name in gone if name not in wanted]
+    for name in removed:
+        store.remove(save_folder(name))
     return removed
 
 
-def _referring(store: Store, oldest: str) -> dict[str, str]:
-    """task -> its first save, of those behind the oldest, that refers to it."""
-    found: dict[str, str] = {}
-    for later in _names(store):
-        for task in _tasks(store, later) if later > oldest else ():
-            if task not in found and any(file["in"] == oldest for file in _read(store, later, task).values()):
-                found[task] = later
-    return found
+def _take_over(store: Store, gone: list[str], kept: list[str], task: str) -> None:
+    """Copy what saves of a task refer to in those that go into the first that does; the others refer to it there."""
+    manifests = {name: _read(store, name, task) for name in kept}
+    holders: dict[tuple[str, str], str] = {}  # (path, save that goes) -> the save that has it from now on
+    for name, files in manifests.items():
+        for path, file in files.items():
+            if file["in"] in gone:
+                holders.setdefault((path, file["in"]), name)
 
-
-def _take_over(store: Store, oldest: str, later: str, task: str) -> None:
-    """Move what `later` refers to in `oldest` into it; the saves behind refer to it there."""
-    files = _read(store, later, task)
-    wanted = [path for path, file in files.items() if file["in"] == oldest]
-    for path in wanted:
-        source, target = (f"{save_folder(name)}/{folder_of(task)}/{path}" for name in (oldest, later))
-        if not store.exists(target):
+    def copy(item: tuple[tuple[str, str], str]) -> None:
+        (path, old), new = item
+        source, target = (f"{save_folder(name)}/{folder_of(task)}/{path}" for name in (old, new))
+        if not store.exists(target):  # else by one who was stopped
             store.copy(source, target)
-    names = _names(store)
-    for name in names[names.index(later) :]:
-        found = _read(store, name, task)
-        mine = [path for path in wanted if found.get(path, {}).get("in") == oldest]
-        for path in mine:
-            found[path] = {**found[path], "in": later}
-        if mine:
-            _write(store, name, task, found)
+
+    Flow().run(holders.items(), copy, store.threads)
+    for name, files in manifests.items():
+        moved = {path: file | {"in": holders.get((path, file["in"]), file["in"])} for path, file in files.items()}
+        if moved != files:
+            _write(store, name, task, moved)
 
 
 def _names(store: Store) -> list[str]:

@@ -52,12 +52,19 @@ class Work:
         if action.name == "list-inputs":
             async with asyncio.timeout(self._job.timeouts.start):
                 return await asyncio.to_thread(self._begin)
-        switches = action.name == "outputs" and any(output.overwrite for output in self._job.outputs.values())
-        async with asyncio.timeout(COMMIT if switches else UNREGISTERED if action.name == "unregister" else WITHIN):
-            if action.name.startswith("prune-saves:"):
-                return await asyncio.to_thread(self._prune_saves)
-            await self._end_step(action.name)
+        step, _, save = action.name.partition(":")
+        async with asyncio.timeout(self._limit(step)):
+            if step == "prune-saves":
+                return await asyncio.to_thread(self._prune_saves, save)
+            await self._end_step(step)
         return {}
+
+    def _limit(self, step: str) -> float:
+        """Seconds that a step may take."""
+        overwrites = any(output.overwrite for output in self._job.outputs.values())
+        if step == "prune-saves" or (step == "outputs" and (overwrites or self._state().saves)):
+            return COMMIT  # files may have to be copied
+        return UNREGISTERED if step == "unregister" else WITHIN
 
     async def _end_step(self, name: str) -> None:
         if name == "store-logs":
@@ -148,13 +155,13 @@ class Work:
                 succeeded,
             )
         if state.saves:  # those of the last moments too
-            self._prune_saves()
+            self._prune_saves(state.saves[-1]["save"])
 
-    def _prune_saves(self) -> dict[str, Any]:
+    def _prune_saves(self, newest: str) -> dict[str, Any]:
         from trainmaster.data.saves import prune
 
         with self._pruning:
-            return {name: prune(output, self._job.saves.keep) for name, output in self._job.outputs.items()}
+            return {name: prune(output, self._job.saves.keep, newest) for name, output in self._job.outputs.items()}
 
     def _store_logs(self) -> None:
         """The masters' own logs are written on their machine; where the storage is elsewhere, they are put there too."""
