@@ -61,7 +61,9 @@ def saved(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def save_to_prune(state: State) -> str | None:
-    """The first save that is made, up to which old ones are still to be removed. One after the other: two at once are in each other's way."""
+    """The first save that is made, up to which old ones are still to be removed: one after the other, for two at once are in each
+    other's way.
+    """
     newer = (save for save in state.saves[state.known_job.saves.keep :] if not save.get("pruned"))
     first = next(newer, None)
     return None if first is None or first["left"] else first["save"]
