@@ -1,6 +1,6 @@
 """Modules that a library imports for a case that seldom comes: loaded when something of theirs is first used.
 
-attrs builds twenty classes of validators, asyncio imports TLS, websockets imports
+attrs builds twenty classes of validators, and imports `inspect` (and by it ast and dis) for signatures, asyncio imports TLS, websockets
 `importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, `urllib.request` (and by it
 http.client) to find a proxy, and protobuf the messages written in Python, beside those in C: together a fifth of what is imported before
 the first program starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 SELDOM = (
-    "attr.validators", "attrs.validators", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request",
+    "attr.validators", "attrs.validators", "inspect", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request",
     "google.protobuf.internal.python_message",
 )  # fmt: skip
 _ASKED_OF_ALL = ("__file__", "__warningregistry__")  # by who goes through all modules, and uses none

@@ -13,7 +13,7 @@ from waiting import until_async
 from websockets.asyncio.client import connect
 
 from trainmaster.agent.channel import trusting
-from trainmaster.client.certificates import certified
+from trainmaster.client.ahead import certified
 from trainmaster.core.events import decode, encode
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.engines.contract import Change, Holder

@@ -70,10 +70,9 @@ def test_agents_of_this_machine(tmp_path: Path) -> None:
     async def scene() -> None:
         host = Host()
         agents = Agents(host)  # type: ignore[arg-type]
-        listener = AgentSocket(agents, TOKEN)
         path = str(tmp_path / "agents.sock")
-        listener.listen(path)
-        await listener.serve()
+        listener = AgentSocket(path, TOKEN)
+        await listener.serve(agents)
         for place, headers in ((PATH, {}), (PATH, {"Authorization": "Bearer wrong"}), ("/other", BEARER)):
             with pytest.raises(InvalidStatus) as refused:
                 await unix_connect(path, f"ws://localhost{place}", additional_headers=headers)
@@ -102,10 +101,9 @@ def test_an_agent_that_says_malformed_what_it_holds_is_refused_and_its_connectio
         host = Host()
         host.state.shards["train"] = ShardTable.make([("f", 100)], name="train")
         agents = Agents(host)  # type: ignore[arg-type]
-        listener = AgentSocket(agents, TOKEN)
         path = str(tmp_path / "agents.sock")
-        listener.listen(path)
-        await listener.serve()
+        listener = AgentSocket(path, TOKEN)
+        await listener.serve(agents)
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as first:
             await first.send(json.dumps({**hello, "holds": {"train": [[5, 7]]}}))
             assert json.loads(await first.recv())["drop"] == {"train": [[5, 7]]}

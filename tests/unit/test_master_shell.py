@@ -35,13 +35,41 @@ class Broken:
         yield
 
 
+class Silent:
+    """An engine that tells nothing."""
+
+    async def changes(self) -> AsyncIterator[Change]:
+        await never()
+        yield
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_master_ends_when_nobody_can_reach_it() -> None:
+    nothing: Any = None
+
+    async def broken() -> None:
+        raise OSError("no port is left")
+
+    async def scene() -> None:
+        engine: Any = Silent()
+        shell = Shell(Drive(State()), 1, nothing, engine, nothing, nothing, nothing, lambda: 0.0, nothing)
+        await asyncio.wait_for(shell.run(asyncio.create_task(broken())), 60)
+
+    with pytest.raises(OSError, match="no port is left"):
+        asyncio.run(scene())
+
+
 def test_a_master_ends_when_its_engine_fails() -> None:
     nothing: Any = None
 
     async def scene() -> None:
         engine: Any = Broken()
         shell = Shell(Drive(State()), 1, nothing, engine, nothing, nothing, nothing, lambda: 0.0, nothing)
-        await asyncio.wait_for(shell.run(), 60)
+        serving = asyncio.create_task(never())
+        await asyncio.wait_for(shell.run(serving), 60)
 
     with pytest.raises(OSError, match="the engine is gone"):
         asyncio.run(scene())
@@ -81,9 +109,8 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
         engine: Any = SimpleNamespace(release=slowly)
         unused: Any = None
         shell = Shell(script.drive, 1, log, engine, unused, unused, unused, lambda: 0.0, unused)
-        agents = AgentSocket(shell.agents, "secret")
-        agents.listen(path)
-        await agents.serve()
+        agents = AgentSocket(path, "secret")
+        await agents.serve(shell.agents)
 
         def connect() -> Any:
             return unix_connect(path, f"ws://localhost{PATH}", additional_headers={"Authorization": "Bearer secret"})
@@ -123,9 +150,8 @@ def test_an_agent_that_is_quicker_than_its_engine_does_not_make_its_gang_smaller
         unused: Any = None
         orders: Any = SimpleNamespace(unlocated=lambda state: False)
         shell = Shell(script.drive, 1, log, engine, unused, orders, unused, lambda: script.now, unused)
-        agents = AgentSocket(shell.agents, "secret")
-        agents.listen(path)
-        await agents.serve()
+        agents = AgentSocket(path, "secret")
+        await agents.serve(shell.agents)
         headers = {"Authorization": "Bearer secret"}
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=headers) as connection:
             hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.certificates import certified
+from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import COPIED, Job
@@ -78,7 +78,7 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
     client = client_of(engine)
-    told = client.submit(name, job, site, secret, certificate, files, state_dir() / "runtime")
+    told = client.submit(name, job, site, secret, certificate, files, lambda: runtime(state_dir() / "runtime"))
     try:
         _note(folder, {**site, **told})
     except BaseException:  # nobody would find it any more

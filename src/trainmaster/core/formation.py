@@ -36,7 +36,7 @@ class Peer(Plain):
         return f"{bracketed(self.address)}:{self.ports[port]}"
 
 
-@attrs.frozen(slots=True, eq=False)
+@attrs.frozen(slots=False, eq=False)  # with slots, attrs would load `inspect` for the cached properties
 class Formation:
     """One generation of one group. `peers` are in order of role and index."""
 

@@ -48,25 +48,43 @@ exit {NO_PYTHON}
 """
 
 
-def archive(folder: Path) -> Path:
-    """The archive, `<digest>.tar.gz` below `folder`; made where it is not there yet. Raises BadInput where a package is missing."""
-    files = sorted(_files())
-    state = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
-    for name, path in files:
-        found = os.stat(path)
-        state.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
-    place = folder / state.hexdigest()[:32]
-    if (made := next(place.glob("*.tar.gz"), None)) is not None:
+def archive(folder: Path, known: str = "") -> Path:
+    """The archive, `<digest>.tar.gz` below `folder`; made where it is not there yet. `known`: the `state` of its files, from a moment ago.
+
+    Raises BadInput where a package is missing.
+    """
+    if known and (made := _made(folder / known)):
         return made
-    content = _packed(files)
+    found = files()
+    place = folder / state(found)
+    if made := _made(place):
+        return made
+    content = _packed(found)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = place / f".{os.getpid()}.tmp"
     draft.write_bytes(content)
     return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
 
 
+def state(files: Sequence[tuple[str, str]]) -> str:
+    """What changes with any of the files that are packed, or with how."""
+    state = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
+    for name, path in files:
+        found = os.stat(path)
+        state.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return state.hexdigest()[:32]
+
+
+def files() -> list[tuple[str, str]]:
+    """(name in `lib/`, path) of all that is packed, but for bytecode. Raises BadInput where a package is missing."""
+    return sorted(_files())
+
+
+def _made(place: Path) -> Path | None:
+    return next(place.glob("*.tar.gz"), None)
+
+
 def _files() -> Iterator[tuple[str, str]]:
-    """(name in `lib/`, path) of all that is packed, but for bytecode."""
     import importlib.metadata  # 20 ms, which who only asks the cluster need not wait for
 
     ours = str(Path(__file__).parent.parent)

@@ -128,33 +128,36 @@ class _Life:
         self._log_to_directory()
         self.seat.bind()
         tidying = asyncio.create_task(self._tidy())
-        readers: asyncio.Task[None] | None = None
+        serving: asyncio.Task[None] | None = None
         try:
             state, reader = await self._read()
             if state.ended is not None and closed(state):
                 return 0
             self.shell = self._shell(Drive(state), reader)
             await self._begin(state, reader)
-            # Not before: the first line of an epoch is its master's own.
-            await self.seat.listen(self._application(), self.shell.feed)
             await self.shell.turn()  # has asked for containers
-            await self.seat.serve()
-            readers = asyncio.create_task(self.seat.serve_readers())
-            await self.shell.run()
+            # Not before: the first line of an epoch is its master's own.
+            serving = asyncio.create_task(self._serve())
+            await self.shell.run(serving)
         except Exception:
             log.exception("the master ends")
             raise
         finally:
             await asyncio.wait([tidying], timeout=_TIDYING)
             tidying.cancel()
-            if readers is not None:
-                readers.cancel()
-                await asyncio.wait([readers])
-                if not readers.cancelled() and (failure := readers.exception()) is not None:
-                    log.error("commands were not served", exc_info=failure)
+            if serving is not None:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
             await self.seat.close()
             await self._close()
         return 0
+
+    async def _serve(self) -> None:
+        await self.seat.serve(self._application(), self.shell.feed)
+        try:
+            await self.seat.serve_readers()
+        except Exception:  # the job goes on
+            log.exception("commands are not served")
 
     async def _read(self) -> tuple[State, Reader]:
         try:

@@ -61,11 +61,8 @@ class Seat(Protocol):
     def bind(self) -> None:
         """Have an address: whoever connects waits."""
 
-    async def listen(self, application: Any, facts: Any) -> None:
-        """Take connections of agents, which are answered by `serve`. `facts`: what readers of the cluster's own are shown."""
-
-    async def serve(self) -> None:
-        """Answer agents, from now on until closed."""
+    async def serve(self, application: Any, facts: Any) -> None:
+        """Answer agents, from now on until closed. `facts`: what readers of the cluster's own are shown."""
 
     async def serve_readers(self) -> None:
         """Answer commands until cancelled."""
@@ -108,18 +105,14 @@ class Here:
         }  # fmt: skip
 
     def bind(self) -> None:
-        """Its agents know the path."""
-
-    async def listen(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import AgentSocket
 
-        self._application = application
-        self._agents = AgentSocket(application.agents, self._told["token"])
-        self._agents.listen(self._agents_socket)
+        self._agents = AgentSocket(self._agents_socket, self._told["token"])
 
-    async def serve(self) -> None:
+    async def serve(self, application: Any, facts: Any) -> None:
         assert self._agents is not None
-        await self._agents.serve()
+        self._application = application
+        await self._agents.serve(application.agents)
 
     async def serve_readers(self) -> None:
         """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
@@ -182,11 +175,13 @@ class InContainer:
         self.addresses = (self.place,)
         self._page = f"http://{pages[0]}/" if pages else ""
 
-    async def listen(self, application: Any, facts: Any) -> None:
-        from trainmaster.master.serve import Listener
+    async def serve(self, application: Any, facts: Any) -> None:
+        from trainmaster.master.serve import Listener, warm
 
+        await asyncio.to_thread(warm)
+        context = await asyncio.to_thread(self._context)
         self._listeners.append(Listener(application))
-        await self._listeners[0].on_tcp(self._sockets[0], self._context())
+        await self._listeners[0].on_tcp(self._sockets[0], context)
         if self._proxies:
             from trainmaster.web.bare import bare
 
@@ -205,9 +200,6 @@ class InContainer:
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
         return context
-
-    async def serve(self) -> None:
-        """It answers since it listens."""
 
     async def serve_readers(self) -> None:
         await asyncio.Event().wait()

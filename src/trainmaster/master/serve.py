@@ -42,15 +42,11 @@ def warm() -> None:
 
 
 class AgentSocket:
-    """Serves the agents of this machine at a Unix socket until closed."""
+    """A Unix socket for the agents of this machine, at `path`, in the place of whoever was there before; who connects waits for `serve`."""
 
-    def __init__(self, agents: Agents, token: str) -> None:
-        self._agents, self._token = agents, f"Bearer {token}".encode()
-        self._socket: socket.socket | None = None
+    def __init__(self, path: str, token: str) -> None:
+        self._token = f"Bearer {token}".encode()
         self._server: Server | None = None
-
-    def listen(self, path: str) -> None:
-        """Take connections at `path`, in the place of whoever did before; they are answered by `serve`."""
         draft = f"{path}.{os.getpid()}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._socket.bind(draft)
@@ -58,10 +54,11 @@ class AgentSocket:
         self._socket.listen(BACKLOG)
         os.rename(draft, path)
 
-    async def serve(self) -> None:
+    async def serve(self, agents: Agents) -> None:
         """Answer them, from now on until closed."""
         from websockets.asyncio.server import unix_serve
 
+        self._agents = agents
         self._server = await unix_serve(
             self._serve, sock=self._socket, process_request=self._refuse, compression=None, max_size=FRAME, ping_interval=PING,
             ping_timeout=PING * 3, server_header=None, backlog=BACKLOG,
@@ -104,8 +101,7 @@ class AgentSocket:
     async def close(self, within: float = 1.0) -> None:
         """Take no more connections; those that are open are closed."""
         if self._server is None:
-            if self._socket is not None:
-                self._socket.close()
+            self._socket.close()
         else:
             self._server.close()
             try:

@@ -213,16 +213,18 @@ class Shell:
 
     # -- turns --
 
-    async def run(self) -> None:
-        """Turn until the job is closed. Raises Superseded where another master took over."""
+    async def run(self, serving: asyncio.Task[None]) -> None:
+        """Turn until the job is closed. Raises Superseded where another master took over, and what `serving` raises."""
         listening = asyncio.create_task(self._listen_to_engine())
-        listening.add_done_callback(lambda _: self._stirred.set())
+        for needed in (listening, serving):
+            needed.add_done_callback(lambda _: self._stirred.set())
         keeping = [] if self._tokens is None else [asyncio.create_task(_kept(self._tokens))]
         try:
             while not self.over:
                 await self.turn()
-                if listening.done() and not self.over:
-                    listening.result()  # an engine that tells nothing more is no master's to go on with
+                for needed in (listening, serving):
+                    if needed.done() and not self.over:
+                        needed.result()  # an engine that tells nothing more, or agents that reach nobody, are no master's to go on with
             await self._drain()
         finally:
             work = [listening, *keeping, *self._doing.values(), *self._acknowledging, *self._making_room.values()]

@@ -14,6 +14,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import Request
 from trainmaster.engines.yarn.gangs import is_growth
+from trainmaster.hadoop.errors import RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 
 GPU = "yarn.io/gpu"
@@ -41,6 +42,7 @@ class Numbers:
         return (self._tasks[place - 1], serial) if 0 < place <= len(self._tasks) else None
 
 
+Size = tuple[bytes, str]  # what asks for containers of one kind have in common
 Rows = tuple[y.ResourceRequestProto, ...]
 
 
@@ -109,3 +111,19 @@ def label_of(labels: Mapping[str, str]) -> str:
             place=f"nodes.labels.{unknown[0]}", mend=f"name the partition: labels: {{{LABEL}: NAME}}", anchor="labels",
         )  # fmt: skip
     return labels.get(LABEL, "")
+
+
+def is_of_an_ask(error: RemoteError) -> bool:
+    """Whether the ResourceManager refuses an ask for what it asks for."""
+    return error.name.startswith("Invalid") and "ResourceRequest" in error.name
+
+
+def size_of(rows: Rows) -> Size:
+    return rows[-1].capability.SerializeToString(deterministic=True), rows[-1].node_label_expression
+
+
+def fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:
+    """Whether a container of this size is ever granted, where `largest` is the largest."""
+    most = {one.key: one.value for one in largest.resource_value_map}
+    counted = all(one.value <= most.get(one.key, 0) for one in wanted.resource_value_map if one.value)
+    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores and counted

@@ -16,7 +16,6 @@ from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
-from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.yarn import fitting, lifetime
 from trainmaster.engines.yarn.asks import label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
@@ -173,24 +172,23 @@ class YarnClient:
 
     def submit(
         self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
-        cache: Path,
+        runtime: Callable[[], Path],
     ) -> dict[str, Any]:  # fmt: skip
         """Start the job's master in a container; what `site.json` says of it.
 
-        `secret`: token, key, secrets. `files`: of this machine, brought to each container. `cache`: a folder of this machine for what is
-        made once and shipped often.
+        `secret`: token, key, secrets. `files`: of this machine, brought to each container. `runtime`: finds, or makes, the runtime archive.
         """
         said = settings(job.engines.get("yarn") or {})
-        return _asked(self._submitted(job_id, job, said, site, secret, certificate, files, cache))
+        return _asked(self._submitted(job_id, job, said, site, secret, certificate, files, runtime))
 
     async def _submitted(
         self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
-        files: Sequence[Shipped], cache: Path,
+        files: Sequence[Shipped], runtime: Callable[[], Path],
     ) -> dict[str, Any]:  # fmt: skip
         store = self.store()
         note = {"job": job_to(job), "site": dict(site), "token": secret["token"], "certificate": certificate}
         noting = asyncio.create_task(asyncio.to_thread(store.keep, job_id, note))
-        shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, files, cache))
+        shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, files, runtime))
         try:
             return await self._started(job_id, job, said, site, secret, certificate, noting, shipping)
         except BaseException:
@@ -242,9 +240,9 @@ class YarnClient:
         return {name: value for name, value in self.conf.resolved(*_SENT).items() if not is_secret(name)}
 
     @staticmethod
-    def _ship(store: Store, files: Sequence[Shipped], cache: Path) -> dict[str, Resource]:
+    def _ship(store: Store, files: Sequence[Shipped], runtime: Callable[[], Path]) -> dict[str, Resource]:
         """What every container gets, by the names that it has there."""
-        ours = archive(cache)
+        ours = runtime()
         found = {ARCHIVE: store.put(ours, RUNTIME, ours.name.partition(".")[0], unpacked=True)}
         for one in files:
             if one.url:

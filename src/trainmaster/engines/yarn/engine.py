@@ -34,7 +34,18 @@ from trainmaster.core.job import Job
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.yarn import exits, waiting
-from trainmaster.engines.yarn.asks import GPU, Numbers, Rows, ask_for, resource_of, withdrawal
+from trainmaster.engines.yarn.asks import (
+    GPU,
+    Numbers,
+    Rows,
+    Size,
+    ask_for,
+    fits,
+    is_of_an_ask,
+    resource_of,
+    size_of,
+    withdrawal,
+)
 from trainmaster.engines.yarn.gangs import Gathering
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
@@ -43,7 +54,12 @@ from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteE
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text, token_of
 
-PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
+FRESH, PENDING, IDLE = (
+    0.03,
+    0.1,
+    1.0,
+)  # s between two beats while something was asked for within JUST, while it is asked for, and else
+JUST = 1.0  # s
 EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
 AGAIN = 1.0  # s until a beat that failed is tried again
 LATER = 10.0  # s until an ask is told again that fits no node now
@@ -53,7 +69,6 @@ _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
 
 Key = tuple[str, int]
-Size = tuple[bytes, str]
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 Context = Callable[[Mapping[str, Any]], y.ContainerLaunchContextProto]
 log = logging.getLogger(__name__)
@@ -101,6 +116,7 @@ class YarnMaster:
         self._stirred = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
+        self._asked = 0.0  # when something was asked for last
         self._largest = y.ResourceProto()
         self._units: Mapping[str, str] = {}
         self._label = settings(job.engines.get("yarn") or {}).label  # of containers whose role names none
@@ -130,6 +146,8 @@ class YarnMaster:
         for key in self._wanted.keys() - wanted.keys():
             self._withdraw(key)
         new = [key for key in wanted if key not in self._wanted]
+        if new:
+            self._asked = asyncio.get_running_loop().time()
         self._gathering.know(wanted[key] for key in new)
         on_racks = await racks(self._manager) if any(wanted[key].hosts for key in new) else {}
         for key in new:
@@ -194,7 +212,7 @@ class YarnMaster:
             if (name := error.class_name.rpartition(".")[2]) in _OVER:
                 return True
             log.warning("the ResourceManager does not take our end yet: %s", error)
-            if _is_of_an_ask(error):
+            if is_of_an_ask(error):
                 self._changed.clear()  # all asks end with us
             if name == _NOT_REGISTERED:
                 with contextlib.suppress(HadoopError):
@@ -233,16 +251,20 @@ class YarnMaster:
                 asked = loop.time()
                 self._begin(self._explain())
             try:
-                busy = self._wanted or self._returned or self._gathering
-                async with asyncio.timeout(PENDING if busy else IDLE):
+                async with asyncio.timeout(self._pause()):
                     await self._stirred.wait()
             except TimeoutError:
                 continue
 
+    def _pause(self) -> float:
+        if self._wanted and asyncio.get_running_loop().time() - self._asked < JUST:
+            return FRESH
+        return PENDING if self._wanted or self._returned or self._gathering else IDLE
+
     async def _say_what_changed(self, size: Size | None = None) -> y.AllocateResponseProto:
         """A beat; of the asks those of one size alone, where one is given."""
         self._stirred.clear()
-        changed = {key: rows for key, rows in self._changed.items() if size in (None, _size(rows))}
+        changed = {key: rows for key, rows in self._changed.items() if size in (None, size_of(rows))}
         self._changed = {key: rows for key, rows in self._changed.items() if key not in changed}
         returned = dict(self._returned)
         request = y.AllocateRequestProto(
@@ -276,7 +298,7 @@ class YarnMaster:
         elif name in _OVER:
             self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
-        elif _is_of_an_ask(error):
+        elif is_of_an_ask(error):
             if not self._drop_impossible(error):
                 await self._put_off_too_large()
         else:
@@ -287,7 +309,7 @@ class YarnMaster:
         """Refuse the asks for a size, a resource or a label that is never granted; whether there are any."""
         dropped = [
             key for key, one in self._wanted.items()
-            if "Label" in error.name or not _fits(resource_of(one, self._units), self._largest)
+            if "Label" in error.name or not fits(resource_of(one, self._units), self._largest)
         ]  # fmt: skip
         for key in dropped:
             del self._wanted[key], self._rows[key]
@@ -298,15 +320,15 @@ class YarnMaster:
     async def _put_off_too_large(self) -> None:
         """Tell what has changed size by size, and put off what is refused. A withdrawal of such an ask is left out: what is granted all the
         same goes back."""
-        for size in dict.fromkeys(map(_size, self._changed.values())):
+        for size in dict.fromkeys(map(size_of, self._changed.values())):
             try:
                 self._take(await self._say_what_changed(size))
             except RemoteError as error:
-                if not _is_of_an_ask(error):
+                if not is_of_an_ask(error):
                     return  # the next beat meets it, too
                 log.warning("the ResourceManager grants nothing of this size now: %s", error)
                 later = asyncio.get_running_loop().time() + LATER
-                refused = [key for key, rows in self._changed.items() if _size(rows) == size]
+                refused = [key for key, rows in self._changed.items() if size_of(rows) == size]
                 for key in refused:
                     del self._changed[key]
                     self._put_off[key] = later
@@ -476,18 +498,3 @@ class YarnMaster:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._changes.put_nowait(error)
-
-
-def _is_of_an_ask(error: RemoteError) -> bool:
-    return error.name.startswith("Invalid") and "ResourceRequest" in error.name
-
-
-def _size(rows: Rows) -> Size:
-    """What asks of one size have in common."""
-    return rows[-1].capability.SerializeToString(deterministic=True), rows[-1].node_label_expression
-
-
-def _fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:
-    most = {one.key: one.value for one in largest.resource_value_map}
-    counted = all(one.value <= most.get(one.key, 0) for one in wanted.resource_value_map if one.value)
-    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores and counted

@@ -1,6 +1,7 @@
-"""The certificate of a job on a cluster: its master shows it, and whoever connects knows it.
+"""What a job on a cluster needs and another process has ready, while the command that submits reads the job.
 
-What makes one takes a tenth of a second to load. A command that submits has another process do that, while it reads the job.
+Its certificate, which its master shows and whoever connects knows: what makes one takes a tenth of a second to load. And the state of
+all files of the runtime archive.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from pathlib import Path
+from typing import BinaryIO
 
-_coming: tuple[int, int] | None = None  # the process that makes one, and the descriptor it will come by
+from trainmaster.core.errors import BadInput
+
+_coming: tuple[int, BinaryIO] | None = None  # the process, and what it tells: a line each
 
 
 def begin() -> None:
-    """Have one made. Called before there is any thread."""
+    """Have both made. Called before there is any thread."""
     global _coming
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -21,31 +26,48 @@ def begin() -> None:
         status = 1
         try:
             os.close(ours)
-            os.write(theirs, json.dumps(_made()).encode())  # less than a pipe holds: it waits for nobody
+            os.write(theirs, json.dumps(_certificate()).encode() + b"\n")  # less than a pipe holds: it waits for nobody
+            os.write(theirs, json.dumps(_state()).encode() + b"\n")
             status = 0
         finally:
             os._exit(status)
     os.close(theirs)
-    _coming = pid, ours
+    _coming = pid, os.fdopen(ours, "rb")
 
 
 def certified() -> tuple[str, str]:
     """A certificate of the job's own, signed by itself, and its key; PEM."""
-    global _coming
-    if _coming is None:
-        return _made()
-    (pid, ours), _coming = _coming, None
-    with open(ours, "rb") as made:
-        content = made.read()
-    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
-        os.waitpid(pid, 0)
-    if not content:  # it was killed
-        return _made()
-    certificate, key = json.loads(content)
+    if _coming is None or not (line := _coming[1].readline()):
+        return _certificate()
+    certificate, key = json.loads(line)
     return certificate, key
 
 
-def _made() -> tuple[str, str]:
+def runtime(folder: Path) -> Path:
+    """The runtime archive, below `folder`; asked for after the certificate. Raises BadInput where a package is missing."""
+    global _coming
+    from trainmaster.engines.runtime_archive import archive
+
+    if _coming is None:
+        return archive(folder)
+    (pid, told), _coming = _coming, None
+    with told:
+        line = told.readline()
+    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
+        os.waitpid(pid, 0)
+    return archive(folder, json.loads(line) if line else "")
+
+
+def _state() -> str:
+    from trainmaster.engines.runtime_archive import files, state
+
+    try:
+        return state(files())
+    except BadInput:  # told by who asks for the archive
+        return ""
+
+
+def _certificate() -> tuple[str, str]:
     from datetime import UTC, datetime, timedelta
 
     from cryptography import x509
