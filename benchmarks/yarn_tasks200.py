@@ -7,8 +7,8 @@ else asks for 200 containers of the same size, and starts in each a shell that a
 file brought to the container. Ours: a job of 200 tasks, from the event `asked` to the last line of that file.
 
 While the 200 programs run, the proportional set size of the master is read; then it is killed with -9. YARN starts the second attempt; the
-time from its process's start to the event that tells of the last agent's return is ours. So too with 50 tasks: of 200 agents each needs some
-50 ms of a core then, which those of one machine of two cores have one after the other.
+time from its process's start to the event that tells of the last agent's return is ours. So too with 50 tasks: of 200 agents each needs
+some 50 ms of a core then, which those of one machine of two cores have one after the other.
 """
 
 from __future__ import annotations

@@ -148,9 +148,6 @@ def test_exit_statuses_are_theirs() -> None:
     [
         (yarn.ApplicationState, yarn_pb2.YarnApplicationStateProto, ""),
         (yarn.FinalStatus, yarn_pb2.FinalApplicationStatusProto, "APP_"),
-        (yarn.ContainerState, yarn_pb2.ContainerStateProto, "C_"),
-        (yarn.NodeState, yarn_pb2.NodeStateProto, "NS_"),
-        (yarn.Command, yarn_pb2.AMCommandProto, "AM_"),
     ],
 )
 def test_enumerations_for_people_are_the_messages_own(ours: type, theirs: object, prefix: str) -> None:
@@ -195,11 +192,6 @@ def test_what_is_no_application_is_told(text: str) -> None:
 def test_a_token_there_and_back() -> None:
     token = yarn.Token(b"\x00id", b"pw", "kind", "1.2.3.4:5")
     assert yarn.token_of(yarn.token_proto(token)) == token
-
-
-def test_a_command_that_is_absent_is_none() -> None:
-    assert yarn.command(yarn_pb2.AllocateResponseProto()) is None
-    assert yarn.command(yarn_pb2.AllocateResponseProto(a_m_command=2)) is yarn.Command.SHUTDOWN
 
 
 def test_a_message_byte_by_byte() -> None:

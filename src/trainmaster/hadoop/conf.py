@@ -63,8 +63,6 @@ NAMENODE_PORT = 8020
 MEND = "export HADOOP_CONF_DIR=DIRECTORY"  # where it does not lead to a cluster
 _ROUNDS = 20  # of substitution, as in Hadoop: a value that names itself ends there
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
-_DURATION = re.compile(r"([-+]?\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @attrs.frozen
@@ -91,23 +89,6 @@ class Configuration:
             return int(text, 16) if text.lower().startswith(("0x", "-0x")) else int(text)
         except ValueError:
             raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is no whole number") from None
-
-    def number(self, key: str, default: float) -> float:
-        text = self.get(key, str(default))
-        try:
-            return float(text)
-        except ValueError:
-            raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is no number") from None
-
-    def seconds(self, key: str, default: float, bare: str = "ms") -> float:
-        """A duration in seconds. `bare` is the unit of a number without one, which Hadoop fixes for each key: mostly milliseconds."""
-        if not (text := self.get(key)):
-            return default
-        if not (found := _DURATION.fullmatch(text)):
-            raise ConfError(
-                f"{self.place(key)}: {key} is {text!r}, which is no duration such as 30s or a number of {bare}"
-            )
-        return int(found[1]) * _UNITS[found[2].lower() or bare]
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false; anything else is the default, as in Hadoop, whose servers read the same file."""

@@ -154,23 +154,6 @@ class FinalStatus(enum.IntEnum):
     ENDED = 4
 
 
-class ContainerState(enum.IntEnum):
-    NEW = 1
-    RUNNING = 2
-    COMPLETE = 3
-
-
-class NodeState(enum.IntEnum):
-    NEW = 1
-    RUNNING = 2
-    UNHEALTHY = 3
-    DECOMMISSIONED = 4
-    LOST = 5
-    REBOOTED = 6
-    DECOMMISSIONING = 7
-    SHUTDOWN = 8
-
-
 class ExitStatus(enum.IntEnum):
     """Of org.apache.hadoop.yarn.api.records.ContainerExitStatus: exit statuses that no command gave."""
 
@@ -186,17 +169,6 @@ class ExitStatus(enum.IntEnum):
     KILLED_AFTER_APP_COMPLETION = -107
     KILLED_BY_CONTAINER_SCHEDULER = -108
     KILLED_FOR_EXCESS_LOGS = -109
-
-
-class Command(enum.IntEnum):
-    """What the scheduler tells a master to do: register again, or go."""
-
-    RESYNC = 1
-    SHUTDOWN = 2
-
-
-def command(answer: y.AllocateResponseProto) -> Command | None:
-    return Command(answer.a_m_command) if answer.HasField("a_m_command") else None
 
 
 def why(exception: y.SerializedExceptionProto) -> str:
