@@ -10,6 +10,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.engines import Engine, Submitted, Yarn, container_process, role, workers
@@ -135,12 +136,21 @@ def test_who_waits_says_for_what(engine: Engine) -> None:
 
 
 @NODES
-@pytest.mark.parametrize("what", ["queue", "memory"])
-def test_what_the_cluster_never_grants_is_refused_at_submit(engine: Engine, what: str) -> None:
-    roles = workers("true") if what == "queue" else {"worker": {"command": "true", "resources": {"memory": "100GiB"}}}
-    words = "there is no queue nowhere" if what == "queue" else "grants at most 4 GiB"
+@pytest.mark.parametrize(
+    ("resources", "keys", "words"),
+    [
+        ({}, {"engines": {"yarn": {"queue": "nowhere"}}}, "there is no queue nowhere"),
+        ({"memory": "100GiB"}, {}, "worker needs .* grants at most 4 GiB"),
+        ({"cores": 99999999999}, {}, "worker needs .* grants at most 4 GiB"),
+        ({}, {"master": {"resources": {"memory": "100GiB"}}}, "the master needs .* grants at most 4 GiB"),
+        ({}, {"engines": {"yarn": {"tags": ["\u00e9"]}}}, "is no tag of YARN"),
+    ],
+)
+def test_what_the_cluster_never_grants_is_refused_at_submit(
+    engine: Engine, resources: dict[str, Any], keys: dict[str, Any], words: str
+) -> None:
     with pytest.raises(BadInput, match=words):
-        engine.submit(roles, engines={"yarn": {"queue": "nowhere" if what == "queue" else "default"}})
+        engine.submit({"worker": {"command": "true", "resources": resources}}, **keys)
 
 
 @NODES

@@ -23,9 +23,11 @@ from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
+from trainmaster.engines.yarn.fitting import check_images, check_tags
 from trainmaster.engines.yarn.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.yarn.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
+from trainmaster.hadoop.conf import load
 from trainmaster.hadoop.credentials import Credentials, Token
 from trainmaster.hadoop.proto import yarn_pb2 as y
 
@@ -165,9 +167,35 @@ def test_settings_are_read_strictly() -> None:
     with pytest.raises(BadInput, match="did you mean queue") as caught:
         settings({"qeue": "x"})
     assert caught.value.place == "engines.yarn.qeue"
-    for wrong in ({"attempts": 0}, {"validity": "5"}, {"queue": 3}, {"tags": [1]}):
+    assert settings({"validity": "none"}).validity == 0.0
+    for wrong in (
+        {"attempts": 0},
+        {"attempts": 2**31},
+        {"validity": "5"},
+        {"validity": "0s"},
+        {"queue": 3},
+        {"tags": [1]},
+    ):
         with pytest.raises(BadInput):
             settings(wrong)
+
+
+@pytest.mark.parametrize("tags", [[""], ["\u00e9"], ["x" * 101], list("abcdefghij")])
+def test_tags_that_yarn_takes_no_application_with_are_refused(tmp_path: Path, tags: list[str]) -> None:
+    (tmp_path / "yarn-site.xml").write_text("<configuration/>")
+    conf = load(tmp_path)
+    check_tags(["x" * 100, *"abcdefgh"], conf)
+    with pytest.raises(BadInput, match=r"engines\.yarn\.tags"):
+        check_tags(tags, conf)
+
+
+def test_what_only_images_have_is_refused_without_one() -> None:
+    roles = {"worker": {"command": "true"}}
+    of_image = job_from({"name": "a", "roles": roles, "environment": {"image": "i"}})
+    for one in ({"mounts": ["/a:/b:ro"]}, {"network": "host"}):
+        check_images(of_image, settings(one))
+        with pytest.raises(BadInput, match="has no effect"):
+            check_images(job_from({"name": "a", "roles": roles}), settings(one))
 
 
 # -- ends --

@@ -19,6 +19,7 @@ from trainmaster.hadoop.proto import yarn_pb2 as y
 
 GPU = "yarn.io/gpu"
 MIB = 2**20
+INT, LONG = 2**31 - 1, 2**63 - 1  # the largest numbers that YARN's messages hold: more than any cluster has
 _SERIALS = 1 << 24
 _MIDDLE = 100  # the priority of a role that names none; YARN's lower number is served first
 _GROWTH = 2 * _MIDDLE  # what a gang can begin without comes behind all that is needed
@@ -94,12 +95,14 @@ def resource(
     units: Mapping[str, str] | None = None,
 ) -> y.ResourceProto:
     """`memory` in bytes; `others` in the units that the cluster has for each (YARN would convert from any other)."""
-    mib, vcores = math.ceil(memory / MIB), max(1, math.ceil(cores))
+    mib, vcores = math.ceil(memory / MIB), min(max(1, math.ceil(cores)), INT)
     made = y.ResourceProto(memory=mib, virtual_cores=vcores)
     made.resource_value_map.add(key="memory-mb", value=mib, units="Mi", type=y.COUNTABLE)
     made.resource_value_map.add(key="vcores", value=vcores, units="", type=y.COUNTABLE)
     for name, count in {**({GPU: gpus} if gpus else {}), **(others or {})}.items():
-        made.resource_value_map.add(key=name, value=count, units=(units or {}).get(name, ""), type=y.COUNTABLE)
+        made.resource_value_map.add(
+            key=name, value=min(count, LONG), units=(units or {}).get(name, ""), type=y.COUNTABLE
+        )
     return made
 
 

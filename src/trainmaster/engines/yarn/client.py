@@ -17,7 +17,7 @@ from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.yarn import fitting, lifetime
-from trainmaster.engines.yarn.asks import label_of, resource
+from trainmaster.engines.yarn.asks import INT, label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
 from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
@@ -114,6 +114,8 @@ class YarnClient:
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
             await fitting.check(manager, job, self._requests(job), queue, said.label, new.maximumCapability)
+        fitting.check_tags(said.tags, self.conf)
+        fitting.check_images(job, said)
         await asyncio.to_thread(self.store().check, job)
         await lifetime.check(self.conf, job, said, self.user)
         if queue.state == y.Q_STOPPED:
@@ -267,7 +269,7 @@ class YarnClient:
         size = job.master.resources
         return y.ApplicationSubmissionContextProto(
             application_id=application, application_name=job.name, queue=said.queue,
-            priority=y.PriorityProto(priority=max(0, job.priority)),
+            priority=y.PriorityProto(priority=min(max(0, job.priority), INT)),
             am_container_spec=made, maxAppAttempts=said.attempts, attempt_failures_validity_interval=round(said.validity * 1000),
             am_container_resource_request=[self._masters(job, said)], node_label_expression=said.label or None,
             resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,

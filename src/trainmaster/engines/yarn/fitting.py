@@ -10,8 +10,9 @@ from trainmaster.core.job import Job
 from trainmaster.engines.contract import Request
 from trainmaster.engines.yarn.asks import GPU, MIB, label_of, resource
 from trainmaster.engines.yarn.nodes import excluded
-from trainmaster.engines.yarn.settings import PLACE
+from trainmaster.engines.yarn.settings import PLACE, Settings
 from trainmaster.engines.yarn.waiting import amount, count, extended, request_amount
+from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager
 
@@ -33,13 +34,50 @@ async def check(
     there = [one.name for one in labels.nodeLabels] or list(labels.deprecatedNodeLabels)
     if label:
         _check_label(label, there, queue, f"{PLACE}.label: {label}")
-    for request in requests:
+    master = job.master.resources
+    asked = [
+        (
+            "master",
+            Request(
+                "master", 0, "the master", 0, master.memory, master.cores, nodes={"labels": job.master.nodes.labels}
+            ),
+        )
+    ]
+    for place, request in [*asked, *((f"roles.{request.role}", request) for request in requests)]:
         named = label_of(request.nodes.get("labels") or {})
         if named:
-            _check_label(named, there, queue, f"roles.{request.role}.nodes.labels.label: {named}")
-        _check_names(request, known)
-        _check_size(request, [one.capability for one in nodes.nodeReports], most)
+            _check_label(named, there, queue, f"{place}.nodes.labels.label: {named}")
+        _check_names(place, request, known)
+        _check_size(place, request, [one.capability for one in nodes.nodeReports], most)
     _check_excluded(job)
+
+
+def check_tags(tags: Sequence[str], conf: Configuration) -> None:
+    """Raises BadInput for what the ResourceManager takes no application with."""
+    most = conf.integer("yarn.resourcemanager.application.max-tags", 10)
+    longest = conf.integer("yarn.resourcemanager.application.max-tag.length", 100)
+    for place, tag in enumerate(tags):
+        if not tag or not tag.isascii() or len(tag) > longest:
+            raise BadInput(
+                f"{PLACE}.tags[{place}]: {tag!r} is no tag of YARN",
+                place=f"{PLACE}.tags[{place}]", mend=f"write up to {longest} characters of ASCII", anchor="engine-settings",
+            )  # fmt: skip
+    if len(tags) >= most:
+        raise BadInput(
+            f"{PLACE}.tags: {len(tags)} of them, and YARN takes {most}, of which one is ours",
+            place=f"{PLACE}.tags", mend=f"leave {most - 1} of them", anchor="engine-settings",
+        )  # fmt: skip
+
+
+def check_images(job: Job, said: Settings) -> None:
+    """Raises BadInput for what only containers with an image have, where there is none."""
+    imaged = job.environment.image or any(role.image for role in job.roles.values())
+    for key in () if imaged else ("mounts", "network"):
+        if getattr(said, key):
+            raise BadInput(
+                f"{PLACE}.{key}: nothing of the job has an image, so it has no effect",
+                place=f"{PLACE}.{key}", mend="name one by environment.image, or leave it out", anchor="engine-settings",
+            )  # fmt: skip
 
 
 def _check_label(label: str, there: Sequence[str], queue: y.QueueInfoProto, place: str) -> None:
@@ -58,9 +96,9 @@ def _check_label(label: str, there: Sequence[str], queue: y.QueueInfoProto, plac
         )  # fmt: skip
 
 
-def _check_names(request: Request, known: Sequence[str]) -> None:
+def _check_names(of: str, request: Request, known: Sequence[str]) -> None:
     for name in request.extended:
-        place = f"roles.{request.role}.resources.extended.{name}"
+        place = f"{of}.resources.extended.{name}"
         if name in _OURS:
             key = {"memory-mb": "memory", "vcores": "cores", GPU: "gpus"}[name]
             raise BadInput(
@@ -80,7 +118,7 @@ def _check_names(request: Request, known: Sequence[str]) -> None:
             )
 
 
-def _check_size(request: Request, nodes: Sequence[y.ResourceProto], most: y.ResourceProto) -> None:
+def _check_size(of: str, request: Request, nodes: Sequence[y.ResourceProto], most: y.ResourceProto) -> None:
     """The largest container, and of what is counted the most that a node has now; while no node is there, nothing is known of that."""
     wanted = resource(request.memory, request.cores, request.gpus)
     counted = {name: max((count(node, name) for node in nodes), default=1 << 62) for name in (GPU, *request.extended)}
@@ -99,7 +137,7 @@ def _check_size(request: Request, nodes: Sequence[y.ResourceProto], most: y.Reso
         raise BadInput(
             f"{request.role} needs {request_amount(request)} and the cluster grants at most "
             f"{amount(most.memory * MIB, most.virtual_cores, gpus, largest)} to one container",
-            place=f"roles.{request.role}.resources.{key}", mend="ask for less; see tm cluster show --engine yarn",
+            place=f"{of}.resources.{key}", mend="ask for less; see tm cluster show --engine yarn",
             anchor="larger-than-the-cluster",
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.quantities import parse_seconds
 
 PLACE = "engines.yarn"
+_LONGEST = 1e9  # s: YARN counts in 64 bits of ms
 _PRINCIPAL = re.compile(r"[^\s/@]+(/[^\s/@]+)?@[^\s/@]+")
 
 
@@ -84,16 +85,19 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 def _count(name: str, value: Any) -> int:
     if isinstance(value, str) and value.isdigit():
         value = int(value)
-    if type(value) is not int or value < 1:
-        raise _wrong(name, f"{value!r} is no count", "write a whole number from 1 on")
+    if type(value) is not int or not 1 <= value < 2**31:
+        raise _wrong(name, f"{value!r} is no count", "write a whole number from 1 on, below 2**31")
     return value
 
 
 def _duration(name: str, value: Any) -> float:
     try:
-        return parse_seconds(str(value)) or 0.0
+        seconds = parse_seconds(str(value))
     except ValueError as error:
         raise _wrong(name, str(error), "write 10m") from error
+    if seconds == 0:
+        raise _wrong(name, f"{value!r} is no time", "write 10m; none: deaths count for ever")
+    return min(seconds or 0.0, _LONGEST)
 
 
 def _keytab(name: str, value: Any) -> Keytab:
