@@ -132,6 +132,7 @@ class _Life:
         try:
             state, reader = await self._read()
             if state.ended is not None and closed(state):
+                self.seat.leave()
                 return 0
             self.shell = self._shell(Drive(state), reader)
             await self._begin(state, reader)
