@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,9 @@ from hadoop import own_hadoop, revived
 from waiting import until
 
 import trainmaster
-from trainmaster.client.connect import BEGIN
-from trainmaster.client.places import job_ids, job_storage, site_of
+from trainmaster.client.places import job_ids, site_of
 from trainmaster.client.preview import preview
-from trainmaster.client.submit import UPLOAD, submit
+from trainmaster.client.submit import submit
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.reading import job_from
@@ -378,7 +376,7 @@ sys.exit(main())
 
 
 def test_a_key_leads_to_the_job_whose_submitter_was_killed_once_yarn_had_it(yarn: Yarn) -> None:
-    """However long after; and that job is one of this machine again."""
+    """And that job is one of this machine again."""
     yarn.write("killed.py", KILLED)
     file = job_file(yarn, command=f"touch {yarn.folder}/ran; sleep 1000", environment=python_here(), files=["job.yaml"])
     command = [sys.executable, "killed.py", "submit", file, "--engine", "yarn", "--idempotency-key", "k"]
@@ -386,8 +384,6 @@ def test_a_key_leads_to_the_job_whose_submitter_was_killed_once_yarn_had_it(yarn
     assert done.returncode == -signal.SIGKILL, done.stderr
     [name], [application] = job_ids(), going()
     assert "application" not in site_of(name)
-    long_ago = time.time() - BEGIN - UPLOAD - 1
-    os.utime(job_storage(name) / "token", (long_ago, long_ago))
     told = yarn.tm("submit", file, "--engine", "yarn", "--idempotency-key", "k")
     assert told.returncode == 0, told.stderr
     job = Submitted(trainmaster.attach(name))
@@ -397,6 +393,31 @@ def test_a_key_leads_to_the_job_whose_submitter_was_killed_once_yarn_had_it(yarn
     until((yarn.folder / "ran").exists, LIMIT, what=job.run.status)
     job.run.kill("no more")
     assert job.end(LIMIT)["state"] == "killed"
+
+
+def test_a_job_whose_submitter_was_killed_before_yarn_had_it_is_ended_by_the_next_command(yarn: Yarn) -> None:
+    yarn.write("data", os.urandom(2**26))
+    file = job_file(yarn, command="true", environment=python_here(), files=["job.yaml", "data"])
+    key = ("--idempotency-key", "broken")
+    asking = begun(yarn, "submit", file, "--engine", "yarn", *key)
+    until(INSTANTS["a file is on its way"], LIMIT, what="its upload")
+    [name] = job_ids()
+    assert "it is being submitted" in yarn.tm("status", name).stdout
+    assert name in yarn.tm("list").stdout
+    forced = yarn.tm("kill", name, "--force")
+    assert (forced.returncode, "is being submitted" in forced.stderr) == (3, True), forced.stderr
+    ended(asking)
+    assert "Traceback" not in yarn.tm("status", name).stderr
+    waited = yarn.tm("wait", name)
+    assert "its submission was broken off" in yarn.tm("status", name).stdout, waited.stderr
+    assert trainmaster.attach(name).wait(LIMIT, check=False)["state"] == "killed"
+    assert going() == []
+    told = yarn.tm("submit", file, "--engine", "yarn", *key)
+    assert told.returncode == 0, told.stderr
+    [another] = set(job_ids()) - {name}
+    job = Submitted(trainmaster.attach(another))
+    yarn.jobs.append(job)
+    job.succeeded(LIMIT)
 
 
 def test_drafts_of_a_killed_submission_are_removed_a_day_later(yarn: Yarn) -> None:

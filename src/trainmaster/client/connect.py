@@ -175,9 +175,25 @@ def _stored_status(job: str, silent: bool = False) -> Facts:
     return found
 
 
-def beginning(job: str, more: float = 0.0) -> bool:
-    """Whether the job was submitted so lately that its master may not have begun; `more`: s beyond the usual."""
+def beginning(job: str) -> bool:
+    """Whether the job was submitted so lately that its master may not have begun."""
     try:
-        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < BEGIN + more
+        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < BEGIN
     except FileNotFoundError:
         return False
+
+
+def submitting(job: str) -> bool:
+    """Whether the job's submitter lives, and is not done: until then it has locked the job's token."""
+    import fcntl
+
+    try:
+        with open(job_storage(job) / TOKEN_FILE) as token:
+            fcntl.flock(token, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without locks
+        return beginning(job)
+    return False

@@ -21,7 +21,7 @@ import attrs
 
 from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
-from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
 _FORGOTTEN = "application_0_0000"  # of a job that the cluster has forgotten: it knows nothing of that one either
+BROKEN_OFF = "its submission was broken off"
 CERTIFICATE, ENVIRONMENT = "certificate", "environment"
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -226,21 +227,25 @@ def fate(job: str) -> str:
 
 def _fate(job: str) -> tuple[str, str]:
     """The same, and what the engine says of it. One that is being submitted is on its way to run."""
-    site = site_of(job)
-    if "application" in site:
-        found, why = client_of(site["engine"]).fate_of(site["application"])
-        return str(found), str(why)
-    from trainmaster.client.connect import beginning
-    from trainmaster.client.submit import UPLOAD
+    from trainmaster.client.connect import submitting
 
-    return ("running", "") if beginning(job, UPLOAD) else ("unknown", "its submission was broken off")
+    if "application" not in site_of(job):
+        if submitting(job):
+            return "running", ""
+        if not begun(job):
+            return "unknown", BROKEN_OFF
+    site = site_of(job)
+    found, why = client_of(site["engine"]).fate_of(site["application"])
+    return str(found), str(why)
 
 
 def waits(job: str) -> str:
     """What the job waits for while its master does not answer, as the engine tells it; "" where that does not answer either."""
+    from trainmaster.client.connect import submitting
+
     site = site_of(job)
     if "application" not in site:
-        return "it is being submitted"
+        return "it is being submitted" if submitting(job) else f"{BROKEN_OFF}, and it is ended now"
     try:
         return str(client_of(site["engine"]).waits(site["application"]))
     except TrainmasterError:
@@ -248,21 +253,16 @@ def waits(job: str) -> str:
 
 
 def before(job: str) -> dict[str, Any]:
-    """The status of a job whose master has not written anything yet. Raises NotFound where none will."""
-    from trainmaster.core.errors import NotFound
+    """The status of a job whose master has not written anything yet; where none will, its end is begun."""
+    from trainmaster.client.connect import ENDING
     from trainmaster.core.reading import job_from
     from trainmaster.core.report import status
     from trainmaster.core.state import State, populate
 
-    found, why = _fate(job)
-    if found != "running":
-        raise NotFound(
-            f"{job} is {found}, and its master never wrote anything: {why}", place=site_of(job).get("application", ""),
-            mend=f"see YARN's own logs of the application; submit it again: tm retry {job}", anchor="no-events",
-        )  # fmt: skip
+    waiting = f"{ENDING} by its cluster" if conclude(job) else waits(job)
     state = State(id=job)
     populate(state, job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes())))
-    return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waits(job)}
+    return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waiting}
 
 
 def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
@@ -290,6 +290,11 @@ def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
 
 def end(job: str, by: str, why: str) -> None:
     """Have the engine end all of the job, then its log."""
-    site = site_of(job)
-    client_of(site["engine"]).end(site["application"])
+    if _fate(job)[0] == "running":
+        site = site_of(job)
+        if "application" not in site:
+            raise EngineFailed(
+                f"{job} is being submitted", mend="end the command that does, or try again", anchor="job-submitting"
+            )
+        client_of(site["engine"]).end(site["application"])
     conclude(job, {"by": by, "why": why})

@@ -7,13 +7,14 @@ before, so that of two who submit under one key the second is given the first on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import attrs
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
 
 LOCAL = "local"
-UPLOAD = 300.0  # s that a submission to a cluster may take for what it puts there first
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -62,7 +62,7 @@ def submit(
     storage = job_storage(name)
     with kept("keep the job", storage):
         try:
-            _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
+            held = _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
             if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
             ours = not key or _take(key, name)
@@ -78,7 +78,8 @@ def submit(
         from trainmaster.client.distant import start
 
         try:
-            start(engine, name, plain, values, token)
+            with held:
+                start(engine, name, plain, values, token)
         except BaseException:
             _undo(storage, key, name)
             raise
@@ -311,15 +312,22 @@ def _check_inputs(job: Job) -> None:
             list_input(given)
 
 
-def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> None:
+def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> TextIO:
+    """Keep what the job's commands need; returns its token, locked: while that is open, we are known to be submitting."""
+    import fcntl
+
     from trainmaster.core.reading import job_to
 
     storage = job_storage(name)
     storage.mkdir(mode=0o700, parents=True)
-    with open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token)
+    held = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(held, fcntl.LOCK_EX)
+    held.write(token)
+    held.flush()
     (storage / "site.json").write_text(json.dumps(told))
     (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
+    return held
 
 
 def _key_file(key: str) -> Path:
@@ -332,14 +340,14 @@ def _submitted_under(key: str) -> str:
     """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing; on a
     cluster, before the cluster had it. Raises BadInput, or EngineFailed, where the cluster cannot be asked.
     """
-    from trainmaster.client.connect import beginning
+    from trainmaster.client.connect import beginning, submitting
 
     while name := _holder(key):
         found = site_of(name)
-        if (job_storage(name) / "logs").exists() or found.get("application"):
-            return name
         distant = found.get("engine", LOCAL) != LOCAL
-        if beginning(name, UPLOAD if distant else 0.0):
+        if found.get("application") or (not distant and (job_storage(name) / "logs").exists()):
+            return name
+        if submitting(name) if distant else beginning(name):
             time.sleep(0.02)
         elif distant and _has_begun(name):
             return name

@@ -12,6 +12,7 @@ not once a job: each try may take its time.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -70,12 +71,21 @@ def jobs(state: LocalStorage) -> list[Headline]:
     unreachable: dict[str, str] = {}  # where jobs keep their storages -> why nothing can be read there
     for entry in state.entries(JOBS):
         if entry.folder:
-            present = known.get(entry.name) or Headline(entry.name)
-            found.append(headline(f"{state.root}/{JOBS}/{entry.name}", present, unreachable))
+            directory = f"{state.root}/{JOBS}/{entry.name}"
+            present = known.get(entry.name) or Headline(entry.name, submitted=_made(directory))
+            found.append(headline(directory, present, unreachable))
     found.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
     if {job.id: job for job in found} != known:
         _keep(state, found)
     return found
+
+
+def _made(directory: str) -> float | None:
+    """When a job whose log has not begun was prepared."""
+    try:
+        return os.stat(f"{directory}/job.json").st_mtime
+    except OSError:
+        return None
 
 
 def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> Headline:
