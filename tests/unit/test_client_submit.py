@@ -190,7 +190,7 @@ def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, mon
     assert submission._take("k", dead.name)
     looked = []
 
-    def beginning(name: str, more: float) -> bool:
+    def beginning(name: str) -> bool:
         looked.append(name)
         if name == dead.name:  # the earlier one sees it too, and is quicker
             submission._give_up("k", name)

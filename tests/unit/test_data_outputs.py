@@ -656,6 +656,26 @@ def test_what_holds_no_save_is_not_one_of_those_that_are_kept(url: str, tmp_path
     assert there(f"{url}/_saves/{AT[2]}/worker-0") == {"model": b"still being made"}
 
 
+def test_a_save_says_the_size_that_a_growing_file_has_in_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Output("model", url)
+    kind = type(store_for(url))
+    honest = kind.upload
+
+    def upload(self: object, local: str, *given: Any) -> None:
+        with open(local, "a") as file:
+            file.write("more")
+        honest(self, local, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "upload", upload)
+    told = saves.save(output, made(tmp_path / "w", log="x"), "worker:0", AT[0])
+    (kept,) = there(f"{url}/_saves/{AT[0]}/worker-0").values()
+    assert len(kept) > 1
+    note = json.loads(there(f"{url}/_saves/{AT[0]}")["worker-0.json"])
+    assert note["files"]["log"]["size"] == told["bytes"] == len(kept)
+
+
 def test_saves_are_by_task_and_stay_beside_the_output(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     for task in ("worker:0", "worker:1"):

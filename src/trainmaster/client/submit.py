@@ -72,6 +72,7 @@ def submit(
     if not ours:
         import shutil
 
+        held.close()
         shutil.rmtree(storage)
         return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine)
     if engine != LOCAL:
@@ -84,6 +85,7 @@ def submit(
             _undo(storage, key, name)
             raise
         return name
+    held.close()
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
     launch(str(storage), told, fork=fork)
     return name

@@ -108,10 +108,13 @@ def _sent(
         else:
             changed.append(leaf)
             files[path] = {"size": leaf.size, "mtime_ns": leaf.mtime_ns, "in": name}
-    sent = sum(leaf.size for leaf in changed)
-    upload_leaves(store, f"{save_folder(name)}/{folder_of(task)}", tree, changed, Flow(sent, *by))
+    folder = f"{save_folder(name)}/{folder_of(task)}"
+    upload_leaves(store, folder, tree, changed, Flow(sum(leaf.size for leaf in changed), *by))
+    for file in store.files(folder) if changed else ():  # one may have grown while it was sent
+        if (path := file.path.removeprefix(f"{folder}/")) in files and files[path]["in"] == name:
+            files[path]["size"] = file.size
     _write(store, name, task, files)
-    return {"save": name, "files": len(changed), "bytes": sent}, files
+    return {"save": name, "files": len(changed), "bytes": sum(files[leaf.path]["size"] for leaf in changed)}, files
 
 
 def _prune(store: Store, keep: int, newest: str) -> list[str]:
