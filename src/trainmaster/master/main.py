@@ -7,6 +7,7 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -45,6 +46,7 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.seats import Afterwards, Here, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_COLLECTING = (700, 10, 10)  # Python's own: what a start is spared (`cli.main`) would be hundreds of MiB of dead requests here
 _TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
@@ -137,6 +139,8 @@ class _Life:
             self.shell = self._shell(Drive(state), reader)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
+            gc.freeze()  # what is loaded by now lives as long as we do
+            gc.set_threshold(*_COLLECTING)
             # Not before: the first line of an epoch is its master's own.
             serving = asyncio.create_task(self._serve())
             await self.shell.run(serving)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
 PING = 2.0  # s
+KEPT = 5  # s that a connection without a request is kept; as long uvicorn holds what a reader who vanished has sent
 BACKLOG = 1024  # connections
 TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
 
@@ -143,7 +144,7 @@ class Listener:
 
         self._config = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, ws="websockets-sansio", ws_max_size=FRAME, ws_ping_interval=PING,
-            ws_ping_timeout=PING * 3, ws_per_message_deflate=False, timeout_keep_alive=60, server_header=False, date_header=False,
+            ws_ping_timeout=PING * 3, ws_per_message_deflate=False, timeout_keep_alive=KEPT, server_header=False, date_header=False,
         )  # fmt: skip
         self._config.load()
         self._state = ServerState()
