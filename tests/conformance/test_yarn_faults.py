@@ -244,6 +244,28 @@ def test_hdfs_is_gone_for_a_while(cluster: Cluster, yarn: Yarn, gone: tuple[str,
     goes_on_to_its_end(yarn, job)
 
 
+def test_what_a_program_wrote_waits_for_a_namenode_that_is_away(cluster: Cluster, yarn: Yarn) -> None:
+    """However long after the tries that every piece of work has; nothing is done again, though nothing would be allowed to."""
+    program = f"{held(yarn)}; echo trained > model"
+    job = yarn.submit(workers(program, restart="never"), outputs={"model": {"url": yarn.place("model")}})
+    job.until_line("pid")
+    agent = container_process(yarn.application(job), container(job, "worker:0"), "agent")
+    private = Path(os.readlink(f"/proc/{agent}/cwd"), ".trainmaster")
+
+    def tried_again() -> bool:
+        return any("it is tried again" in log.read_text() for log in private.rglob("agent.log"))
+
+    cluster.daemon("namenode").kill()
+    yarn.write("go", "")
+    until(tried_again, TELL, what=lambda: [log.read_text() for log in private.rglob("agent.log")])
+    cluster.daemon("namenode").start()
+    hdfs_serves(cluster)
+    status = job.succeeded(TELL)
+    assert [task["attempt"] for task in status["tasks"]] == [1]
+    assert yarn.files("model")["worker-0/model"] == b"trained\n"
+    assert "its storage is away" in str(told(job, "trouble"))
+
+
 def page(cluster: Cluster, application: str) -> str:
     """What YARN's proxy shows of a job."""
     line = http.client.HTTPConnection("localhost", cluster.place.ports["resourcemanager.http"], timeout=60)

@@ -26,6 +26,7 @@ from trainmaster.agent.checkpointing import Checkpointing, restore
 from trainmaster.agent.environ import environ, filled
 from trainmaster.agent.failure import AttemptFailed, failed, words
 from trainmaster.agent.kernel import signal_number
+from trainmaster.agent.outlast import outlasting
 from trainmaster.agent.output import Output
 from trainmaster.agent.place import Place
 from trainmaster.agent.program import CannotStart, Launch, Outcome, Program
@@ -271,8 +272,9 @@ class Attempt:
         if group is not None:
             launch = self.place.inside(launch, group)
         self._output = output = Output(
-            self.spool, self._on_line, self.place.grown, records.stdout, secrets=self.place.secret_values
-        )
+            self.spool, lambda value: self.progressed(value, None, {}), self.place.grown, records.stdout,
+            secrets=self.place.secret_values,
+        )  # fmt: skip
         try:
             self._program = await programs_of.start(launch, output.ends, records.stdin, spare=self.place.spare)
         except BaseException:
@@ -478,15 +480,16 @@ class Attempt:
     def _count(self, kind: str) -> Callable[[int, int], None]:
         """A counter that threads may call."""
         loop = asyncio.get_running_loop()
-        return lambda done, total: (
-            loop.call_soon_threadsafe(lambda: self._report(kind, done=done, total=total)),
-            None,
-        )[1]
+
+        def count(done: int, total: int) -> None:
+            loop.call_soon_threadsafe(lambda: self._report(kind, done=done, total=total))
+
+        return count
 
     async def _thread(self, reason: str, act: Callable[..., Any], *given: Any) -> Any:
-        """Do blocking work in a thread; what it raises becomes `reason`."""
+        """Do blocking work in a thread, also on a storage that is away for a while; what it raises becomes `reason`."""
         try:
-            return await self.place.threads.run(act, *given)
+            return await outlasting(self.place, self._halt, self._report, act, given)
         except AttemptFailed:
             raise
         except Exception as error:
@@ -494,6 +497,3 @@ class Attempt:
 
     def _environ(self, env: Mapping[str, str]) -> dict[str, str]:
         return environ(self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs)
-
-    def _on_line(self, value: float) -> None:
-        self.progressed(value, None, {})

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import signal
 import sys
@@ -107,6 +108,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
         log_first=int(spec.get("log_first") or spool.HEAD),
         own_network=spec.get("engine") == "kubernetes", grace=float(spec.get("grace") or 30.0),
+        patience=math.inf if spec.get("patience") is None else float(spec["patience"]),
     )  # fmt: skip
     programs.on_progress = agent.progressed
     programs.on_phase = agent.entered

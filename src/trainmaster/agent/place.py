@@ -49,6 +49,7 @@ class Place:
     log_first: int = spool.HEAD
     own_network: bool = False  # whether the network devices seen are the container's alone
     grace: float = 30.0
+    patience: float = 600.0  # s that a storage may be away
     threads: Threads = attrs.field(factory=Threads)
     spare: set[int] = attrs.field(factory=set)  # children of the agent that are not the program's
     prepared: bool = False  # the role's `prepare` command has run

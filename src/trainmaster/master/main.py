@@ -249,9 +249,10 @@ class _Life:
         return {
             "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices),
             "token": self.told["token"], "secrets": self.told.get("secrets") or {}, "storage": self.storage_place,
-            "grace": self.job.timeouts.grace, "log_limit": self.job.logs.limit, "log_first": self.job.logs.first,
-            "log_every": self.job.logs.every, "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"),
-            "environment": self.site.get("environment"), "network": self.job.network, **self.seat.agent(),
+            "grace": self.job.timeouts.grace, "patience": self.job.timeouts.storage,
+            "log_limit": self.job.logs.limit, "log_first": self.job.logs.first, "log_every": self.job.logs.every,
+            "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"), "environment": self.site.get("environment"),
+            "network": self.job.network, **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:
