@@ -281,7 +281,9 @@ class Timeouts(Section):
     finish: float | None = key(
         "for peers without progress, once a task of their group succeeded", "duration or none", "10m", default=600.0
     )
-    storage: float | None = key("for a storage to come back: the job's own, its outputs', its inputs'", "duration or none", "10m", default=600.0)
+    storage: float | None = key(
+        "for a storage to come back: the job's own, its outputs', its inputs'", "duration or none", "10m", default=600.0
+    )
     grace: float = key(
         "an agent cut off so long stops its program; its attempt is written off then", "duration", "30s", default=30.0
     )
