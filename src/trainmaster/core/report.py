@@ -70,6 +70,7 @@ def end_reason(state: State) -> dict[str, Any] | None:
 
 
 def task_status(state: State, task: Task) -> dict[str, Any]:
+    somewhere = task.final or task.hold == GRANTED  # else what is known is of the container before
     told: dict[str, Any] = {
         "task": task.key,
         "role": task.role,
@@ -77,8 +78,8 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         "state": task.state,
         "phase": _task_phase(state, task),
         "attempt": task.attempt,
-        "node": task.node,
-        "container": task.container,
+        "node": task.node if somewhere else "",
+        "container": task.container if somewhere else "",
         "since": task.since,
         "started": task.started,
         "restarts": task.attempt - 1,

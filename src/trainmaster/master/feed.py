@@ -96,7 +96,7 @@ class Feed:
         if self._host.storage_trouble:
             told["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
         for task in told["tasks"]:
-            sample = self._host.samples.get(task["task"], {})
+            sample = self._host.samples.get(task["task"], {}) if task["node"] else {}
             task |= {name: value for name, value in sample.items() if name not in ("type", "task", "phase")}
             task["doing"] = sample.get("phase", "")  # the phase that the program named
         return told
