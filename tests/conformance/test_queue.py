@@ -49,6 +49,19 @@ def test_the_second_job_says_what_it_waits_for_and_runs(engine: Engine) -> None:
     assert second.lines() == ["started", "done"]
 
 
+def test_who_waits_for_the_end_is_told_what_that_waits_for(engine: Engine) -> None:
+    first = holding(engine, engine.folder / "go")
+    first.until_line("started")
+    second = holding(engine, engine.folder / "go")
+    waited = engine.tm("wait", second.id, "--timeout", "8s")
+    assert waited.returncode == 4, waited.stderr
+    assert f"{second.id}: worker:0" in waited.stderr
+    assert first.id in waited.stderr
+    (engine.folder / "go").touch()
+    first.succeeded()
+    second.succeeded()
+
+
 def test_a_dead_job_frees_its_place_at_once(engine: Engine) -> None:
     from conformance.engines import processes_of
 

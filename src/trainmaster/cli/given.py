@@ -51,3 +51,8 @@ class JobName(click.ParamType[str]):
 
 def job_argument(function: F) -> F:
     return click.argument("job", type=JobName(), metavar="JOB")(function)
+
+
+def telling(job: str) -> Callable[[str], None]:
+    """Says on stderr what a command waits for."""
+    return lambda why: click.echo(f"{job}: {why}", err=True)

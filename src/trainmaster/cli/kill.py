@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.given import JobName, json_option, print_json, wants_json
+from trainmaster.cli.given import JobName, json_option, print_json, telling, wants_json
 
 
 @click.command("kill")
@@ -20,7 +20,7 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
     from trainmaster.client.sweep import resume
 
     for job, ended in [(job, ask(job, why, force)) for job in jobs]:  # none waits for another one's end
-        status = ended or (None if no_wait else wait_for_end(job, resume=resume))
+        status = ended or (None if no_wait else wait_for_end(job, resume=resume, tell=telling(job)))
         if wants_json():
             print_json(status or {"job": job, "state": "ending"})
         elif ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.given import job_argument, json_option, print_json, wants_json
+from trainmaster.cli.given import job_argument, json_option, print_json, telling, wants_json
 
 
 @click.command("wait")
@@ -25,7 +25,7 @@ def command(job: str, timeout: str | None) -> None:
         limit = parse_seconds(timeout) if timeout else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
-    status = wait_for_end(job, limit, resume)
+    status = wait_for_end(job, limit, resume, telling(job))
     if status is None:
         click.echo(f"{job} has not ended after {timeout}", err=True)
         raise click.exceptions.Exit(4)

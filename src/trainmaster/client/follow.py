@@ -29,6 +29,7 @@ LOOK_MOST = 0.5
 AT_ONCE = 4  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 PATIENCE = 3.0  # s without a master before the job is taken up again
+QUIET = 5.0  # s of waiting for a job's end that need no word
 LOOK_ELSEWHERE = 3.0  # s between two looks at what a cluster says of a job whose master does not answer
 
 Resume = Callable[[str], object]
@@ -224,12 +225,19 @@ class _Stored:
         return lines
 
 
-def wait_for_end(job: str, timeout: float | None = None, resume: Resume = lambda job: None) -> Facts | None:
-    """The final status, or None when `timeout` seconds passed before."""
+def wait_for_end(
+    job: str, timeout: float | None = None, resume: Resume = lambda job: None, tell: Callable[[str], None] = lambda why: None
+) -> Facts | None:  # fmt: skip
+    """The final status, or None when `timeout` seconds passed before. `tell`: called with what the job waits for, where that takes long."""
     limit = None if timeout is None else time.monotonic() + timeout
+    loud, said = time.monotonic() + QUIET, ""
     for item in follow(job, resume=resume):
         if "end" in item:
             return dict(item["end"])
+        why = (item.get("status") or {}).get("waiting") or item.get("why") or ""
+        if why and why != said and time.monotonic() > loud:
+            said = why
+            tell(why)
         if limit is not None and time.monotonic() > limit:  # a living master says something each second
             return None
     return None
