@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,13 +19,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.hadoop import datanode
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto.datatransfer_pb2 import SUCCESS, BlockOpResponseProto, PacketHeaderProto
 from trainmaster.hadoop.proto.hdfs_pb2 import LocatedBlockProto
-from trainmaster.log.dfs import open_dfs, translated, within
+from trainmaster.log.dfs import at_work, open_dfs, translated, within
 from trainmaster.log.storage import storage_failed, storage_for
 
 
@@ -75,10 +78,30 @@ def test_a_wait_ends_at_its_limit() -> None:
     with pytest.raises(TimeoutError):
         within(gate.wait, 0.05)
     assert time.monotonic() - began < 20
+    assert at_work()
     gate.set()
+    until(lambda: not at_work(), what="its end")
     assert within(lambda: 7, 20) == 7
     with pytest.raises(KeyError):
         within(lambda: {}["x"], 20)
+
+
+def test_a_command_ends_beside_a_call_that_does_not(tmp_path: Path) -> None:
+    """It is in foreign code, where Python's own end would have its thread crash."""
+    script = tmp_path / "left.py"
+    script.write_text(
+        "import contextlib, threading\n"
+        "from trainmaster.cli.main import _leave\n"
+        "from trainmaster.log import dfs\n"
+        "with contextlib.suppress(TimeoutError):\n"
+        "    dfs.within(threading.Event().wait, 0.01)\n"
+        "import atexit\n"
+        "atexit.register(print, 'Python ended')\n"
+        "print('told')\n"
+        "_leave(130)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (130, "told\n")
 
 
 def configured(folder: Path, **properties: str) -> str:

@@ -8,6 +8,7 @@ Of a job on a cluster, another process has ready what takes long (see `client.ah
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -44,7 +45,25 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # of a fork
         print(f"error: no process could be made: {error.strerror}\n  raise the limit: ulimit -u", file=sys.stderr)
         sys.exit(FAULT)
-    run(arguments)
+    try:
+        run(arguments)
+    except SystemExit as end:
+        if args is None:  # this process is the command
+            _leave(end.code)
+        raise
+
+
+def _leave(status: object) -> None:
+    """End here and now where a call that was given up goes on in foreign code: Python's own end would have its thread crash."""
+    dfs = sys.modules.get("trainmaster.log.dfs")
+    if dfs is None or not dfs.at_work():
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # nobody reads any more
+        pass
+    os._exit(status if isinstance(status, int) else FAULT)
 
 
 def submits(arguments: Sequence[str]) -> str:

@@ -277,13 +277,22 @@ def within(act: Callable[[], T], limit: float) -> T:
     return future.result(limit)
 
 
+def at_work() -> bool:
+    """Whether there are calls at this moment; at the end of a process, those that nobody waits for any more."""
+    return bool(_WORKING)
+
+
+_WORKING: set[int] = set()  # threads with a call
 _IDLE: list[queue.SimpleQueue[Callable[[], None]]] = []  # of threads that wait for work
 os.register_at_fork(after_in_child=_IDLE.clear)
+os.register_at_fork(after_in_child=_WORKING.clear)
 
 
 def _serve(work: queue.SimpleQueue[Callable[[], None]]) -> None:
     while True:
         run = work.get()
+        _WORKING.add(threading.get_ident())
         run()
+        _WORKING.discard(threading.get_ident())
         del run
         _IDLE.append(work)
