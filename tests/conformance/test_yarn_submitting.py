@@ -395,19 +395,38 @@ def test_a_key_leads_to_the_job_whose_submitter_was_killed_once_yarn_had_it(yarn
     assert job.end(LIMIT)["state"] == "killed"
 
 
+HELD = """\
+import asyncio, pathlib, sys
+from trainmaster.cli.main import main
+from trainmaster.engines.yarn import client
+async def held(*given):
+    pathlib.Path("held").touch()
+    await asyncio.Event().wait()
+client._hand_over = held
+sys.exit(main())
+"""
+
+
 def test_a_job_whose_submitter_was_killed_before_yarn_had_it_is_ended_by_the_next_command(yarn: Yarn) -> None:
-    yarn.write("data", os.urandom(2**26))
-    file = job_file(yarn, command="true", environment=python_here(), files=["job.yaml", "data"])
+    yarn.write("held.py", HELD)
+    file = job_file(yarn, command="true", environment=python_here(), files=["job.yaml"])
     key = ("--idempotency-key", "broken")
-    asking = begun(yarn, "submit", file, "--engine", "yarn", *key)
-    until(INSTANTS["a file is on its way"], LIMIT, what="its upload")
-    [name] = job_ids()
-    assert "it is being submitted" in yarn.tm("status", name).stdout
-    assert name in yarn.tm("list").stdout
-    forced = yarn.tm("kill", name, "--force")
-    assert (forced.returncode, "is being submitted" in forced.stderr) == (3, True), forced.stderr
-    ended(asking)
-    assert "Traceback" not in yarn.tm("status", name).stderr
+    asking = subprocess.Popen(
+        [sys.executable, "held.py", "submit", file, "--engine", "yarn", *key],
+        cwd=yarn.folder,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until((yarn.folder / "held").exists, LIMIT, what="all but the word to YARN")
+        [name] = job_ids()
+        assert "it is being submitted" in yarn.tm("status", name).stdout
+        assert name in yarn.tm("list").stdout
+        forced = yarn.tm("kill", name, "--force")
+        assert (forced.returncode, "is being submitted" in forced.stderr) == (3, True), forced.stderr
+    finally:
+        ended(asking)
+    told = yarn.tm("status", name)
+    assert (told.returncode, "its submission was broken off" in told.stdout) == (0, True), told.stdout + told.stderr
     waited = yarn.tm("wait", name)
     assert "its submission was broken off" in yarn.tm("status", name).stdout, waited.stderr
     assert trainmaster.attach(name).wait(LIMIT, check=False)["state"] == "killed"

@@ -410,9 +410,8 @@ def test_one_file_an_empty_folder_and_nothing(url: str, tmp_path: Path) -> None:
         send(output, f"{tmp_path}/nowhere", "worker:2")
 
 
-def test_a_file_that_grows_while_it_is_uploaded(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = Output("model", url)
-    source = made(tmp_path / "w", log="x")
+def growing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every file grows as it is uploaded."""
     kind = type(store_for(url))
     honest = kind.upload
 
@@ -422,6 +421,12 @@ def test_a_file_that_grows_while_it_is_uploaded(url: str, tmp_path: Path, monkey
         honest(self, local, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kind, "upload", grown)
+
+
+def test_a_file_that_grows_while_it_is_uploaded(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output("model", url)
+    source = made(tmp_path / "w", log="x")
+    growing(url, monkeypatch)
     sent = send(output, source)
     assert commit(output, sent, "j-1", "worker:0", 1)["bytes"] == sent["bytes"]
     assert len(there(url)["worker-0/log"]) == sent["bytes"] > 1
@@ -660,15 +665,7 @@ def test_a_save_says_the_size_that_a_growing_file_has_in_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = Output("model", url)
-    kind = type(store_for(url))
-    honest = kind.upload
-
-    def upload(self: object, local: str, *given: Any) -> None:
-        with open(local, "a") as file:
-            file.write("more")
-        honest(self, local, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(kind, "upload", upload)
+    growing(url, monkeypatch)
     told = saves.save(output, made(tmp_path / "w", log="x"), "worker:0", AT[0])
     (kept,) = there(f"{url}/_saves/{AT[0]}/worker-0").values()
     assert len(kept) > 1

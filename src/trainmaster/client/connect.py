@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CONNECT = 5.0  # s that a living master has for accepting a connection
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
+UPLOADED = 330.0  # s that a submission to a cluster may take, where no lock tells whether it goes on
 
 ENDING = "it has not written its end, which is done now: its processes were ended"
 
@@ -175,10 +176,10 @@ def _stored_status(job: str, silent: bool = False) -> Facts:
     return found
 
 
-def beginning(job: str) -> bool:
+def beginning(job: str, within: float = BEGIN) -> bool:
     """Whether the job was submitted so lately that its master may not have begun."""
     try:
-        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < BEGIN
+        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < within
     except FileNotFoundError:
         return False
 
@@ -195,5 +196,5 @@ def submitting(job: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:  # a file system without locks
-        return beginning(job)
+        return beginning(job, UPLOADED)
     return False

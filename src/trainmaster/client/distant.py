@@ -259,7 +259,8 @@ def before(job: str) -> dict[str, Any]:
     from trainmaster.core.report import status
     from trainmaster.core.state import State, populate
 
-    waiting = f"{ENDING} by its cluster" if conclude(job) else waits(job)
+    ended = conclude(job) and "application" in site_of(job)
+    waiting = f"{ENDING} by its cluster" if ended else waits(job)
     state = State(id=job)
     populate(state, job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes())))
     return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waiting}

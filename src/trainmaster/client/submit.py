@@ -78,12 +78,12 @@ def submit(
     if engine != LOCAL:
         from trainmaster.client.distant import start
 
-        try:
-            with held:
+        with held:  # until nothing is left of it, where it fails
+            try:
                 start(engine, name, plain, values, token)
-        except BaseException:
-            _undo(storage, key, name)
-            raise
+            except BaseException:
+                _undo(storage, key, name)
+                raise
         return name
     held.close()
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}

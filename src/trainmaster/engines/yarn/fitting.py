@@ -34,22 +34,18 @@ async def check(
     there = [one.name for one in labels.nodeLabels] or list(labels.deprecatedNodeLabels)
     if label:
         _check_label(label, there, queue, f"{PLACE}.label: {label}")
-    master = job.master.resources
-    asked = [
-        (
-            "master",
-            Request(
-                "master", 0, "the master", 0, master.memory, master.cores, nodes={"labels": job.master.nodes.labels}
-            ),
-        )
-    ]
-    for place, request in [*asked, *((f"roles.{request.role}", request) for request in requests)]:
+    for place, request in [("master", _of_master(job)), *((f"roles.{one.role}", one) for one in requests)]:
         named = label_of(request.nodes.get("labels") or {})
         if named:
             _check_label(named, there, queue, f"{place}.nodes.labels.label: {named}")
         _check_names(place, request, known)
         _check_size(place, request, [one.capability for one in nodes.nodeReports], most)
     _check_excluded(job)
+
+
+def _of_master(job: Job) -> Request:
+    size, labels = job.master.resources, job.master.nodes.labels
+    return Request("master", 0, "the master", 0, size.memory, size.cores, nodes={"labels": labels})
 
 
 def check_tags(tags: Sequence[str], conf: Configuration) -> None:
