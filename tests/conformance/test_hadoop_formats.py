@@ -150,6 +150,21 @@ def test_keys_and_types(engine: Engine, place: Store) -> None:
     assert read(engine, given) == {"worker-0": ["7\tseven", "8\teight\tand more", "9\t"]}
 
 
+def test_the_program_is_over_before_our_classes_are_compiled(engine: Engine, tmp_path: Path) -> None:
+    """What is left of a program is ended with it; what compiles beside it is none of it."""
+    javac = tmp_path / "java" / "bin" / "javac"
+    javac.parent.mkdir(parents=True)
+    javac.write_text(f'#!/bin/sh\ntouch {tmp_path}/begun; sleep 1; exec {shutil.which("javac")} "$@"\n')
+    javac.chmod(0o755)
+    environ = {"JAVA_HOME": str(tmp_path / "java"), "XDG_CACHE_HOME": str(tmp_path / "none")}
+    output = stream("made", f"{OLD}TextOutputFormat")
+    program = f"until [ -e {tmp_path}/begun ]; do sleep 0.1; done; echo told"
+    job = engine.submit(workers(program, env=environ), outputs={"made": output})
+    job.succeeded(LIMIT)
+    assert job.task("worker:0")["attempt"] == 1
+    assert printed(engine, "made") == {"worker-0": ["told"]}
+
+
 @pytest.mark.full
 def test_packed_text_in_parts(engine: Engine, place: Store) -> None:
     """Each part is a file of Hadoop's own naming, a new one each so many bytes; records are never cut."""

@@ -29,7 +29,7 @@ from trainmaster.agent.spool import MIB, Spool
 def orphans() -> Iterator[None]:
     linux.adopt_orphans()
     yield
-    processes.reap_orphans(os.getpid(), (), ())
+    processes.reap_orphans(os.getpid(), ())
     linux.adopt_orphans(False)
 
 

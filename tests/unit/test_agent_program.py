@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
-from trainmaster import linux
+from trainmaster import children, linux
 from trainmaster.agent import kernel, processes, program
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.program import CannotStart, Launch, Program
@@ -219,11 +219,10 @@ def test_copies_have_their_own_environment_and_one_that_fails_ends_all(tmp_path:
 def test_a_copy_that_has_ended_is_signalled_no_more(tmp_path: Path) -> None:
     """Its number may be a stranger's by then."""
     command = "[ $RANK = 1 ] || exit 0; trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    stranger = children.start(["sleep", "1000"], start_new_session=True)  # none of the program's
 
     async def act() -> None:
         running = await started(launch(command, tmp_path, copies=({"RANK": "0"}, {"RANK": "1"})), tmp_path / "out")
-        running._spare.add(stranger.pid)  # no descendant of an agent
         await running.copies[0].over
         await said(tmp_path / "out", "ready")
         running.copies[0].pid = stranger.pid
@@ -349,7 +348,7 @@ asyncio.run(act())
     )
     now = linux.look(pid)
     assert now is None or not now.alive or now.start != child.start
-    processes.reap_orphans(os.getpid(), (), ())
+    processes.reap_orphans(os.getpid(), ())
 
 
 def test_before_exec_a_hook_runs_in_the_child(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def agent(place: str, task: str, ready: object) -> None:
             return successor.spawn(place, told, cwd="/", output=output, umask=0o022, command=command)
 
         while not await successor.answers(f"{place}/master.sock"):
-            await successor.succeed(place, presence, f"{place}/master.sock", spawn, lambda: None, set())
+            await successor.succeed(place, presence, f"{place}/master.sock", spawn, lambda: None)
         await asyncio.to_thread(seen.touch)
         await asyncio.Event().wait()
 
@@ -109,10 +109,9 @@ def test_nobody_succeeds_a_master_that_lives(tmp_path: Path) -> None:
     def never() -> int:
         raise AssertionError("started a successor")
 
-    succeed = successor.succeed(
-        str(tmp_path), presence, str(tmp_path / "none.sock"), never, lambda: look(os.getpid()), set()
+    asyncio.run(
+        successor.succeed(str(tmp_path), presence, str(tmp_path / "none.sock"), never, lambda: look(os.getpid()))
     )
-    asyncio.run(succeed)
     presence.close()
 
 
@@ -128,7 +127,7 @@ def test_a_master_is_dead_though_another_process_has_its_pid(tmp_path: Path) -> 
             begun.append(process.pid)
         return process.pid
 
-    asyncio.run(successor.succeed(str(tmp_path), presence, str(tmp_path / "none.sock"), spawn, lambda: dead, set()))
+    asyncio.run(successor.succeed(str(tmp_path), presence, str(tmp_path / "none.sock"), spawn, lambda: dead))
     assert len(begun) == 1
     presence.close()
 

@@ -255,7 +255,7 @@ class Attempt:
         given = next((one for one in (self._order.get("inputs") or {}).values() if one["as"] == "stream"), None)
         made = next((one for one in self._outputs.values() if one["as"] == "stream"), None)
         place, say = self.place, lambda line: self._output.write(line) if self._output else None
-        beside = Beside(environ, place.workplace.cwd, place.materials.private, place.spare, self._halt, say)
+        beside = Beside(environ, place.workplace.cwd, place.materials.private, self._halt, say)
         return Records(given, made, beside, self._told.fed)
 
     def _began_running(self) -> None:
@@ -276,7 +276,7 @@ class Attempt:
             secrets=self.place.secret_values,
         )  # fmt: skip
         try:
-            self._program = await programs_of.start(launch, output.ends, records.stdin, spare=self.place.spare)
+            self._program = await programs_of.start(launch, output.ends, records.stdin)
         except BaseException:
             records.close()
             if group is not None:
@@ -301,8 +301,7 @@ class Attempt:
         limits = Limits(memory, start.get("stall"))
         self._watching = Watching(
             limits, self._told, lambda: output.read + records.moved, self.place.sample,
-            spare=self.place.spare, devices=self.place.devices,
-            own_network=self.place.own_network,
+            devices=self.place.devices, own_network=self.place.own_network,
         )  # fmt: skip
         ending = asyncio.ensure_future(program.wait())
         watching = asyncio.ensure_future(self._watching.run())

@@ -10,7 +10,6 @@ the program's processes: they are not sampled, not counted against its memory, a
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import os
 import select
@@ -44,7 +43,7 @@ def feed(
         call = hadoop_formats.reading(given, beside.environ, beside.cwd, folder)
         if over.is_set():
             return
-        with _started(call, beside, loop, over, stdout=pipe) as jvm:
+        with _started(call, over, stdout=pipe) as jvm:
             try:
                 jvm.finish(heard, lambda line: _say(beside, loop, line))
             except Exception:
@@ -64,7 +63,7 @@ def record(
             target=_pass, args=(pipe, write, over, beside.halt, moved), name="records", daemon=True
         )
         try:
-            with _started(call, beside, loop, beside.halt, stdin=read) as jvm:
+            with _started(call, beside.halt, stdin=read) as jvm:
                 os.close(read)
                 read = -1
                 passing.start()
@@ -95,23 +94,9 @@ def _folder(beside: Beside) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _started(
-    call: Call, beside: Beside, loop: asyncio.AbstractEventLoop, stop: threading.Event, **ends: int
-) -> Iterator[Jvm]:
-    """A JVM, ended when `stop` is set. It is made in the loop, which sweeps the program's processes: never before it is known as none."""
-    made: concurrent.futures.Future[Jvm] = concurrent.futures.Future()
-
-    def make() -> None:
-        try:
-            jvm = Jvm(call, **ends)
-        except BaseException as error:  # noqa: BLE001  it is the thread's
-            made.set_exception(error)
-            return
-        beside.spare.add(jvm.pid)
-        made.set_result(jvm)
-
-    loop.call_soon_threadsafe(make)
-    jvm = made.result()
+def _started(call: Call, stop: threading.Event, **ends: int) -> Iterator[Jvm]:
+    """A JVM, ended when `stop` is set."""
+    jvm = Jvm(call, **ends)
     gone = threading.Event()
 
     def watch() -> None:
@@ -126,7 +111,6 @@ def _started(
     finally:
         gone.set()
         watching.join()
-        beside.spare.discard(jvm.pid)
 
 
 def _pass(source: int, target: int, over: threading.Event, halt: threading.Event, moved: Callable[[int], None]) -> None:

@@ -167,9 +167,7 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     async def unreachable() -> None:
         master = agent.channel.master or first
         if not successor.alive(master):
-            await successor.succeed(
-                spec["runtime"], presence, spec["socket"], spawn, lambda: agent.channel.master, place.spare
-            )
+            await successor.succeed(spec["runtime"], presence, spec["socket"], spawn, lambda: agent.channel.master)
 
     agent.channel.unreachable = unreachable
     return presence

@@ -51,7 +51,6 @@ class Place:
     grace: float = 30.0
     patience: float = 600.0  # s that a storage may be away
     threads: Threads = attrs.field(factory=Threads)
-    spare: set[int] = attrs.field(factory=set)  # children of the agent that are not the program's
     prepared: bool = False  # the role's `prepare` command has run
     blamed_port: bool = False
 
@@ -91,7 +90,7 @@ class Place:
 
     def processes(self) -> list[Process]:
         """Whatever runs below the agent and is the program's."""
-        return kin(os.getpid(), self.spare)
+        return kin(os.getpid())
 
     # -- what the engine allows --
 

@@ -1,7 +1,7 @@
 """A whole tree of processes: finding it, waiting for it, ending it.
 
 The agent is a child subreaper, so whatever a program starts stays among the agent's descendants, however often it forks and whichever
-sessions it makes; `spare` names children of the agent that are not the program's (a master that it started), with all that is theirs.
+sessions it makes. What the agent started for itself (`trainmaster.children`) is left out, with all that is theirs.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from trainmaster import linux
+from trainmaster import children, linux
 from trainmaster.linux import Process
 
 END_WITHIN = 10.0  # s until a process that SIGKILL does not end (it hangs in the kernel) is given up
 _LOOK_AGAIN = 0.5  # s after which a tree is looked at again though nothing of it ended
 
 
-def descendants(root: int, spare: Collection[int] = ()) -> list[Process]:
-    """All processes below `root`, zombies too, by a walk of the whole of /proc; `spare` and what is below them are left out."""
-    children: dict[int, list[Process]] = {}
-    for process in linux.everyone():
-        children.setdefault(process.parent, []).append(process)
-    return _below(root, spare, lambda pid: children.get(pid, []))
+def descendants(root: int) -> list[Process]:
+    """All processes below `root`, zombies too, by a walk of the whole of /proc; our own children and what is below them are left out."""
+    born: dict[int, list[Process]] = {}
+    with children.STARTING:
+        for process in linux.everyone():
+            born.setdefault(process.parent, []).append(process)
+        return _below(root, lambda pid: born.get(pid, []))
 
 
-def kin(root: int, spare: Collection[int] = ()) -> list[Process]:
+def kin(root: int) -> list[Process]:
     """The same, cheaper and only nearly exact (proc(5), `children`): for sampling, not for ending."""
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):
-        return descendants(root, spare)
-    return _below(root, spare, _children)
+        return descendants(root)
+    with children.STARTING:
+        return _below(root, _children)
 
 
 def _children(pid: int) -> list[Process]:
@@ -44,12 +46,12 @@ def _children(pid: int) -> list[Process]:
     return [found for child in pids if (found := linux.look(child)) is not None]
 
 
-def _below(root: int, spare: Collection[int], children: Callable[[int], list[Process]]) -> list[Process]:
+def _below(root: int, born_of: Callable[[int], list[Process]]) -> list[Process]:
     found: list[Process] = []
-    seen = {root, *spare}
+    seen = {root, *children.PIDS}
     parents = [root]
     while parents:
-        for process in children(parents.pop()):
+        for process in born_of(parents.pop()):
             if process.pid not in seen:
                 seen.add(process.pid)
                 found.append(process)
@@ -106,11 +108,11 @@ async def wait_until_gone(select: Callable[[], list[Process]], within: float) ->
         await ended(alive, min(left, _LOOK_AGAIN))
 
 
-async def end_all(root: int, spare: Collection[int] = (), within: float = END_WITHIN) -> list[Process]:
+async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
     """SIGKILL everything below `root` until nothing is left; what withstood that for `within` seconds."""
     until = time.monotonic() + within
     while True:
-        alive = [process for process in descendants(root, spare) if process.alive]
+        alive = [process for process in descendants(root) if process.alive]
         left = until - time.monotonic()
         if not alive or left <= 0:
             return alive
@@ -119,9 +121,9 @@ async def end_all(root: int, spare: Collection[int] = (), within: float = END_WI
         await ended(alive, min(left, _LOOK_AGAIN))
 
 
-def reap_orphans(root: int, ours: Collection[int], spare: Collection[int]) -> None:
+def reap_orphans(root: int, ours: Collection[int]) -> None:
     """Reap the zombies that fell to `root` (this process), but for children that someone waits for."""
-    for process in descendants(root, spare):
+    for process in descendants(root):
         if process.state == "Z" and process.parent == root and process.pid not in ours:
             _reap(process.pid)
 

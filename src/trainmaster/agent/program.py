@@ -90,9 +90,8 @@ class Copy:
 class Program:
     """The copies of a launch that runs."""
 
-    def __init__(self, copies: Sequence[Copy], spare: set[int]) -> None:
+    def __init__(self, copies: Sequence[Copy]) -> None:
         self.copies = copies
-        self._spare = spare
         self.failed_copy: int | None = None
 
     @property
@@ -129,7 +128,7 @@ class Program:
     def in_groups(self) -> list[Process]:
         """Descendants that are still in a copy's process group or session."""
         groups = set(self.pids)
-        return [p for p in processes.descendants(os.getpid(), self._spare) if p.group in groups or p.session in groups]
+        return [p for p in processes.descendants(os.getpid()) if p.group in groups or p.session in groups]
 
     async def stop(self, number: int, grace: float) -> list[Process]:
         """Signal the program, give it `grace` seconds, then end every descendant; what withstood even SIGKILL."""
@@ -147,9 +146,9 @@ class Program:
 
     async def sweep(self) -> list[Process]:
         """SIGKILL every descendant, double-forked ones too, and take leave of the copies."""
-        left = await processes.end_all(os.getpid(), self._spare)
+        left = await processes.end_all(os.getpid())
         stuck = {process.pid for process in left}
-        processes.reap_orphans(os.getpid(), self.pids, self._spare)
+        processes.reap_orphans(os.getpid(), self.pids)
         ending = [copy.over for copy in self.copies if copy.pid not in stuck]
         if ending:
             await asyncio.wait(ending)
@@ -164,9 +163,7 @@ def _zombie(pid: int) -> bool:
         return True
 
 
-async def start(
-    launch: Launch, outputs: tuple[int, int], stdin: int | None = None, spare: set[int] | None = None
-) -> Program:
+async def start(launch: Launch, outputs: tuple[int, int], stdin: int | None = None) -> Program:
     """Start every copy; `outputs` are the descriptors of its stdout and stderr.
 
     Raises CannotStart; copies that had started by then are ended.
@@ -183,12 +180,12 @@ async def start(
                 raise CannotStart(_trouble(launch, environ, *trouble))
             copies.append(Copy(pid, launch.command))
     except BaseException:
-        await Program(copies, spare or set()).sweep()
+        await Program(copies).sweep()
         raise
     finally:
         if nothing >= 0:
             os.close(nothing)
-    return Program(copies, spare if spare is not None else set())
+    return Program(copies)
 
 
 def _fork(launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -36,8 +36,7 @@ class Sample:
 class Sampler:
     """Looks at everything below this process."""
 
-    def __init__(self, spare: Collection[int] = ()) -> None:
-        self._spare = spare
+    def __init__(self) -> None:
         self._ticks: dict[tuple[int, int], int] = {}
         self._bytes: dict[tuple[int, int], int] = {}
         self._used = 0
@@ -48,7 +47,7 @@ class Sampler:
 
     def look(self, limit: int | None = None) -> Sample:
         now = time.monotonic()
-        self.seen = kin(os.getpid(), self._spare)
+        self.seen = kin(os.getpid())
         alive = [process for process in self.seen if process.alive]
         spent = self._advance(self._ticks, {(p.pid, p.start): p.ticks for p in self.seen})
         self._used += spent

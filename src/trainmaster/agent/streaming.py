@@ -31,14 +31,13 @@ _PACKED = (".gz", ".bz2", ".xz", ".parquet")  # records of these have another si
 
 @attrs.frozen(slots=True, eq=False)
 class Beside:
-    """Where processes beside the program run, of formats that need one. `halt`: the attempt is stopped; `spare`: children of the agent that
-    are not the program's; `say`: into the task's log, from the loop.
+    """Where processes beside the program run, of formats that need one. `halt`: the attempt is stopped; `say`: into the task's
+    log, from the loop.
     """
 
     environ: Mapping[str, str]
     cwd: str
     private: str
-    spare: set[int]
     halt: threading.Event
     say: Callable[[str], None]
 

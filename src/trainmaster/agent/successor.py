@@ -15,10 +15,15 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainmaster import children
 from trainmaster.linux import Process, lives, look
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 TURN = 1.0  # s that each lower living agent has to do it first
 ANSWERS_WITHIN = 20.0  # s that a successor has to answer on its socket
@@ -88,7 +93,6 @@ async def answers(path: str) -> bool:
 
 async def succeed(
     folder: str, presence: Presence, socket: str, spawn: Callable[[], int], master: Callable[[], Process | None],
-    spare: set[int],
 ) -> None:  # fmt: skip
     """See to it that the job has a master: called when its socket refused and the master that was known is dead.
 
@@ -106,7 +110,6 @@ async def succeed(
             if await answers(socket):
                 return
             pid = spawn()
-            spare.add(pid)
             log.warning("the master is gone; started its successor, pid %d", pid)
             begun = look(pid)
             await _wait_for(socket, ANSWERS_WITHIN, lambda: alive(begun))
@@ -126,21 +129,26 @@ def spawn(
     job: str, told: Mapping[str, Any], *, cwd: str, output: str, umask: int,
     command: Sequence[str] = (sys.executable, "-I", "-m", "trainmaster.master"),
 ) -> int:  # fmt: skip
-    """Start a master of the job at `job`, detached, `told` as JSON on its stdin; its pid."""
-    import subprocess
+    """Start a master of the job at `job`, detached, `told` as JSON on its stdin; its pid. It may outlive us."""
+    from subprocess import PIPE
 
     os.makedirs(os.path.dirname(output), mode=0o700, exist_ok=True)
     with open(output, "ab") as trace:
-        process = subprocess.Popen(
-            [*command, job], stdin=subprocess.PIPE, stdout=trace, stderr=trace, cwd=cwd if os.path.isdir(cwd) else "/",
+        process = children.start(
+            [*command, job], stdin=PIPE, stdout=trace, stderr=trace, cwd=cwd if os.path.isdir(cwd) else "/",
             start_new_session=True, umask=umask,
         )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its trace says why
         process.stdin.write(json.dumps(told).encode())
         process.stdin.close()
-    process.returncode = 0  # it is not ours to wait for: whoever adopts it, or the sweep of orphans, reaps it
+    threading.Thread(target=_reap, args=(process,), name="successor", daemon=True).start()
     return process.pid
+
+
+def _reap(process: Popen[bytes]) -> None:
+    process.wait()
+    children.forget(process.pid)
 
 
 def mark(job: str, pid: int) -> None:

@@ -180,7 +180,7 @@ class Agent:
         until = loop.time() + CLOSE_WITHIN
         for attempt in self._attempts.values():
             await attempt.end(lambda: until - loop.time())
-        await end_all(os.getpid(), self.place.spare)
+        await end_all(os.getpid())
         if self._shipping is not None and not self._left:
             await self._shipping.finish(until - loop.time())
         if self.channel.connected and not self._left:

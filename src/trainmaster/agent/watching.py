@@ -48,10 +48,10 @@ class Watching:
 
     def __init__(
         self, limits: Limits, told: Told, printed: Callable[[], int], tell: Callable[[dict[str, Any]], None], *,
-        spare: set[int], devices: Sequence[str] = (), own_network: bool = False,
+        devices: Sequence[str] = (), own_network: bool = False,
     ) -> None:  # fmt: skip
         self._limits, self._told, self._printed, self._tell = limits, told, printed, tell
-        self._sampler = Sampler(spare)
+        self._sampler = Sampler()
         self._devices, self._own_network = devices, own_network
         self._gpus: Any = None
         self._rates: list[dict[str, Any]] = []

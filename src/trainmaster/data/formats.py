@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import attrs
 
+from trainmaster import children
 from trainmaster.core import shards
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import Input
@@ -250,14 +251,11 @@ def _printed(source: Source, start: int, end: int | None) -> Iterator[bytes]:
             for data in _bytes(source, 0, None):
                 file.write(data)
         command = [source.python, rows.__file__, str(path), str(start), "" if end is None else str(end)]
-        with told.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+        with told.open("wb") as errors, children.started(command, stdout=subprocess.PIPE, stderr=errors) as process:
             assert process.stdout is not None
-            try:
-                for line in process.stdout:
-                    yield line.removesuffix(b"\n")
-                status = process.wait()
-            finally:
-                process.kill()
+            for line in process.stdout:
+                yield line.removesuffix(b"\n")
+            status = process.wait()
         if status:
             text = told.read_text(errors="replace").strip()
             if "No module named 'pyarrow'" in text:

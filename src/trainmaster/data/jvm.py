@@ -26,6 +26,7 @@ from pathlib import Path
 
 import attrs
 
+from trainmaster import children
 from trainmaster.core.errors import EngineFailed
 from trainmaster.hadoop import sitefile
 from trainmaster.hadoop.errors import ConfError
@@ -66,7 +67,7 @@ class Call:
 
 
 class Jvm:
-    """One that runs. Made where its process must not be taken for another's: see `pid`."""
+    """One that runs."""
 
     def __init__(self, call: Call, *, stdin: int | None = None, stdout: int | None = None) -> None:
         self._call = call
@@ -74,7 +75,7 @@ class Jvm:
         self._last = ""
         read, self._control = os.pipe2(os.O_CLOEXEC)
         try:
-            self._process = subprocess.Popen(
+            self._process = children.start(
                 [*call.command, f"/dev/fd/{read}"], stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.DEVNULL if stdout is None else stdout, stderr=subprocess.PIPE, pass_fds=(read,),
                 env=call.environ, cwd=call.cwd, start_new_session=True,
@@ -84,7 +85,6 @@ class Jvm:
             raise
         finally:
             os.close(read)
-        self.pid = self._process.pid
 
     def kill(self) -> None:
         self._process.kill()
@@ -102,6 +102,7 @@ class Jvm:
         finally:
             self._process.kill()
             self._process.wait()
+            children.forget(self._process.pid)
             teller.join()
             os.close(self._control)
         if status:
@@ -200,9 +201,7 @@ def _of_hadoop(environ: Mapping[str, str]) -> list[str]:
     tools = [shutil.which(f"{home}/bin/hadoop") for home in homes] + [shutil.which("hadoop", path=environ.get("PATH"))]
     for tool in filter(None, tools):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            asked = subprocess.run(
-                [tool, "classpath"], env=environ, capture_output=True, text=True, timeout=60, check=False
-            )
+            asked = children.run([tool, "classpath"], env=environ, timeout=60)
             if not asked.returncode and (lines := asked.stdout.strip().splitlines()):
                 return [entry for entry in lines[-1].split(":") if entry]
     return []
@@ -265,7 +264,7 @@ def build(jar: Path, javac: str, hadoop: Sequence[str]) -> None:
     sources = sorted(str(source) for source in JAVA.glob("trainmaster/*.java"))
     with tempfile.TemporaryDirectory(prefix=".formats-", dir=jar.parent) as folder:
         command = [javac, "--release", RELEASE, "-nowarn", "-Xlint:none", "-cp", ":".join(hadoop), "-d", folder]
-        done = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
+        done = children.run([*command, *sources])
         if done.returncode:
             said = next((line for line in done.stderr.splitlines() if "error" in line), f"status {done.returncode}")
             raise JavaFailed(
