@@ -332,6 +332,8 @@ def test_what_was_printed_last_is_stored_when_yarn_kills(cluster: Cluster, yarn:
     until(lambda: not in_containers(application), TELL, what=lambda: in_containers(application))
     ended = job.end()
     assert (ended["state"], [task["attempt"] for task in ended["tasks"]]) == ("killed", [1, 1])
+    assert ended["epoch"] == 1, "its own master wrote the end"
+    assert ended["reason"]["figures"]["by"] == "yarn", ended["reason"]
     for index in range(2):
         assert job.lines(f"worker:{index}")[-1] == "the last line"
 

@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from waiting import until_async
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -22,6 +23,7 @@ from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import State, populate
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere
+from trainmaster.transports import cut
 
 TOKEN = "secret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -138,6 +140,30 @@ def test_agents_under_tls(tmp_path: Path) -> None:
         async with connect(url, ssl=client, additional_headers=BEARER, max_size=FRAME) as connection:
             await _conversation(agents, host, connection)
         await listener.close()
+
+    asyncio.run(scene())
+
+
+def test_a_connection_that_is_closed_twice_keeps_no_listener_open(tmp_path: Path) -> None:
+    """In Debian's Python 3.11.2 such a connection cannot be aborted, and raises."""
+
+    async def scene() -> None:
+        server, client = _contexts(tmp_path)
+
+        async def nothing(scope: object, receive: object, send: object) -> None: ...
+
+        listener = Listener(nothing)
+        bound = socket.create_server(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        await listener.on_tcp(bound, server)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        writer.transport.pause_reading()  # nor does it hear that the connection is closed
+        await until_async(lambda: listener._state.connections)
+        (connection,) = listener._state.connections
+        for _ in range(2):
+            connection.transport.close()
+        await listener.close()
+        cut(writer.transport)
 
     asyncio.run(scene())
 

@@ -25,6 +25,7 @@ from trainmaster.agent.kernel import boottime
 from trainmaster.agent.outbox import Outbox
 from trainmaster.core.frames import FrameError, Joiner, split
 from trainmaster.linux import Process, look
+from trainmaster.transports import cut
 
 PATH = "/api/v1/agent"
 VERSION = "1.0"
@@ -204,7 +205,7 @@ class Channel:
         finally:
             self.connected = False
             self._owner.disconnected()
-            connection.transport.abort()
+            cut(connection.transport)
         return welcomed
 
     async def _open(self) -> Any:

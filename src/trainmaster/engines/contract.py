@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import attrs
 
 from trainmaster.core.plain import Plain
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, KillRequested, Refused, Waiting, Warned
 
-Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned
+Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | KillRequested
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -117,7 +117,7 @@ class MasterSide(Protocol):
         ...
 
     def changes(self) -> AsyncIterator[Change]:
-        """What happens to asks and containers, in the order in which it happened."""
+        """What happens to asks and containers, in the order in which it happened; that the engine itself has ended the job."""
         ...
 
     async def free(self) -> Sequence[Free]:

@@ -17,6 +17,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.master.agents import PATH, Agents
+from trainmaster.transports import cut
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -185,7 +186,7 @@ class Listener:
         await asyncio.sleep(0)  # whoever was being accepted meanwhile is there now
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
             if (transport := getattr(connection, "transport", None)) is not None:
-                transport.abort()
+                cut(transport)
 
 
 def everywhere() -> socket.socket:

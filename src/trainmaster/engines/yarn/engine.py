@@ -31,21 +31,10 @@ import attrs
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.job import Job
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, KillRequested, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
-from trainmaster.engines.yarn import exits, waiting
-from trainmaster.engines.yarn.asks import (
-    GPU,
-    Numbers,
-    Rows,
-    Size,
-    ask_for,
-    fits,
-    is_of_an_ask,
-    resource_of,
-    size_of,
-    withdrawal,
-)
+from trainmaster.engines.yarn import asks, exits, waiting
+from trainmaster.engines.yarn.ending import Ending
 from trainmaster.engines.yarn.gangs import Gathering
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
@@ -54,12 +43,8 @@ from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteE
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text, token_of
 
-FRESH, PENDING, IDLE = (
-    0.03,
-    0.1,
-    1.0,
-)  # s between two beats while something was asked for within JUST, while it is asked for, and else
-JUST = 1.0  # s
+FRESH, JUST = 0.03, 1.0  # s between two beats while something was asked for within the last JUST
+PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
 EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
 AGAIN = 1.0  # s until a beat that failed is tried again
 LATER = 10.0  # s until an ask is told again that fits no node now
@@ -92,20 +77,20 @@ class YarnMaster:
 
     def __init__(
         self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
-        tracking: Callable[[], str] = lambda: "", preemption: float = 15.0,
+        tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
     ) -> None:  # fmt: skip
-        self._numbers, self._spec, self._context = Numbers(job), spec, context
+        self._numbers, self._spec, self._context = asks.Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)
-        self._manager, self._tracking = manager, tracking
+        self._manager, self._tracking, self._ending = manager, tracking, ending
         self._preemption = preemption  # s between a warning and its end
         self._queue = ""
         self._nodes = Nodes()
         self._wanted: dict[Key, Request] = {}
-        self._rows: dict[Key, Rows] = {}  # as they were asked for last
+        self._rows: dict[Key, asks.Rows] = {}  # as they were asked for last
         self._gathering = Gathering(lambda: asyncio.get_running_loop().time())
         self._held: dict[Key, _Held] = {}
         self._by_container: dict[int, Key] = {}
-        self._changed: dict[Key, Rows] = {}
+        self._changed: dict[Key, asks.Rows] = {}
         self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are told again
         self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
         self._avoided = Avoided(excluded(job))
@@ -139,6 +124,8 @@ class YarnMaster:
             else:
                 self._give_back(key)
         self._beating = self._begin(self._beat())
+        if self._ending is not None:
+            self._ending.heed(self._killed)
         return holders
 
     async def ask(self, requests: Sequence[Request]) -> None:
@@ -154,7 +141,7 @@ class YarnMaster:
             held = self._held.get(key)
             if held is None:
                 self._wanted[key] = wanted[key]
-                self._rows[key] = self._changed[key] = ask_for(
+                self._rows[key] = self._changed[key] = asks.ask_for(
                     self._numbers.of(*key), wanted[key], on_racks, self._units
                 )
             elif held.running:
@@ -173,7 +160,7 @@ class YarnMaster:
 
     def _withdraw(self, key: Key) -> Request:
         request = self._wanted.pop(key)
-        self._changed[key] = withdrawal(self._rows.pop(key))
+        self._changed[key] = asks.withdrawal(self._rows.pop(key))
         return request
 
     async def changes(self) -> AsyncIterator[Change]:
@@ -212,7 +199,7 @@ class YarnMaster:
             if (name := error.class_name.rpartition(".")[2]) in _OVER:
                 return True
             log.warning("the ResourceManager does not take our end yet: %s", error)
-            if is_of_an_ask(error):
+            if asks.is_of_an_ask(error):
                 self._changed.clear()  # all asks end with us
             if name == _NOT_REGISTERED:
                 with contextlib.suppress(HadoopError):
@@ -261,10 +248,10 @@ class YarnMaster:
             return FRESH
         return PENDING if self._wanted or self._returned or self._gathering else IDLE
 
-    async def _say_what_changed(self, size: Size | None = None) -> y.AllocateResponseProto:
+    async def _say_what_changed(self, size: asks.Size | None = None) -> y.AllocateResponseProto:
         """A beat; of the asks those of one size alone, where one is given."""
         self._stirred.clear()
-        changed = {key: rows for key, rows in self._changed.items() if size in (None, size_of(rows))}
+        changed = {key: rows for key, rows in self._changed.items() if size in (None, asks.size_of(rows))}
         self._changed = {key: rows for key, rows in self._changed.items() if key not in changed}
         returned = dict(self._returned)
         request = y.AllocateRequestProto(
@@ -296,20 +283,29 @@ class YarnMaster:
                 return
             self._begin_anew()
         elif name in _OVER:
-            self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
+            if self._ending is not None and (why := await self._ending.killed()):
+                self._killed(why)
+            else:
+                self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
-        elif is_of_an_ask(error):
+        elif asks.is_of_an_ask(error):
             if not self._drop_impossible(error):
                 await self._put_off_too_large()
         else:
             log.warning("the ResourceManager refuses: %s", error)
             await asyncio.sleep(AGAIN)
 
+    def _killed(self, why: str) -> None:
+        """YARN has killed the application, and ends all its containers; there is a moment left to write that."""
+        self._tell(KillRequested("yarn", why))
+        for key in self._held:
+            self._tell(ContainerExited(*key, None, "killed-by-engine"))
+
     def _drop_impossible(self, error: RemoteError) -> bool:
         """Refuse the asks for a size, a resource or a label that is never granted; whether there are any."""
         dropped = [
             key for key, one in self._wanted.items()
-            if "Label" in error.name or not fits(resource_of(one, self._units), self._largest)
+            if "Label" in error.name or not asks.fits(asks.resource_of(one, self._units), self._largest)
         ]  # fmt: skip
         for key in dropped:
             del self._wanted[key], self._rows[key]
@@ -320,15 +316,15 @@ class YarnMaster:
     async def _put_off_too_large(self) -> None:
         """Tell what has changed size by size, and put off what is refused. A withdrawal of such an ask is left out: what is granted all the
         same goes back."""
-        for size in dict.fromkeys(map(size_of, self._changed.values())):
+        for size in dict.fromkeys(map(asks.size_of, self._changed.values())):
             try:
                 self._take(await self._say_what_changed(size))
             except RemoteError as error:
-                if not is_of_an_ask(error):
+                if not asks.is_of_an_ask(error):
                     return  # the next beat meets it, too
                 log.warning("the ResourceManager grants nothing of this size now: %s", error)
                 later = asyncio.get_running_loop().time() + LATER
-                refused = [key for key, rows in self._changed.items() if size_of(rows) == size]
+                refused = [key for key, rows in self._changed.items() if asks.size_of(rows) == size]
                 for key in refused:
                     del self._changed[key]
                     self._put_off[key] = later
@@ -416,7 +412,7 @@ class YarnMaster:
                 **self._spec(request, ()),
                 "container": container_id_text(self._held[key].proto.id),
                 "node": self._held[key].node,
-                "gpus": request.gpus if GPU in self._units else None,
+                "gpus": request.gpus if asks.GPU in self._units else None,
             }
             made.append((self._held[key].proto, self._context(spec)))
         failed = await self._nodes.start(made) if made else {}

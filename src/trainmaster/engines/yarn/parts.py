@@ -9,6 +9,7 @@ from typing import Any
 
 from trainmaster.core.reading import job_from
 from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.yarn.ending import Ending
 from trainmaster.engines.yarn.engine import YarnMaster
 from trainmaster.engines.yarn.launching import Resource, context
 from trainmaster.engines.yarn.settings import settings
@@ -16,7 +17,7 @@ from trainmaster.engines.yarn.tokens import MasterTokens, fetched, keytab_login,
 from trainmaster.hadoop.auth import ByToken, Simple
 from trainmaster.hadoop.conf import is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
-from trainmaster.hadoop.yarn import ResourceManager, Scheduler
+from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id
 
 AGENT = "trainmaster.agent.container:main"
 
@@ -49,7 +50,15 @@ class Parts:
             tokens.heed.append(log_in)
         wait = self._conf.integer("yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill", 15000)
         return YarnMaster(
-            job, spec, self._context, lambda token: Scheduler.of(self._conf, token), token, manager, page, wait / 1000
+            job,
+            spec,
+            self._context,
+            lambda token: Scheduler.of(self._conf, token),
+            token,
+            manager,
+            page,
+            wait / 1000,
+            Ending(manager, container_id(os.environ["CONTAINER_ID"]).app_attempt_id.application_id),
         )
 
     def _held(self) -> MasterTokens | None:
