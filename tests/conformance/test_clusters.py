@@ -22,6 +22,7 @@ from trainmaster.client.places import job_ids
 from trainmaster.clusters.hadoop_cluster import Cluster
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.yarn.client import YarnClient
+from trainmaster.log.dfs import open_dfs
 
 NODES = pytest.mark.needs("nodes")
 NODES_TELL = 150.0  # s within which a dead node, or a dead master, is followed by another on a busy machine
@@ -211,6 +212,33 @@ def test_yarns_own_kill_ends_the_job_and_its_log(engine: Engine) -> None:
     assert engine.tm("status", job.id).stdout.splitlines()[0].startswith(f"{job.id} killed")
     assert engine.tm("wait", job.id).returncode == 1
     assert job.lines()[0].startswith("pid")
+
+
+@pytest.mark.needs("application")
+def test_what_a_job_does_on_hdfs_its_submitter_does(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its containers run as a user of YARN's; nobody has to show who he is."""
+    assert isinstance(engine, Yarn)
+    dfs, _ = open_dfs("hdfs:///")
+    home, theirs, out = "/user/alice", f"{engine.root}/theirs", f"{engine.root}/hers"
+    dfs.call(lambda client: client.mkdirs(engine.root, 0o755, True))
+    for path, owner in ((home, "alice"), (out, "alice"), (theirs, "bob")):
+        dfs.call(lambda client, path=path: client.mkdirs(path, 0o700, True))
+        dfs.call(lambda client, path=path, owner=owner: client.set_owner(path, owner))
+    try:
+        monkeypatch.setenv("HADOOP_USER_NAME", "alice")
+        made = {"model": {"url": f"hdfs://{out}/model", "from": "worker:0"}}
+        job = engine.submit(workers("echo $HADOOP_USER_NAME; mkdir model; echo x > model/x"), outputs=made)
+        job.succeeded()
+        assert job.lines() == ["alice"]
+        job = engine.submit(workers("cat theirs/*"), inputs={"theirs": {"url": f"hdfs://{theirs}", "as": "list"}})
+        told = job.failed("input-missing")
+        assert "Permission denied: user=alice" in told["words"]
+        found = dfs.call(lambda client: list(client.list_status(home, True)) + list(client.list_status(out, True)))
+        assert found
+        assert {file.owner for file in found} == {"alice"}
+    finally:
+        monkeypatch.delenv("HADOOP_USER_NAME")
+        dfs.call(lambda client: client.delete(home, True))
 
 
 @pytest.mark.needs("application")

@@ -211,7 +211,7 @@ class YarnClient:
             resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
             secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
             application = application_id_text(new.application_id)
-            environment = _environment(site) | docker(job.environment.image, said)
+            environment = self._environment(site) | docker(job.environment.image, said)
             told = {
                 "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
                 "certificate": certificate, "configuration": self._configuration(), "environment": environment,
@@ -236,6 +236,15 @@ class YarnClient:
         if not self._secure:
             raise BadInput("the cluster is not secure: its jobs have no tokens", place=self.place, anchor="tokens")
         return _asked(fetched(self.conf, Kerberos(), places(job))).to_json()
+
+    def _environment(self, site: Mapping[str, Any]) -> dict[str, str]:
+        """Variables of every container, the master's too. Where nobody has to show who he is, containers run as a user of YARN's own, and
+        are the submitter to HDFS by what they say.
+        """
+        made = {"TRAINMASTER_ENGINE": "yarn"} | ({} if self._secure else {"HADOOP_USER_NAME": self.user})
+        if site.get("environment"):
+            made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
+        return made
 
     def _configuration(self) -> dict[str, str]:
         """What containers need of the configuration; no secret is among it."""
@@ -365,14 +374,6 @@ async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why
 
 class _Forgotten(EngineFailed):
     """YARN knows nothing of the application."""
-
-
-def _environment(site: Mapping[str, Any]) -> dict[str, str]:
-    """Variables of every container, the master's too."""
-    made = {"TRAINMASTER_ENGINE": "yarn"}
-    if site.get("environment"):
-        made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
-    return made
 
 
 def _asked(question: Coroutine[Any, Any, T]) -> T:

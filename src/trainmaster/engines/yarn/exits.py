@@ -63,7 +63,9 @@ def given_up(diagnostics: str) -> tuple[str, dict[str, Any]]:
     if found in ("no-python", "out-of-memory", "localization-failed"):
         return found, figures
     times = re.search(r"failed (\d+) times", diagnostics)
-    return "master-failed", {"masters": int(times[1]) if times else 1, "detail": line(diagnostics)}
+    ours = re.search(r"^error: (.+)$", diagnostics, re.MULTILINE)  # a master's last words, among the end of its stderr
+    detail = ours[1].strip()[:300] if ours else line(diagnostics)
+    return "master-failed", {"masters": int(times[1]) if times else 1, "detail": detail}
 
 
 def line(diagnostics: str) -> str:
