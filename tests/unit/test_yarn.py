@@ -291,8 +291,21 @@ def test_a_queue_whose_share_for_masters_is_spent() -> None:
         "AM = <memory:2048, vCores:1>; User AM Resource Limit of the queue = <memory:2048, vCores:1>; Queue AM Resource Usage = "
         "<memory:1536, vCores:2>; "
     )
-    assert waiting.unstarted(said, "low") == (
+    assert waiting.unstarted(said, "low", "1 GiB, 1 cores") == (
         "the share of queue low for masters is reached: asked 1.06 GiB, 1 cores; used 1.5 GiB, 2 cores of 2 GiB, 1 cores"
+    )
+
+
+def test_a_queue_whose_nodes_have_no_room_for_a_master() -> None:
+    said = (
+        "[Sun Nov 22 18:46:00 +0000 2026] Application is Activated, waiting for resources to be assigned for AM.  Details : AM Partition = "
+        "<DEFAULT_PARTITION> ; Partition Resource = <memory:8192, vCores:16> ; Queue's Absolute capacity = 100.0 % ; Queue's Absolute used "
+        "capacity = 87.5 % ; Queue's Absolute max capacity = 100.0 % ; Queue's capacity (absolute resource) = <memory:8192, vCores:16> ; "
+        "Queue's used capacity (absolute resource) = <memory:7168, vCores:6> ; Queue's max capacity (absolute resource) = "
+        "<memory:8192, vCores:16> ; "
+    )
+    assert waiting.unstarted(said, "root.default", "1.06 GiB, 1 cores") == (
+        "no node of queue default has room for it: asked 1.06 GiB, 1 cores; used 7 GiB, 6 cores of 8 GiB, 16 cores"
     )
 
 

@@ -247,22 +247,27 @@ def waits(job: str) -> str:
     if "application" not in site:
         return "it is being submitted" if submitting(job) else f"{BROKEN_OFF}, and it is ended now"
     try:
-        return str(client_of(site["engine"]).waits(site["application"]))
+        return str(client_of(site["engine"]).waits(site["application"], _described(job)))
     except TrainmasterError:
         return ""
+
+
+def _described(job: str) -> Job:
+    from trainmaster.core.reading import job_from
+
+    return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
 
 
 def before(job: str) -> dict[str, Any]:
     """The status of a job whose master has not written anything yet; where none will, its end is begun."""
     from trainmaster.client.connect import ENDING
-    from trainmaster.core.reading import job_from
     from trainmaster.core.report import status
     from trainmaster.core.state import State, populate
 
     ended = conclude(job) and "application" in site_of(job)
     waiting = f"{ENDING} by its cluster" if ended else waits(job)
     state = State(id=job)
-    populate(state, job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes())))
+    populate(state, _described(job))
     return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waiting}
 
 

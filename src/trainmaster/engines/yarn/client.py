@@ -23,7 +23,7 @@ from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
 from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
-from trainmaster.engines.yarn.waiting import free, queues, unstarted
+from trainmaster.engines.yarn.waiting import amount, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers
 from trainmaster.hadoop.credentials import Credentials
@@ -333,12 +333,13 @@ class YarnClient:
         """Why YARN starts no master of it any more: the reason, and its figures."""
         return given_up(self.report(application).diagnostics)
 
-    def waits(self, application: str) -> str:
+    def waits(self, application: str, job: Any) -> str:
         """What an application waits for whose master does not answer."""
         report = self.report(application)
         if report.yarn_application_state >= y.RUNNING:
             return f"YARN runs {application}, and its master does not answer yet"
-        return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue)}"
+        size = amount(job.master.resources.memory, job.master.resources.cores, 0)
+        return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue, size)}"
 
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""

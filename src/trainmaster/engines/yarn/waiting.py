@@ -119,19 +119,24 @@ _LIMITS = {
         "User AM Resource Limit of the queue",
         "User AM Resource Usage",
     ),
+    "waiting for resources to be assigned for AM": (
+        "no node of queue {queue} has room for it",
+        "Queue's max capacity (absolute resource)",
+        "Queue's used capacity (absolute resource)",
+    ),
 }
 
 
-def unstarted(diagnostics: str, queue: str) -> str:
-    """YARN's own words for why a master was not started, with its figures."""
+def unstarted(diagnostics: str, queue: str, size: str) -> str:
+    """Why a master, which asks for `size`, was not started: by YARN's own words, with its figures."""
 
-    def figure(name: str) -> str:
+    def figure(name: str, other: str = "?") -> str:
         found = re.search(rf"{re.escape(name)} = {_RESOURCE}", diagnostics)
-        return amount(int(found[1]) * MIB, int(found[2]), 0) if found else "?"
+        return amount(int(found[1]) * MIB, int(found[2]), 0) if found else other
 
     for said, (words, limit, used) in _LIMITS.items():
         if said in diagnostics:
-            asked = figure("AM Resource Request")
+            asked = figure("AM Resource Request", size)
             return f"{words.format(queue=queue.removeprefix('root.'))}: asked {asked}; used {figure(used)} of {figure(limit)}"
     said = diagnostics.strip().splitlines()[0] if diagnostics.strip() not in ("", "N/A") else ""
     return re.sub(r"^\[[^]]*\] ", "", said)[:300] or f"it is in queue {queue.removeprefix('root.')}"
