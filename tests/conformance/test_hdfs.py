@@ -221,6 +221,22 @@ def test_the_log_waits_for_the_cluster_and_goes_on(
     assert found == list(range(1, len(found) + 1))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["namenode", "safe mode"], indirect=True)
+def test_nothing_is_left_of_an_upload_that_was_broken_off(
+    hdfs: str, fault: tuple[object, object], tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    """A commit counts what lies where it was uploaded."""
+    breaks, mends = fault
+    store, file = store_for(hdfs), tmp_path / "file"
+    file.write_bytes(b"content")
+    with pytest.raises(OSError, match=r"safe mode|reached|answered|closed"):
+        store.upload(str(file), "out/file", lambda size: breaks())  # type: ignore[operator]
+    mends()  # type: ignore[operator]
+    store.upload(str(file), "out/file", lambda size: None)
+    assert [found.path for found in store.files()] == ["out/file"]
+
+
 # -- what is told --
 
 

@@ -51,4 +51,5 @@ def command(job: str) -> None:
             click.echo(f"save {save['save']} failed: {task}: {figures['gave_up']}")
     for task in found["tasks"]:
         if (trouble := task.get("trouble")) is not None:
-            click.echo(f"{task['task']} goes on, but {trouble['what']}: {trouble.get('detail', '')}")
+            goes = "goes" if task["state"] in ("pending", "staging", "running") else "went"
+            click.echo(f"{task['task']} {goes} on, but {trouble['what']}: {trouble.get('detail', '')}")

@@ -199,9 +199,9 @@ class HdfsStore:
             self._dfs.bounded(writer.close)
             self._dfs.call(lambda client: client.rename(draft, at, True))
         except BaseException:
-            with contextlib.suppress(OSError):
-                self._dfs.call(lambda client: client.delete(draft, False))
+            self._dfs.discard(draft)
             raise
+        self._dfs.discard()
 
 
 class _Reading:

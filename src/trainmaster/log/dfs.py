@@ -20,6 +20,7 @@ import queue
 import re
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,6 +101,7 @@ class Dfs:
             raise BadInput(told, place=url, mend="pip install hdfs-native", anchor="storage-url") from error
 
         self.url = url
+        self._drafts: deque[str] = deque()
         authority, settings, self._mounts = _found(url)
         self.where = authority
         told = settings.get("fs.permissions.umask-mode", "")
@@ -109,6 +111,19 @@ class Dfs:
             self.client: Client = Client(f"{scheme}://{authority}", settings)
         except Exception as error:
             raise translated(error, self.where) from error
+
+    def discard(self, *drafts: str) -> None:
+        """Remove drafts of files whose writing failed; where HDFS is away, when this is called the next time."""
+        self._drafts.extend(drafts)
+        while self._drafts:
+            draft = self._drafts.popleft()
+            try:
+                self.call(lambda client, draft=draft: client.delete(draft, False))  # type: ignore[misc]
+            except FileNotFoundError:
+                continue
+            except OSError:
+                self._drafts.append(draft)
+                return
 
     def check(self, path: str) -> None:
         """Raises BadInput where nothing is mounted at a path of viewfs."""
@@ -123,10 +138,13 @@ class Dfs:
 
     def call(self, act: Callable[[Client], T], limit: float = LIMIT) -> T:
         """The result of `act`. Raises FileNotFoundError, FileExistsError and other OSErrors."""
-        return self.bounded(lambda: act(self.client), limit)
+        return self._bounded(lambda: act(self.client), limit, self.where)
 
     def bounded(self, act: Callable[[], T], limit: float = LIMIT) -> T:
-        """The same for what a file does."""
+        """The same for what a file does, which DataNodes do."""
+        return self._bounded(act, limit, f"{self.where}, or a DataNode of it,")
+
+    def _bounded(self, act: Callable[[], T], limit: float, peer: str) -> T:
         try:
             return within(act, limit)
         except TimeoutError as error:
@@ -135,7 +153,7 @@ class Dfs:
             ) from error
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                raise translated(error, self.where) from error
+                raise translated(error, self.where, peer) from error
             raise
 
 
@@ -161,8 +179,8 @@ _OPEN: dict[tuple[object, ...], Dfs] = {}  # those of a parent process stay, unt
 _LOCK = threading.RLock()
 
 
-def translated(error: BaseException, where: str) -> OSError:
-    """An error of hdfs-native, or of the system, as one that says what to do."""
+def translated(error: BaseException, where: str, peer: str = "") -> OSError:
+    """An error of hdfs-native, or of the system, as one that says what to do. `peer`: who was spoken to, where that is not the NameNode."""
     text = str(error)
     found = _RPC.search(text)
     java, told = (
@@ -185,7 +203,7 @@ def translated(error: BaseException, where: str) -> OSError:
         reason = system[1].lower() if system else (error.strerror or told)
         number = int(system[2]) if system else (error.errno or errno.EIO)
         mend = "see whether it runs and can be reached from here; HADOOP_CONF_DIR says where it is"
-        return DfsError(number, f"{where} cannot be reached: {reason}", mend)
+        return DfsError(number, f"{peer or where} cannot be reached: {reason}", mend)
     return DfsError(errno.EIO, f"{where}: {told or type(error).__name__}", "see the NameNode's log")
 
 

@@ -308,8 +308,7 @@ def _discarded(dfs: Dfs, draft: str) -> Iterator[None]:
     try:
         yield
     except OSError:
-        with contextlib.suppress(OSError):
-            dfs.call(lambda client: client.delete(draft, False))
+        dfs.discard(draft)
         raise
 
 
