@@ -276,9 +276,8 @@ class Yarn(Engine):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.root = f"/tmp/tests-{uuid.uuid4().hex[:12]}"
-        runtime = Path(
-            os.environ["TRAINMASTER_STATE_DIR"], "runtime"
-        )  # the archive of the runtime is made once a run, not once a test
+        # The archive of the runtime is made once a run, not once a test.
+        runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
         runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shared = folder.parent.parent / "runtime"
         shared.mkdir(exist_ok=True)

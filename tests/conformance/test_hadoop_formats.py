@@ -39,9 +39,8 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def compiled(on_hadoop: Cluster, classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(classes))
-    monkeypatch.setenv(
-        "HADOOP_CLIENT_OPTS", "-XX:TieredStopAtLevel=1"
-    )  # a JVM that lives for seconds need not compile well
+    # A JVM that lives for seconds need not compile well.
+    monkeypatch.setenv("HADOOP_CLIENT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture

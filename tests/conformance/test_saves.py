@@ -38,9 +38,8 @@ def saved(engine: Engine) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     there = {name.removeprefix("_saves/"): content for name, content in engine.files("model").items()}
     notes = [name for name in there if name.count("/") == 1 and name.endswith(".json")]
-    for path in sorted(
-        notes, key=lambda name: name.split("/")
-    ):  # of two saves in one second the second is `<second>.1`
+    # Of two saves in one second the second is `<second>.1`.
+    for path in sorted(notes, key=lambda name: name.split("/")):
         save, _, task = path.removesuffix(".json").partition("/")
         into = found.setdefault(save, {})
         for name, file in json.loads(there[path])["files"].items():

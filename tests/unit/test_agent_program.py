@@ -130,9 +130,8 @@ def test_limits_umask_and_signals_of_the_user_are_given_back(tmp_path: Path) -> 
     assert ended(launch(command, tmp_path, allowance=allowance), tmp_path / "out").well
     *lines, limit = (tmp_path / "out").read_text().splitlines()
     assert limit.split()[3:5] == ["123", "456"]
-    theirs = (
-        3 << 31
-    )  # signals 32 and 33 are the C library's own: whoever started us may have them ignored, and nobody can change that
+    # Signals 32 and 33 are the C library's own: whoever started us may have them ignored, and nobody can change that.
+    theirs = 3 << 31
     assert {line.split()[0]: int(line.split()[1], 16) & ~theirs for line in lines} == {
         "Umask:": 0x27, "SigBlk:": 1 << (signal.SIGUSR1 - 1), "SigIgn:": 1 << (signal.SIGHUP - 1),
     }  # fmt: skip

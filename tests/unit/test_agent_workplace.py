@@ -46,9 +46,8 @@ def test_a_python_whose_tarfile_knows_no_filters_unpacks_too(
 def test_a_container_that_follows_finds_what_the_first_one_found(tmp_path: Path, order: dict[str, Any]) -> None:
     model = tmp_path / "work/out/model"
     for attempt in range(1, 5):
-        site = Workplace(
-            f"{tmp_path}/work", f"{tmp_path}/private{attempt // 3}"
-        )  # the machine was started anew between
+        # The machine was started anew between.
+        site = Workplace(f"{tmp_path}/work", f"{tmp_path}/private{attempt // 3}")
         site.attempt = attempt
         site.furnish(order)
         assert contents(model) == {"vocabulary"}, attempt

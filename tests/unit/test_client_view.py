@@ -125,9 +125,8 @@ def test_what_a_dead_master_knew_is_still_shown() -> None:
     seen.take({"status": status(task(cpu=0.5, at=101, memory=2**20, step=7))})
     seen.take({"status": status(task())})
     assert "step 7" in drawn(seen)[2]
-    seen.take(
-        {"status": status(task(attempt=2, started=105.0, cpu=0.5, at=101, step=7))}
-    )  # a sample of the attempt before
+    # A sample of the attempt before.
+    seen.take({"status": status(task(attempt=2, started=105.0, cpu=0.5, at=101, step=7))})
     assert "step" not in drawn(seen)[2]
 
 

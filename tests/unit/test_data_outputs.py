@@ -100,17 +100,8 @@ def test_a_commit_that_was_interrupted_is_finished_by_the_next_call(
     assert sorted(there(url)) == ["_SUCCESS", f"{folder}a", f"{folder}b", f"{folder}c"]
 
 
-MEETINGS = (
-    "get",
-    "put",
-    "create",
-    "exists",
-    "look",
-    "files",
-    "copy",
-    "move",
-    "remove",
-)  # whatever a commit does to a store
+# Whatever a commit does to a store.
+MEETINGS = ("get", "put", "create", "exists", "look", "files", "copy", "move", "remove")
 
 
 @pytest.mark.parametrize("layout", ["task", "flat"])

@@ -280,9 +280,8 @@ class FaultyAppender:
         if self.storage.fails():
             synced = self.storage.synced[self.path]
             content = self.storage.read(self.path) or b""
-            with open(
-                self.storage._at(self.path), "r+b"
-            ) as file:  # pages that could not be written, dropped and read again
+            # Pages that could not be written, dropped and read again.
+            with open(self.storage._at(self.path), "r+b") as file:
                 file.seek(synced)
                 file.write(bytes(len(content) - synced) if self.storage.draw.random() < 0.5 else content[synced:])
             raise self.storage.broken("sync", self.path)

@@ -228,9 +228,8 @@ class Pool:
             now = self._loop.time()
             lasted, self._took = now - self._took, now
             self._pause, self._dry_until = PAUSES[0], 0.0
-            self._asking = (
-                len(rows) >= want
-            )  # where the master gives less, little is left: nothing is leased ahead then
+            # Where the master gives less, little is left: nothing is leased ahead then.
+            self._asking = len(rows) >= want
             if self._asking and lasted < LASTS[0]:
                 self._ahead = min(AHEAD_MOST, self._ahead * 2)
             elif lasted > LASTS[1]:

@@ -27,11 +27,8 @@ from trainmaster.linux import Process
 
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s that background children have to end by themselves once their program has
-NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (
-    126,
-    127,
-    128,
-)  # exit statuses that shells use, the last with a signal's number added
+# Exit statuses that shells use, the last with a signal's number added.
+NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
 
 Command = Sequence[str] | str
 

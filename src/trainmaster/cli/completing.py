@@ -45,9 +45,8 @@ def keys(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> lis
     """Keys of a job up to their `=`; a name that stands in them is what was typed, or the job file's own."""
     from trainmaster.core.job import keys as all_keys
 
-    names = _names(
-        next(iter(ctx.args), None)
-    )  # an option that waits for its value ends the parsing before it has named the file
+    # An option that waits for its value ends the parsing before it has named the file.
+    names = _names(next(iter(ctx.args), None))
     typed = incomplete.split(".")
     single = [key.path.split(".") for key in all_keys() if not key.shape.startswith("section")]
     found = {f"{path}=" for key in single for path in _named(key, typed, names)}

@@ -60,9 +60,8 @@ def saved(job: str, name: str) -> dict[str, Any]:
         found = next((save for save in status["saves"] if save["save"] == name), None)
         if found is not None:
             begun, told = True, {**found["tasks"], **found["failed"]}
-        if "end" in item or (
-            begun and not (found and found["left"])
-        ):  # old ones go: one that is not there any more is done
+        # Old ones go: one that is not there any more is done.
+        if "end" in item or (begun and not (found and found["left"])):
             break
     return told
 

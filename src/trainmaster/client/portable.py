@@ -193,9 +193,8 @@ def lead_beside(executable: Path) -> None:
     if dynamic is None:
         return
     tags = dict(struct.unpack_from("<QQ", content, dynamic[2] + at) for at in range(0, dynamic[5], 16))
-    path = tags.get(
-        29, tags.get(15)
-    )  # DT_RUNPATH, DT_RPATH: offsets in DT_STRTAB, whose address is one of the running program
+    # DT_RUNPATH, DT_RPATH: offsets in DT_STRTAB, whose address is one of the running program.
+    path = tags.get(29, tags.get(15))
     table = next(
         (
             tags[5] - head[3] + head[2]

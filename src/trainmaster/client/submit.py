@@ -306,9 +306,8 @@ def _check_inputs(job: Job) -> None:
             from trainmaster.data.formats import known
 
             known(given.format, f"inputs.{name}.format")
-        if (
-            given.as_ == "mount" or local_path(given.url) is not None
-        ):  # others are listed by the master, which waits for nobody
+        # Others are listed by the master, which waits for nobody.
+        if given.as_ == "mount" or local_path(given.url) is not None:
             from trainmaster.data.sources import list_input
 
             list_input(given)

@@ -65,11 +65,8 @@ def write(place: Place, settings: Settings) -> None:
     }
     for name, value in settings.properties.items():
         sites[_site(name)][name] = value
-    for folder in (
-        "hdfs",
-        "datanode",
-        "secondary",
-    ):  # pages that the jar lacks; without the directories the daemons end
+    # Pages that the jar lacks; without the directories the daemons end.
+    for folder in ("hdfs", "datanode", "secondary"):
         (place.conf / "webapps" / folder).mkdir(parents=True, exist_ok=True)
     (place.conf / "log4j.properties").write_text(_LOG4J)
     for file, properties in sites.items():

@@ -222,9 +222,8 @@ def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
         return []
     keep = ("set", "files", "bytes", "marks", "manifest")
     fact = {name: data[name] for name in keep if name in data}
-    if isinstance(
-        fact.get("marks"), Mapping
-    ):  # an agent knows moments; what had been done at each is written down as ranges
+    # An agent knows moments; what had been done at each is written down as ranges.
+    if isinstance(fact.get("marks"), Mapping):
         marks = {name: at for name, at in fact["marks"].items() if name in state.shards}
         fact["marks"] = {
             name: state.shards[name].marks(at) if isinstance(at, int) else at for name, at in marks.items()

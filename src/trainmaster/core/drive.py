@@ -30,9 +30,8 @@ class Drive:
     def take(self, stimuli: Iterable[Stimulus], now: float) -> tuple[list[Event], list[Action]]:
         """The events that `stimuli` become at `now`, and the actions then called for. Times of events never fall."""
         events: list[Event] = []
-        if (
-            self._ahead is None
-        ):  # else no deadline would pass until a clock that is behind the last master's has caught up
+        # Else no deadline would pass until a clock that is behind the last master's has caught up.
+        if self._ahead is None:
             self._ahead = max(0.0, self.state.at - now)
         now = max(now + self._ahead, self.state.at)
         for stimulus in stimuli:

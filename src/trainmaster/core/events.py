@@ -137,9 +137,8 @@ def encode(event: Event) -> bytes:
     record = {"v": VERSION, "n": event.n, "at": event.at, "epoch": event.epoch, "type": event.type, **event.data}
     try:
         return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-    except (
-        UnicodeEncodeError
-    ):  # half a surrogate pair, out of some program's JSON: as an escape it comes back as it was
+    # Half a surrogate pair, out of some program's JSON: as an escape it comes back as it was.
+    except UnicodeEncodeError:
         return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 

@@ -430,9 +430,8 @@ class Job(Section):
     annotations: dict[str, str] = key("texts kept with the job and handed to the engine", "labels", "{}", factory=dict)
     engines: dict[str, Any] = key("settings of one engine each, read by that engine", "engines", "{}", factory=dict)
     version: str = key("the version of this form", "version", VERSION, default=VERSION)
-    unknown: tuple[tuple[tuple[Any, ...], Any], ...] = attrs.field(
-        default=()
-    )  # (path, value) that a newer minor version has
+    # (path, value) that a newer minor version has.
+    unknown: tuple[tuple[tuple[Any, ...], Any], ...] = attrs.field(default=())
 
     @property
     def tasks(self) -> int:

@@ -38,11 +38,8 @@ Holder = tuple[str, int]  # a task and the number of its attempt
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
-_WANTED, _SMALLEST, _LARGEST = (
-    1024,
-    16 * 1024,
-    64 * 1024 * 1024,
-)  # shards of an input whose size is ours to choose, and their bounds
+# Shards of an input whose size is ours to choose, and their bounds.
+_WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
 _UNKNOWN = 2**32 - 1  # no record count fixed yet
 _JOURNAL = 2**18  # entries kept; a mark older than them stands for nothing done, which is safe: all is read again
 

@@ -194,9 +194,8 @@ class State(Plain):
     steps: dict[str, str] = attrs.field(factory=dict)  # step -> "" or what it gave up on
     unsettled: dict[str, None] = attrs.field(factory=dict)  # tasks, in the order in which they were touched
     deadlines: dict[tuple[str, str], float] = attrs.field(factory=dict)
-    clock: list[tuple[float, tuple[str, str]]] = attrs.field(
-        factory=list
-    )  # a heap over deadlines, stale entries included
+    # A heap over deadlines, stale entries included.
+    clock: list[tuple[float, tuple[str, str]]] = attrs.field(factory=list)
 
     # -- reading --
 

@@ -48,10 +48,8 @@ _WHO = (
     "KRB5CCNAME",
 )
 _NEWER = "bring newer ones: tm renew JOB"
-_LOGINS = (
-    "NoSASLMechanism",
-    "GSSAPIError",
-)  # of a container, which has tokens alone, and passes over those that have ended
+# Of a container, which has tokens alone, and passes over those that have ended.
+_LOGINS = ("NoSASLMechanism", "GSSAPIError")
 _RPC = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _OS_ERROR = re.compile(r"^(.*) \(os error (\d+)\)")
 

@@ -96,9 +96,8 @@ class Agents:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.greeting: Callable[[], dict[str, Any] | None] = lambda: (
-            None
-        )  # what whoever comes is told after the welcome
+        # What whoever comes is told after the welcome.
+        self.greeting: Callable[[], dict[str, Any] | None] = lambda: None
         self.connections: dict[tuple[str, int], Connection] = {}
         self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
 

@@ -46,11 +46,8 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.seats import Afterwards, Here, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-_COLLECTING = (
-    700,
-    10,
-    10,
-)  # Python's own: what a start is spared (`cli.main`) would be hundreds of MiB of dead requests here
+# Python's own: what a start is spared (`cli.main`) would be hundreds of MiB of dead requests here.
+_COLLECTING = (700, 10, 10)
 _TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks

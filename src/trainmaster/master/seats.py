@@ -193,9 +193,8 @@ class InContainer:
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with open(
-            os.memfd_create("key", os.MFD_CLOEXEC), "w"
-        ) as file:  # ssl reads keys out of files alone: ours is on no disk
+        # ssl reads keys out of files alone: ours is on no disk.
+        with open(os.memfd_create("key", os.MFD_CLOEXEC), "w") as file:
             file.write(self._key + self._certificate)
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")

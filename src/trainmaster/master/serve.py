@@ -179,9 +179,8 @@ class Listener:
             self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if (
-            self._state.tasks
-        ):  # whoever asked is answered: until Python 3.12 the server's own wait does not cover connections
+        # Whoever asked is answered: until Python 3.12 the server's own wait does not cover connections.
+        if self._state.tasks:
             await asyncio.wait(list(self._state.tasks), timeout=within)
         await asyncio.sleep(0)  # whoever was being accepted meanwhile is there now
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death

@@ -272,9 +272,8 @@ class Shell:
         return batch or [Tick()]
 
     async def _write(self, events: list[Event]) -> None:
-        if (
-            self._unwritable
-        ):  # nor can the epoch be confirmed: from here on nothing is begun, and agents refuse the lower of two epochs
+        # The epoch cannot be confirmed either: from here on nothing is begun, and agents refuse the lower of two epochs.
+        if self._unwritable:
             return
         try:
             barrier = needs_barrier(events)

@@ -142,9 +142,8 @@ class _Run:
 
     def _tells(self, row: Row) -> None:
         wanted = {name: row[name] for name in ("tells", "key") if name in row}
-        self.engine.closed_until = (
-            float("inf") if row["tells"] == "waiting" else 0.0
-        )  # there may be no room at any time
+        # There may be no room at any time.
+        self.engine.closed_until = float("inf") if row["tells"] == "waiting" else 0.0
         for _ in range(SILENT):
             if self._told:
                 if (first := self._told.popleft()) != wanted:

@@ -58,13 +58,11 @@ class Truth:
 
     running: dict[str, dict[int, Copy]] = attrs.field(factory=dict)  # task -> attempt -> its program
     commits: dict[str, list[int]] = attrs.field(factory=dict)  # task -> attempts that changed its output directory
-    trained: Counter[tuple[str, int]] = attrs.field(
-        factory=Counter
-    )  # (input, shard number) -> times a program read it to its end
+    # (input, shard number) -> times a program read it to its end.
+    trained: Counter[tuple[str, int]] = attrs.field(factory=Counter)
     lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
-    sets: dict[int, set[tuple[str, int]]] = attrs.field(
-        factory=dict
-    )  # checkpoint set -> the shards in the model that it holds
+    # Checkpoint set -> the shards in the model that it holds.
+    sets: dict[int, set[tuple[str, int]]] = attrs.field(factory=dict)
     starts: int = 0
     struck: Counter[str] = attrs.field(factory=Counter)  # rule or fault -> times it happened
 

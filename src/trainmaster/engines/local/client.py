@@ -16,10 +16,8 @@ from trainmaster.engines.local import places, processes
 from trainmaster.engines.local.processes import AGENT, MASTER, PROGRAM, TEMPLATE
 
 _FILES_A_TASK, _FILES = 4, 64  # the master's: a connection, a pidfd, a log and its follower; and its own
-_PROCESSES_A_TASK, _PROCESSES = (
-    8,
-    16,
-)  # an agent, its threads, a program of a few threads; master, template and their threads
+# An agent, its threads, a program of a few threads; master, template and their threads.
+_PROCESSES_A_TASK, _PROCESSES = (8, 16)
 
 
 class LocalClient:

@@ -354,9 +354,8 @@ class YarnMaster:
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
         self._cluster, self._left = answer.num_cluster_nodes, answer.limit
-        if answer.HasField(
-            "am_rm_token"
-        ):  # the old one is good for some time yet, and for no new connection after that
+        # The old one is good for some time yet, and for no new connection after that.
+        if answer.HasField("am_rm_token"):
             self._begin(self._scheduler.close())
             self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
         starting: list[tuple[Key, Request]] = []

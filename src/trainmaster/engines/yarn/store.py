@@ -37,12 +37,8 @@ if TYPE_CHECKING:
 
 FOLDER, RUNTIME = ".trainmaster", "runtime"
 ACCESS = "access"
-UNPACKED = (
-    ".tar.gz",
-    ".tgz",
-    ".tar",
-    ".zip",
-)  # archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
+# Archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
+UNPACKED = (".tar.gz", ".tgz", ".tar", ".zip")
 _NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only we do
 _PIECE = 4 * 2**20
 _DRAFT, _DEAD = ".tmp", 86400.0  # s after which nobody writes a draft any more
