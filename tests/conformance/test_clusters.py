@@ -131,6 +131,8 @@ def test_who_waits_says_for_what(engine: Engine) -> None:
     assert told.startswith("worker:0: 2.5"), told
     assert "GiB, 0.05 cores: queue default is full; it has " in told, told
     assert "queue default is full; it has " in engine.tm("status", second.id).stdout
+    (submitted,) = second.told("submitted")
+    assert second.status()["submitted"] == submitted["since"] < submitted["at"], "its master was waited for, too"
     engine.write("go", "")
     first.succeeded()
     second.succeeded()

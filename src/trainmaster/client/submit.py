@@ -97,7 +97,8 @@ def _elsewhere(job: Job, plain: Job, base: Path, engine: str, environ: Mapping[s
         return {}
     from trainmaster.client.distant import carried
 
-    told: dict[str, Any] = {"carried": {key: _absolute(url, base) for key, url in carried(job).items()}}
+    places = {key: _absolute(url, base) for key, url in carried(job).items()}
+    told: dict[str, Any] = {"carried": places, "submitted": round(time.time(), 3)}
     wanted = plain.environment
     if wanted.requirements and not wanted.path and not wanted.archive:
         from trainmaster.client.portable import archive

@@ -42,7 +42,8 @@ def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[
 
 
 def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
-    return [] if state.id else [("submitted", {"id": told.id, "job": dict(told.job)})]
+    since = {} if told.since is None else {"since": told.since}
+    return [] if state.id else [("submitted", {"id": told.id, "job": dict(told.job), **since})]
 
 
 def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:

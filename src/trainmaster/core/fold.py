@@ -83,7 +83,7 @@ def _change(state: State, event: Event) -> None:
 
 
 def _submitted(state: State, data: Data, at: float) -> None:
-    state.id, state.submitted = data["id"], at
+    state.id, state.submitted = data["id"], min(at, data.get("since", at))
     populate(state, job_from(data["job"]))
     state.arm("job", "", None if state.known_job.timeouts.job is None else at + state.known_job.timeouts.job)
 

@@ -118,10 +118,13 @@ class Report(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Submitted(Plain):
-    """The job came into being. `job` is the job as understood (JSON form, secrets redacted)."""
+    """The job came into being. `job` is the job as understood (JSON form, secrets redacted). `since`: when its user submitted it, in s
+    since 1970 by that machine's clock, where a cluster may have let it wait for its first master.
+    """
 
     id: str
     job: Mapping[str, Any]
+    since: float | None = None
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

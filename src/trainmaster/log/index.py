@@ -46,7 +46,8 @@ class Headline:
 
 
 def _submitted(event: Event) -> dict[str, Any]:
-    return {"name": str((event.data.get("job") or {}).get("name", "")), "submitted": event.at}
+    name, at = str((event.data.get("job") or {}).get("name", "")), event.at
+    return {"name": name, "submitted": min(at, event.data.get("since", at))}
 
 
 def _ended(event: Event) -> dict[str, Any]:

@@ -271,7 +271,7 @@ class _Life:
             )
         ]
         if not state.id:
-            first.append(Submitted(self.job_id, job_to(self.job)))
+            first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
             await self.orders_listings()
             if self.told.get("secrets") is None and self.site.get("secret_names"):
