@@ -104,6 +104,8 @@ def test_what_was_read_after_the_set_is_given_out_again(engine: Engine) -> None:
     audit = engine.tm("audit", job.id)
     assert audit.returncode == 0, audit.stdout + audit.stderr
     assert status["shards"]["train"]
+    kept = [entry for entry in job.entries("checkpoints") if entry.endswith(".json")]
+    assert kept, "without a URL the sets are in the job's storage, which every node reaches"
 
 
 def test_a_job_goes_on_from_what_an_earlier_one_kept(engine: Engine) -> None:

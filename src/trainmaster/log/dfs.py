@@ -53,6 +53,7 @@ _LOGINS = ("NoSASLMechanism", "GSSAPIError")
 _RPC = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _OS_ERROR = re.compile(r"^(.*) \(os error (\d+)\)")
 
+_LOG_IN = "see your tickets: klist; get a new one: kinit"
 # What is found in a Java class or in hdfs-native's words -> errno, what it means ("{told}": the first line of what was told), what to do.
 CAUSES: tuple[tuple[str, int, str, str], ...] = (
     ("SafeModeException", errno.EAGAIN, "the NameNode {where} is in safe mode, and takes no changes",
@@ -67,9 +68,9 @@ CAUSES: tuple[tuple[str, int, str, str], ...] = (
     ("InvalidPathException", errno.EINVAL, "HDFS does not take this name: {told}", "rename it; HDFS allows no ':'"),
     ("MaxDirectoryItemsExceeded", errno.EDQUOT, "{told}", "use another folder"),
     ("InvalidToken", errno.EACCES, "the delegation token is not valid (any more): {told}", "bring newer ones: tm renew JOB"),
-    ("NoSASLMechanism", errno.EACCES, "{where} takes no login that we have", "log in first: kinit"),
-    ("GSSAPIError", errno.EACCES, "Kerberos does not know us: {told}", "log in first: kinit"),
-    ("SASLError", errno.EACCES, "{where} refuses us: {told}", "log in first: kinit"),
+    ("NoSASLMechanism", errno.EACCES, "{where} takes no login that we have", _LOG_IN),
+    ("GSSAPIError", errno.EACCES, "there is no Kerberos ticket that {where} takes: none at all, or one that has ended", _LOG_IN),
+    ("SASLError", errno.EACCES, "{where} refuses us: {told}", _LOG_IN),
     ("is not allowed to impersonate", errno.EACCES, "{told}", "unset HADOOP_PROXY_USER"),
     ("All DataNodes failed", errno.EIO, "no DataNode that has the file answers", "see `hdfs dfsadmin -report`"),
     ("BlocksNotFound", errno.EIO, "no DataNode that has the file answers", "see `hdfs dfsadmin -report`"),
@@ -193,7 +194,8 @@ def translated(error: BaseException, where: str, peer: str = "") -> OSError:
         return DfsError(errno.EACCES, f"the delegation tokens for {where} have ended", _NEWER)
     for words, number, meaning, mend in CAUSES:
         if words in java or words in text:
-            return DfsError(number, meaning.format(where=where, told=told), mend)
+            anchor = "ticket" if mend is _LOG_IN else "storage-failed"
+            return DfsError(number, meaning.format(where=where, told=told), mend, anchor)
     if isinstance(error, NotImplementedError):
         return DfsError(errno.ENOTSUP, f"hdfs-native cannot do this: {told}", "use another place")
     if isinstance(error, OSError):

@@ -152,6 +152,8 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
         reason, mend, anchor = _words(error), "check that it can be reached", "storage-failed"
     failure = StorageFailed(f"could not {doing}: {reason}", place=path, mend=mend, anchor=anchor)
     failure.errno = number
+    if anchor == "ticket":  # it is the user's to get one
+        failure.status = BadInput.status
     return failure
 
 

@@ -218,7 +218,7 @@ class _Life:
         from trainmaster.master.shell import Shell
         from trainmaster.master.work import Work
 
-        self.orders = Orders(self.job, self.site)
+        self.orders = Orders(self.job, self.site, self.storage_place)
         self.orders.near = self.seat.near
         self.engine = self.seat.engine(self.job, self._agent_spec)
         self.record = Record(

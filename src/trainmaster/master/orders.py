@@ -24,9 +24,11 @@ from trainmaster.frameworks.variables import file_list
 class Orders:
     """Payloads for one job. `site` is what submit found out about this place: `cwd` and `archive` (of `files`, where there is one)."""
 
-    def __init__(self, job: Job, site: Mapping[str, Any]) -> None:
+    def __init__(self, job: Job, site: Mapping[str, Any], storage: str = "") -> None:
+        """`storage`: the job's, where every node reaches it; `site["storage"]` is the master's own directory."""
         self.job = job
         self.site = site
+        self._storage = storage
         self.listings: dict[str, Listing] = {}
         self.largest: int | None = None  # bytes, the most memory that the engine can grant to one container
         self.near = False  # whether the engine has several nodes, and can prefer some
@@ -128,7 +130,7 @@ class Orders:
             group = state.groups[task.group]
             newest = group.set if task.whole else (state.checkpoint or {}).get("set")
             told["checkpoint"] = {
-                "path": checkpoint.path, "url": checkpoint.url or f"{self.site['storage']}/checkpoints", "every": checkpoint.every,
+                "path": checkpoint.path, "url": checkpoint.url or f"{self._storage}/checkpoints", "every": checkpoint.every,
                 "keep": checkpoint.keep, "set": newest, "anew": task.whole and task.attempt > 1 and role.workdir != SHARED,
             }  # fmt: skip
         return told
