@@ -218,22 +218,18 @@ def test_copies_have_their_own_environment_and_one_that_fails_ends_all(tmp_path:
 def test_a_copy_that_has_ended_is_signalled_no_more(tmp_path: Path) -> None:
     """Its number may be a stranger's by then."""
     command = "[ $RANK = 1 ] || exit 0; trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    stranger = children.start(["sleep", "1000"], start_new_session=True)  # none of the program's
 
-    async def act() -> None:
+    async def act(stranger: int) -> None:
         running = await started(launch(command, tmp_path, copies=({"RANK": "0"}, {"RANK": "1"})), tmp_path / "out")
         await running.copies[0].over
         await said(tmp_path / "out", "ready")
-        running.copies[0].pid = stranger.pid
+        running.copies[0].pid = stranger
         await running.stop(signal.SIGTERM, PATIENCE)
 
-    try:
-        asyncio.run(act())
+    with children.started(["sleep", "1000"], start_new_session=True) as stranger:  # none of the program's
+        asyncio.run(act(stranger.pid))
         assert "saved" in (tmp_path / "out").read_text()
         assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
 
 
 def test_a_fork_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

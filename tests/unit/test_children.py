@@ -16,6 +16,7 @@ from trainmaster.agent import processes
 def test_what_is_swept_meanwhile_is_not_ours() -> None:
     """A child starts in a thread, at any moment of the sweep that the loop makes."""
     statuses: list[int] = []
+    before = set(children.PIDS)
 
     def work() -> None:
         statuses.extend(children.run(["true"]).returncode for _ in range(50))
@@ -38,17 +39,18 @@ def test_what_is_swept_meanwhile_is_not_ours() -> None:
         worker.start()
     assert asyncio.run(sweep()) > 3
     assert statuses == [0] * 100
-    assert not children.PIDS
+    assert before == children.PIDS
 
 
 def test_what_a_child_says_and_how_long_it_may_take() -> None:
+    before = set(children.PIDS)
     said = children.run(["sh", "-c", "echo out; echo wrong >&2; exit 3"])
     assert (said.returncode, said.stdout, said.stderr) == (3, "out\n", "wrong\n")
     with pytest.raises(subprocess.TimeoutExpired):
         children.run(["sleep", "1000"], timeout=0.1)
     with pytest.raises(FileNotFoundError):
         children.run(["/nowhere"])
-    assert not children.PIDS
+    assert before == children.PIDS
 
 
 def test_a_child_is_over_once_it_is_left() -> None:
