@@ -284,6 +284,32 @@ def test_a_job_that_avoids_all_nodes_says_so() -> None:
     assert told == "worker: 2 x 1 GiB, 1 cores: the job avoids all nodes that it could have: n1:1"
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "error: could not list a folder: Permission denied\n  hdfs:///x\n",
+            "could not list a folder: Permission denied",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 1\n    f()\nTypeError: f() takes 1\n',
+            "TypeError: f() takes 1",
+        ),
+        ("", "Exception from container-launch."),
+    ],
+)
+def test_what_a_master_said_as_it_died_is_told(said: str, words: str) -> None:
+    diagnostics = (
+        "Application application_1_0002 failed 2 times due to AM Container for appattempt_1_0002_000002 exited with  exitCode: 1\n"
+        "Failing this attempt.Diagnostics: [2026-11-22 18:23:42.094]Exception from container-launch.\nContainer id: container_1\n"
+        "Exit code: 1\n\n[2026-11-22 18:23:42.095]Container exited with a non-zero exit code 1. Error file: prelaunch.err.\n"
+        f"Last 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\n{said}\n\nFor more detailed output, check the tracking page"
+    )
+    reason, figures = exits.given_up(diagnostics)
+    assert (reason, figures["masters"]) == ("master-failed", 2)
+    assert figures["detail"].endswith(words)
+
+
 def test_a_queue_whose_share_for_masters_is_spent() -> None:
     said = (
         "[Sun Nov 22 04:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Queue's AM resource limit "
@@ -305,7 +331,7 @@ def test_a_queue_whose_nodes_have_no_room_for_a_master() -> None:
         "<memory:8192, vCores:16> ; "
     )
     assert waiting.unstarted(said, "root.default", "1.06 GiB, 1 cores") == (
-        "no node of queue default has room for it: asked 1.06 GiB, 1 cores; used 7 GiB, 6 cores of 8 GiB, 16 cores"
+        "it waits for a node of queue default with room for it: asked 1.06 GiB, 1 cores; used 7 GiB, 6 cores of 8 GiB, 16 cores"
     )
 
 

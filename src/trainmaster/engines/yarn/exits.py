@@ -63,9 +63,16 @@ def given_up(diagnostics: str) -> tuple[str, dict[str, Any]]:
     if found in ("no-python", "out-of-memory", "localization-failed"):
         return found, figures
     times = re.search(r"failed (\d+) times", diagnostics)
-    ours = re.search(r"^error: (.+)$", diagnostics, re.MULTILINE)  # a master's last words, among the end of its stderr
-    detail = ours[1].strip()[:300] if ours else line(diagnostics)
-    return "master-failed", {"masters": int(times[1]) if times else 1, "detail": detail}
+    return "master-failed", {
+        "masters": int(times[1]) if times else 1,
+        "detail": _last_words(diagnostics) or line(diagnostics),
+    }
+
+
+def _last_words(diagnostics: str) -> str:
+    """What a master said as it died: YARN repeats the end of its stderr."""
+    said = re.findall(r"^error: (.+)$|^Traceback .*\n(?:[ \t].*\n)+(.+)$", diagnostics, re.MULTILINE)
+    return "".join(said[-1]).strip()[:300] if said else ""
 
 
 def line(diagnostics: str) -> str:

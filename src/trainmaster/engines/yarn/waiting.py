@@ -120,7 +120,7 @@ _LIMITS = {
         "User AM Resource Usage",
     ),
     "waiting for resources to be assigned for AM": (
-        "no node of queue {queue} has room for it",
+        "it waits for a node of queue {queue} with room for it",
         "Queue's max capacity (absolute resource)",
         "Queue's used capacity (absolute resource)",
     ),
