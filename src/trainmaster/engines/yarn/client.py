@@ -51,7 +51,7 @@ _SENT = (
 _AGGREGATED = y.LogAggregationContextProto(
     include_pattern=r"^(stdout|stderr|prelaunch\..*)$", rolled_logs_include_pattern=""
 )
-_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}
+_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # as `fate_of` tells it
 
 T = TypeVar("T")
 
@@ -336,6 +336,8 @@ class YarnClient:
     def waits(self, application: str, job: Any) -> str:
         """What an application waits for whose master does not answer."""
         report = self.report(application)
+        if (ended := _ENDED.get(report.yarn_application_state)) is not None:
+            return f"YARN has {application} as {ended}{f': {why}' if (why := line(report.diagnostics)) else ''}"
         if report.yarn_application_state >= y.RUNNING:
             return f"YARN runs {application}, and its master does not answer yet"
         size = amount(job.master.resources.memory, job.master.resources.cores, 0)
