@@ -1,0 +1,434 @@
+"""Kubernetes' API, a method per thing that one does with it.
+
+Objects are plain dicts, as the API has them. Namespaces: "" is the configuration's, "*" are all. Requests are short, at most
+`concurrency` at once, each on a pooled connection; watches, logs that are followed and forwarded ports have connections of their own.
+
+What is tried again, for `patience` seconds in all, with growing pauses and jitter:
+
+- a request that found no server, or that the server did not take (429, as it says by Retry-After: for THROTTLED seconds at least);
+- one whose connection broke, or that the server could not finish (502, 503, 504, etcd away), where it may be repeated: all but patches of
+  the kind "json", evictions, and objects that the server is to name.
+
+So a call may meet its own earlier try: `ApiError.doubtful` says that this can be. A 401 is answered once with credentials fetched anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import attrs
+
+from trainmaster.kube.config import Config
+from trainmaster.kube.credentials import Presented
+from trainmaster.kube.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    KubeError,
+    NotFound,
+    TooMany,
+    Unreachable,
+    of_answer,
+    of_status,
+)
+from trainmaster.kube.kinds import ACCESS_REVIEWS, PODS, Kind
+from trainmaster.kube.wire import Connection, Door
+
+if TYPE_CHECKING:
+    from trainmaster.kube.forward import Forwarded
+
+Object = dict[str, Any]
+Objects = list[Object]  # `list` is a method here
+Headers = list[tuple[str, str]]
+WATCHED = 290  # s that a watch lasts; servers end it between 30 and 60 min by themselves
+SILENT = 100.0  # s without a word, where bookmarks come each minute, that a watch counts as broken
+THROTTLED = 60.0  # s
+_PAUSE, _LONGEST = 0.05, 1.0  # s between tries: the first, and the most
+_PATCHES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_JSON = "application/json"
+_UNFINISHED = (502, 503, 504)
+
+
+@attrs.frozen
+class Request:
+    """`repeatable`: it may be sent again where nobody knows whether it was carried out."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = attrs.field(factory=dict)
+    body: bytes = b""
+    content: str = _JSON
+    accept: str = _JSON
+    repeatable: bool = True
+    throttled: bool = True  # whether a 429 means "later"
+
+    def target(self, prefix: str) -> str:
+        query = urlencode({name: value for name, value in self.query.items() if value not in ("", None)})
+        return f"{prefix}{self.path}?{query}" if query else prefix + self.path
+
+
+class Client:
+    """`async with Client(load()) as client`. Every method raises KubeError. `timeout`: s for one try of a request."""
+
+    def __init__(self, config: Config, *, timeout: float = 30.0, patience: float = 10.0, concurrency: int = 24) -> None:
+        self.config, self.namespace = config, config.namespace
+        self._timeout, self._patience = timeout, patience
+        self._door = Door(config)
+        self._room = asyncio.Semaphore(concurrency)
+        self._open: set[Connection] = set()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Watches end with Unreachable."""
+        self._door.close()
+        for connection in list(self._open):
+            connection.abort()
+
+    # -- objects --
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
+        return await self._object(Request("GET", self._path(kind, namespace, name)))
+
+    async def list(
+        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", limit: int = 500,
+    ) -> tuple[Objects, str]:  # fmt: skip
+        """All objects that the selectors fit, read `limit` at a time, without managedFields; and the version from which to watch on."""
+        path = self._path(kind, namespace)
+        query: dict[str, Any] = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
+        found: Objects = []
+        while True:
+            try:
+                page = await self._object(Request("GET", path, query))
+            except Gone:
+                if "continue" not in query:
+                    raise
+                del query["continue"], query["limit"]  # reading took longer than etcd keeps the past: all at once then
+                found = []
+                continue
+            for row in page.get("items") or ():
+                found.append(_told(row, kind))
+            about = page.get("metadata") or {}
+            if not about.get("continue"):
+                return found, str(about.get("resourceVersion", ""))
+            query["continue"] = about["continue"]
+
+    async def create(
+        self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", dry_run: bool = False, strict: bool = False
+    ) -> Object:
+        """Make an object; as the server made it. Conflict.exists where it is there. `strict`: unknown fields are refused (400)."""
+        path = self._path(kind, namespace or (obj.get("metadata") or {}).get("namespace", ""))
+        named = bool((obj.get("metadata") or {}).get("name")) or kind is ACCESS_REVIEWS
+        return await self._object(Request("POST", path, _said(dry_run, strict), _data(obj), repeatable=named))
+
+    async def replace(self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", sub: str = "") -> Object:
+        """Put an object in the place of the one there is; where it carries a resourceVersion, of that one only, else Conflict."""
+        about = obj["metadata"]
+        path = self._path(kind, namespace or about.get("namespace", ""), about["name"], sub)
+        return await self._object(Request("PUT", path, body=_data(obj)))
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        body: Any,
+        how: str = "merge",
+        namespace: str = "",
+        sub: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Change an object: "merge", "strategic", "json" or "apply" (server-side, forced)."""
+        query: dict[str, Any] = _said(dry_run, False)
+        if how == "apply":
+            query |= {"fieldManager": "trainmaster", "force": "true"}
+        request = Request(
+            "PATCH", self._path(kind, namespace, name, sub), query, _data(body), _PATCHES[how], repeatable=how != "json"
+        )
+        return await self._object(request)
+
+    async def delete(
+        self, kind: Kind, name: str, namespace: str = "", grace: int | None = None, uid: str = "", propagation: str = ""
+    ) -> bool:
+        """Delete an object, only the one of `uid` where that is given; False where there is none."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if propagation:
+            options["propagationPolicy"] = propagation
+        try:
+            await self._body(Request("DELETE", self._path(kind, namespace, name), body=_data(options)))
+        except NotFound:
+            return False
+        except Conflict:
+            if not uid:
+                raise
+            return False  # another one of that name
+        return True
+
+    async def delete_all(self, kind: Kind, labels: str, namespace: str = "", grace: int | None = None) -> None:
+        """Delete all objects that the labels fit."""
+        if not labels:
+            raise ValueError("delete_all wants labels")
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        path = self._path(kind, namespace)
+        await self._body(Request("DELETE", path, {"labelSelector": labels}, _data(options)))
+
+    async def watch(
+        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", since: str = "",
+    ) -> AsyncGenerator[tuple[str, Object], None]:  # fmt: skip
+        """What changes after the version `since`: ("ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK", object). It ends when the server ends it.
+
+        Raises Gone where `since` is too old, Unreachable where it breaks.
+        """
+        async with aclosing(self.watching(kind, namespace, labels, fields, since)) as events:
+            async for event in events:
+                if event is not None:
+                    yield event
+
+    async def watching(
+        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", since: str = "",
+    ) -> AsyncGenerator[tuple[str, Object] | None, None]:  # fmt: skip
+        """The same, and None first, once the server has taken the watch."""
+        query = {
+            "watch": "true", "allowWatchBookmarks": "true", "labelSelector": labels, "fieldSelector": fields,
+            "resourceVersion": since, "timeoutSeconds": WATCHED,
+        }  # fmt: skip
+        request = Request("GET", self._path(kind, namespace), query)
+        async with aclosing(self._stream(request, SILENT)) as chunks:
+            rest = b""
+            async for chunk in chunks:
+                if chunk is None:
+                    yield None
+                    continue
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise of_status(event["object"])
+                    yield event["type"], _told(event["object"], kind)
+
+    # -- pods --
+
+    async def log(
+        self, pod: str, container: str = "", tail: int | None = None, previous: bool = False, limit: int | None = None,
+        namespace: str = "",
+    ) -> bytes:  # fmt: skip
+        """What a container printed: all, the last `tail` lines, the first `limit` bytes; `previous`: of the one before it."""
+        return await self._body(self._log(pod, container, tail, previous, limit, False, namespace))
+
+    async def follow_log(
+        self, pod: str, container: str = "", tail: int | None = None, namespace: str = ""
+    ) -> AsyncGenerator[bytes, None]:
+        """What a container prints, as it comes, until it has ended."""
+        request = self._log(pod, container, tail, False, None, True, namespace)
+        async with aclosing(self._stream(request, None)) as chunks:
+            async for chunk in chunks:
+                if chunk:
+                    yield chunk
+
+    def _log(
+        self,
+        pod: str,
+        container: str,
+        tail: int | None,
+        previous: bool,
+        limit: int | None,
+        follow: bool,
+        namespace: str,
+    ) -> Request:
+        query = {
+            "container": container, "tailLines": tail, "limitBytes": limit,
+            "previous": "true" if previous else None, "follow": "true" if follow else None,
+        }  # fmt: skip
+        return Request("GET", self._path(PODS, namespace, pod, "log"), query, accept="*/*")
+
+    async def evict(self, pod: str, namespace: str = "", grace: int | None = None) -> None:
+        """Have a pod evicted. TooMany where a disruption budget is against it."""
+        body: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        if grace is not None:
+            body["deleteOptions"] = {"gracePeriodSeconds": grace}
+        path = self._path(PODS, namespace, pod, "eviction")
+        await self._body(Request("POST", path, body=_data(body), repeatable=False, throttled=False))
+
+    async def forward(self, pod: str, port: int, namespace: str = "") -> Forwarded:
+        """Bytes to and from a port of a pod: see there."""
+        from trainmaster.kube.forward import forwarded
+
+        return await forwarded(self, self._path(PODS, namespace, pod, "portforward"), port)
+
+    async def connect(self, pod: str, port: int, namespace: str = "") -> socket.socket:
+        """The same as a socket: one end of a pair, whose other end this loop serves until either side closes."""
+        from trainmaster.kube.forward import piped
+
+        return await piped(await self.forward(pod, port, namespace))
+
+    # -- the server --
+
+    async def review(self, verb: str, kind: Kind, sub: str = "", namespace: str = "", name: str = "") -> bool:
+        """Whether we may do that (SelfSubjectAccessReview)."""
+        asked: Object = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub, "name": name}
+        if kind.namespaced and namespace != "*":
+            asked["namespace"] = namespace or self.namespace
+        body = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.name,
+            "spec": {"resourceAttributes": asked},
+        }
+        answer = await self.create(ACCESS_REVIEWS, body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    async def version(self) -> str:
+        """As in "v1.33.13"."""
+        return str((await self._object(Request("GET", "/version")))["gitVersion"])
+
+    # -- inside --
+
+    def _path(self, kind: Kind, namespace: str, name: str = "", sub: str = "") -> str:
+        return kind.path(namespace or self.namespace, name, sub)
+
+    async def _object(self, request: Request) -> Object:
+        body = await self._body(request)
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Unreachable(f"{self._door.place} does not speak Kubernetes", "check the server in the kubeconfig")
+        return found
+
+    async def _body(self, request: Request) -> bytes:
+        """The body of a good answer, after as many tries as it takes."""
+        clock = asyncio.get_running_loop().time
+        begun, pause, doubtful, renewed = clock(), _PAUSE, False, False
+        while True:
+            limit, wait = self._patience, 0.0
+            failure: KubeError
+            try:
+                return await self._once(request)
+            except Unreachable as error:
+                if error.sent and not request.repeatable:
+                    raise
+                doubtful, failure = doubtful or error.sent, error
+            except ApiError as error:
+                error.doubtful = doubtful
+                if isinstance(error, TooMany) and request.throttled:
+                    limit, wait, failure = max(self._patience, THROTTLED), error.after, error
+                elif error.code == 401 and not renewed and self.config.credentials.refused():
+                    renewed = True
+                    continue
+                elif request.repeatable and (error.code in _UNFINISHED or "etcdserver" in error.message):
+                    doubtful, failure = True, error
+                else:
+                    raise
+            wait += pause * (0.5 + random.random() / 2)
+            if clock() + wait - begun > limit:
+                raise failure
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, _LONGEST)
+
+    async def _once(self, request: Request) -> bytes:
+        presented = await self.presented()
+        async with self._room:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self._exchange(request, presented)
+            except TimeoutError:
+                told = f"{self._door.place} does not answer within {self._timeout:g} s"
+                raise Unreachable(told, sent=True) from None
+
+    async def _exchange(self, request: Request, presented: Presented) -> bytes:
+        connection = await self._door.take(presented)
+        self._open.add(connection)
+        try:
+            head = await connection.ask(*self._asked(request, presented), request.body)
+            body = b"".join([chunk async for chunk in connection.chunks()])
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._open.discard(connection)
+        self._door.give(connection)
+        if head.status >= 400:
+            raise of_answer(head.status, body, head.headers.get("retry-after", ""))
+        return body
+
+    async def _stream(self, request: Request, silent: float | None) -> AsyncGenerator[bytes | None, None]:
+        """None once the server has taken it, then the body as it comes. It is not tried again; `silent`: s without a word that break it."""
+        presented = await self.presented()
+        connection = await self._door.open(presented)
+        self._open.add(connection)
+        try:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    head = await connection.ask(*self._asked(request, presented), b"")
+                    if head.status >= 400:
+                        body = b"".join([chunk async for chunk in connection.chunks()])
+                        if head.status == 401:
+                            self.config.credentials.refused()
+                        raise of_answer(head.status, body, head.headers.get("retry-after", ""))
+                yield None
+                chunks = connection.chunks()
+                while True:
+                    async with asyncio.timeout(silent):
+                        chunk = await anext(chunks, None)
+                    if chunk is None:
+                        return
+                    yield chunk
+            except TimeoutError:
+                raise Unreachable(f"{self._door.place} is silent") from None
+        finally:
+            self._open.discard(connection)
+            connection.abort()
+
+    def _asked(self, request: Request, presented: Presented) -> tuple[str, str, Headers]:
+        headers = [("Host", self._door.authority), ("Accept", request.accept), ("User-Agent", "trainmaster")]
+        headers += presented.headers
+        if request.body:
+            headers += [("Content-Type", request.content), ("Content-Length", str(len(request.body)))]
+        return request.method, request.target(self._door.prefix), headers
+
+    async def presented(self) -> Presented:
+        """Who we are, now."""
+        credentials, now = self.config.credentials, time.time()
+        return await asyncio.to_thread(credentials.present, now) if credentials.blocks else credentials.present(now)
+
+    @property
+    def door(self) -> Door:
+        return self._door
+
+
+def _told(row: Object, kind: Kind) -> Object:
+    """An object of a list or a watch: what nobody reads and is half of it left out, and what a list leaves out put in."""
+    (row.get("metadata") or {}).pop("managedFields", None)
+    row.setdefault("kind", kind.name)
+    row.setdefault("apiVersion", kind.api_version)
+    return row
+
+
+def _data(obj: Any) -> bytes:
+    return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _said(dry_run: bool, strict: bool) -> dict[str, Any]:
+    return {"dryRun": "All" if dry_run else None, "fieldValidation": "Strict" if strict else None}

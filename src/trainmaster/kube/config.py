@@ -1,0 +1,263 @@
+"""Where a cluster is and who we are to it: kubeconfig files, or the pod that we are in.
+
+As kubectl does it: a path that is given, else the files of KUBECONFIG (of clusters, contexts and users of one name the first counts), else
+~/.kube/config, else the service account of the pod. Paths in a file are relative to it. What is wrong is a ConfError that names the file.
+
+A proxy is the cluster's `proxy-url`, else HTTPS_PROXY where NO_PROXY does not except the server.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from trainmaster.kube.credentials import Credentials, plugin_of
+from trainmaster.kube.errors import ConfError
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod finds who it is
+
+
+@attrs.frozen
+class Config:
+    """A cluster, a namespace in it, and who we are. `ca` as PEM, or None for those that the system trusts; `source` names it for people."""
+
+    server: str
+    namespace: str = "default"
+    context: str = ""
+    user: str = ""
+    ca: str | None = attrs.field(default=None, repr=False)
+    credentials: Credentials = attrs.field(factory=Credentials)
+    insecure: bool = False
+    proxy: str = ""
+    server_name: str = ""
+    source: str = ""
+
+
+def load(
+    environ: Mapping[str, str] = os.environ, path: str = "", context: str = "", namespace: str = "",
+) -> Config:  # fmt: skip
+    """What the environment says; `path`, `context` and `namespace` where they are given. Raises ConfError."""
+    files = _files(environ, path)
+    if not files:
+        if not context and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(f"{ACCOUNT}/token"):
+            return in_cluster(namespace, environ)
+        home = environ.get("KUBECONFIG") or "~/.kube/config"
+        raise ConfError(f"no cluster is known: there is no {home}", "name a kubeconfig in KUBECONFIG")
+    source = ":".join(files)
+    merged = _merged(files)
+    wanted = context or str(merged["current-context"] or "")
+    if not wanted:
+        known = ", ".join(sorted(merged["contexts"])) or "none"
+        raise ConfError(f"{source} has no current context", f"name one of its contexts: {known}")
+    folder, chosen = _named(merged, "contexts", wanted, source, "context")
+    cluster_folder, cluster = _named(merged, "clusters", str(chosen.get("cluster") or ""), source, "cluster")
+    name = str(chosen.get("user") or "")
+    user_folder, user = _named(merged, "users", name, source, "user") if name else (folder, {})
+    server = str(cluster.get("server") or "")
+    if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
+        raise ConfError(f"{source}: the server of context {wanted} is {server!r}", "name it as https://host:port")
+    ca = _bytes(cluster, "certificate-authority", cluster_folder, source)
+    said = str(cluster.get("proxy-url") or "")
+    return Config(
+        server.rstrip("/"),
+        namespace or str(chosen.get("namespace") or "default"),
+        wanted,
+        name,
+        None if ca is None else ca.decode("utf-8", "replace"),
+        _credentials(user, user_folder, source, cluster, ca),
+        bool(cluster.get("insecure-skip-tls-verify")),
+        said or proxy_of(environ, server),
+        str(cluster.get("tls-server-name") or ""),
+        source,
+    )
+
+
+def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, folder: str = ACCOUNT) -> Config:
+    """The cluster of the pod that we are in, as its service account. Raises ConfError."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfError("this is no pod: KUBERNETES_SERVICE_HOST is not set")
+    try:
+        with open(f"{folder}/ca.crt", encoding="utf-8") as file:
+            ca = file.read()
+        if not namespace:
+            with open(f"{folder}/namespace", encoding="utf-8") as file:
+                namespace = file.read().strip()
+        os.stat(f"{folder}/token")
+    except OSError as error:
+        told = f"this pod has no service account: {error.filename}: {error.strerror}"
+        raise ConfError(told, "give the pod a service account, and let its token be mounted") from None
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Config(
+        server, namespace, "", "", ca, Credentials(token_file=f"{folder}/token"),
+        proxy=proxy_of(environ, server), source="the pod's service account",
+    )  # fmt: skip
+
+
+# -- files --
+
+
+def _files(environ: Mapping[str, str], path: str) -> list[str]:
+    """The kubeconfig files that there are. One that is named alone must be there."""
+    if path:
+        return [os.path.expanduser(path)]
+    if said := environ.get("KUBECONFIG", ""):
+        named = [os.path.expanduser(one) for one in said.split(os.pathsep) if one]
+        return [one for one in named if os.path.exists(one)]
+    home = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
+    return [home] if os.path.exists(home) else []
+
+
+def _merged(files: list[str]) -> dict[str, Any]:
+    """Of each section name -> (folder of the file, what is said); the first file that names something counts."""
+    merged: dict[str, Any] = {"clusters": {}, "contexts": {}, "users": {}, "current-context": ""}
+    for path in files:
+        said = _read(path)
+        merged["current-context"] = merged["current-context"] or said.get("current-context")
+        for section in ("clusters", "contexts", "users"):
+            for row in said.get(section) or ():
+                try:
+                    found = (os.path.dirname(os.path.abspath(path)), dict(row[section[:-1]] or {}))
+                    merged[section].setdefault(str(row["name"]), found)
+                except (KeyError, TypeError, ValueError):
+                    raise ConfError(f"{path} is no kubeconfig: its {section} are malformed", "correct it") from None
+    return merged
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfError(f"the kubeconfig {path} cannot be read: {why}", "check KUBECONFIG") from None
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = _yaml(path, text)
+    if not isinstance(said, dict):
+        raise ConfError(f"{path} is no kubeconfig", "correct it, or name another one in KUBECONFIG")
+    return said
+
+
+def _yaml(path: str, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ConfError(f"{path} is YAML, and PyYAML is not installed", "pip install PyYAML") from None
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        line = str(error).splitlines()[0]
+        raise ConfError(f"{path} is no kubeconfig: {line}", "correct it, or name another one in KUBECONFIG") from None
+
+
+def _named(merged: dict[str, Any], section: str, name: str, source: str, word: str) -> tuple[str, dict[str, Any]]:
+    found: tuple[str, dict[str, Any]] | None = merged[section].get(name)
+    if found is None:
+        known = ", ".join(sorted(merged[section])) or "none"
+        raise ConfError(f"{source} has no {word} {name!r}", f"there are: {known}")
+    return found
+
+
+def _bytes(said: Mapping[str, Any], key: str, folder: str, source: str) -> bytes | None:
+    """What is given as `<key>-data`, or in the file `<key>`."""
+    if data := said.get(f"{key}-data"):
+        try:
+            return base64.b64decode(str(data), validate=True)
+        except ValueError:
+            raise ConfError(f"{source}: {key}-data is no base64", "correct it") from None
+    if not (path := said.get(key)):
+        return None
+    full = os.path.join(folder, os.path.expanduser(str(path)))
+    try:
+        with open(full, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfError(f"{source}: {key} {full} cannot be read: {error.strerror}", "correct the path") from None
+
+
+def _credentials(
+    user: Mapping[str, Any], folder: str, source: str, cluster: Mapping[str, Any], ca: bytes | None
+) -> Credentials:
+    if provider := user.get("auth-provider"):
+        told = f"{source}: auth-provider {provider.get('name', '')!r} is not supported, by kubectl neither"
+        raise ConfError(told, "log in anew with a newer tool, which writes exec:")
+    certificate = _bytes(user, "client-certificate", folder, source)
+    key = _bytes(user, "client-key", folder, source)
+    if (certificate is None) != (key is None):
+        raise ConfError(f"{source}: of client-certificate and client-key one is missing", "name both")
+    acting = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    acting += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
+    acting += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    plugin = None
+    if said := user.get("exec"):
+        about = {name: cluster[name] for name in ("server", "tls-server-name", "proxy-url") if cluster.get(name)}
+        if ca is not None:
+            about["certificate-authority-data"] = base64.b64encode(ca).decode()
+        plugin = plugin_of(said, folder, about)
+    token_file = str(user.get("tokenFile") or "")
+    return Credentials(
+        token=str(user.get("token") or ""),
+        token_file=os.path.join(folder, token_file) if token_file else "",
+        certificate=None if certificate is None or key is None else (certificate, key),
+        basic=(str(user["username"]), str(user.get("password") or "")) if user.get("username") else None,
+        plugin=plugin,
+        acting=tuple(acting),
+    )
+
+
+# -- proxies --
+
+
+def proxy_of(environ: Mapping[str, str], server: str) -> str:
+    """The proxy that the environment has for a server's URL, "" for none; as Go's net/http, so this machine needs none."""
+    url = urlsplit(server)
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    name = f"{url.scheme}_proxy"
+    proxy = environ.get(name.upper()) or environ.get(name) or ""
+    if not proxy or host == "localhost" or (_address(host) or ipaddress.IPv4Address(0)).is_loopback:
+        return ""
+    if any(_excepts(rule, host, port) for rule in _rules(environ)):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _rules(environ: Mapping[str, str]) -> Iterator[str]:
+    for rule in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(","):
+        if rule.strip():
+            yield rule.strip().lower()
+
+
+def _excepts(rule: str, host: str, port: int) -> bool:
+    """Whether a rule of NO_PROXY means the host: "*", an address, a network, a domain with all below it; each perhaps with a port."""
+    if rule == "*":
+        return True
+    address = _address(host)
+    if "/" in rule:
+        try:
+            return address is not None and address in ipaddress.ip_network(rule, strict=False)
+        except ValueError:
+            return False
+    if rule.count(":") == 1:
+        rule, _, said = rule.partition(":")
+        if said != str(port):
+            return False
+    if address is not None:
+        return _address(rule.strip("[]")) == address
+    domain = rule.removeprefix("*").removeprefix(".")
+    return (host == domain and not rule.startswith((".", "*"))) or host.endswith(f".{domain}")
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

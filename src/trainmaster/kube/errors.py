@@ -1,0 +1,115 @@
+"""What can go wrong with a Kubernetes cluster, as a closed family: whoever calls this library catches KubeError.
+
+The server tells an error as a Status object: a code of HTTP, a reason (one word), a message for people and details. The classes follow the
+code; `reason` tells apart what shares one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class KubeError(Exception):
+    """`message` is one line for a person, `mend` says what to do, where that is known."""
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.message, self.mend = message, mend
+
+
+class ConfError(KubeError):
+    """Where the cluster is, or who we are, is missing, unreadable or contradicts itself."""
+
+
+class Unreachable(KubeError):
+    """No answer: no connection, one that broke, or one that is silent. `sent`: the server may have done what was asked."""
+
+    def __init__(self, message: str, mend: str = "", *, sent: bool = False) -> None:
+        super().__init__(message, mend)
+        self.sent = sent
+
+
+class ApiError(KubeError):
+    """The server's refusal. `doubtful`: an earlier try of the same call got no answer, and may be what this one collides with."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.details = code, reason, details or {}
+        self.doubtful = False
+
+    @property
+    def causes(self) -> list[tuple[str, str]]:
+        """What of the object was wrong: (field, message)."""
+        return [(str(c.get("field", "")), str(c.get("message", ""))) for c in self.details.get("causes") or ()]
+
+
+class Unauthorized(ApiError):
+    """Who we say we are is not believed."""
+
+
+class Forbidden(ApiError):
+    """We may not do that; or a quota, a policy or an admission webhook is against it."""
+
+
+class NotFound(ApiError):
+    """There is no such object, or no such kind of objects."""
+
+
+class Conflict(ApiError):
+    """The object is there already (`exists`), or another one than was expected."""
+
+    @property
+    def exists(self) -> bool:
+        return self.reason == "AlreadyExists"
+
+
+class Gone(ApiError):
+    """What was asked for is too old: list anew."""
+
+
+class Invalid(ApiError):
+    """The object is not one that can be."""
+
+
+class TooMany(ApiError):
+    """The server has too much to do, or a disruption budget is spent."""
+
+    @property
+    def after(self) -> float:
+        """Seconds until one may ask again; 0 where it is not said."""
+        return float(self.details.get("retryAfterSeconds") or 0)
+
+
+_CLASSES: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooMany,
+}
+
+
+def of_answer(code: int, body: bytes, retry_after: str = "") -> ApiError:
+    """The error that an answer of 400 and more stands for."""
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
+    if not isinstance(status, dict):
+        lines = body.decode("utf-8", "replace").strip().splitlines()
+        status = {"message": lines[0][:300] if lines else f"HTTP status {code}"}
+    return of_status({**status, "code": code}, retry_after)
+
+
+def of_status(status: Mapping[str, Any], retry_after: str = "") -> ApiError:
+    """The error that a Status object tells."""
+    code = int(status.get("code") or 500)
+    details = dict(status.get("details") or {})
+    if retry_after.isdigit():
+        details.setdefault("retryAfterSeconds", int(retry_after))
+    message = str(status.get("message") or status.get("reason") or f"HTTP status {code}")
+    return _CLASSES.get(code, ApiError)(code, str(status.get("reason") or ""), message, details)

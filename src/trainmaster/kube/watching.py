@@ -1,0 +1,114 @@
+"""Objects as they change, whatever happens to the server: list them, then watch from that version on.
+
+A watch ends often: the server ends it, restarts, forgets old versions (410), or is away. `follow` goes on from the last version it has
+seen, which bookmarks keep young; where that is too old it lists anew and tells what was missed as if it had been watched: what is new is
+added, what differs is modified, what vanished is deleted (of that its metadata alone is known). So whoever follows never misses an object's
+last state, though states between may be.
+
+"synced" is told once the list is through, and again each time the server is back after "away".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import attrs
+
+from trainmaster.kube.client import Client, Object
+from trainmaster.kube.errors import ApiError, Gone, KubeError, Unreachable
+from trainmaster.kube.kinds import Kind
+
+_KINDS = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
+_FIRST, _LONGEST = 0.05, 2.0  # s between tries
+
+
+@attrs.frozen
+class Seen:
+    """`kind`: "added", "modified", "deleted" (object: the last there was), "synced", "away" (`why`: what the server's silence is)."""
+
+    kind: str
+    object: Object = attrs.field(factory=dict)
+    why: str = ""
+
+
+class _Known:
+    """What was told, by uid: the version and the metadata by which a deletion is told."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Object] = {}
+
+    def tell(self, obj: Object, gone: bool = False) -> Seen | None:
+        about = obj["metadata"]
+        if gone:
+            self._rows.pop(about["uid"], None)
+            return Seen("deleted", obj)
+        before = self._rows.get(about["uid"])
+        if before is not None and before["resourceVersion"] == about["resourceVersion"]:
+            return None
+        keep = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations")
+        self._rows[about["uid"]] = {name: about[name] for name in keep if name in about}
+        return Seen("added" if before is None else "modified", obj)
+
+    def listed(self, objects: list[Object], kind: Kind) -> list[Seen]:
+        there = {obj["metadata"]["uid"] for obj in objects}
+        gone = [self._rows.pop(uid) for uid in list(self._rows) if uid not in there]
+        named: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.name}
+        told = [Seen("deleted", {**named, "metadata": about}) for about in gone]
+        return told + [seen for obj in objects if (seen := self.tell(obj)) is not None]
+
+
+async def follow(
+    client: Client, kind: Kind, labels: str = "", fields: str = "", namespace: str = ""
+) -> AsyncGenerator[Seen, None]:
+    """The objects that the selectors fit, and every change, without end. Refusals before the first "synced" are raised."""
+    known, since, synced, away, pause = _Known(), "", False, False, _FIRST
+    while True:
+        try:
+            if not since:
+                objects, since = await client.list(kind, namespace, labels, fields)
+                for seen in known.listed(objects, kind):
+                    yield seen
+                yield Seen("synced")
+                synced, away = True, False
+            async with aclosing(client.watching(kind, namespace, labels, fields, since)) as events:
+                async for event in events:
+                    if event is None:
+                        if away:
+                            yield Seen("synced")
+                        away, pause = False, _FIRST
+                        continue
+                    change, obj = event
+                    since = obj["metadata"]["resourceVersion"]
+                    told = known.tell(obj, change == "DELETED") if change in _KINDS else None
+                    if told is not None:
+                        yield told
+        except Gone:
+            since = ""
+        except (Unreachable, ApiError) as error:
+            if not synced and isinstance(error, ApiError) and 400 <= error.code < 429:
+                raise
+            if _too_old(error):
+                since = ""
+                continue
+            if not away:
+                away = True
+                yield Seen("away", why=_words(error))
+            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+            pause = min(pause * 2, _LONGEST)
+        else:
+            await asyncio.sleep(
+                _FIRST * random.random()
+            )  # a server that ends each watch at once is not asked in a circle
+
+
+def _too_old(error: KubeError) -> bool:
+    """A server that was restored from a copy does not know our version yet."""
+    return isinstance(error, ApiError) and "Too large resource version" in error.message
+
+
+def _words(error: KubeError) -> str:
+    return error.message.splitlines()[0][:300]
