@@ -1,0 +1,1 @@
+"""Jobs on Kubernetes: the client side, the master side, and the pods made of a job."""

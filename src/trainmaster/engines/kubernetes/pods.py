@@ -1,0 +1,413 @@
+"""The pods of a job.
+
+A pod is made of what is asked for and what the user says of pods; then his templates are merged in. Our container is called `program` in
+every pod, the master's too, and `runtime` is the init container that brings it what it runs; their inner life is handed in as `Inside`.
+
+As they come, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot be
+written. What programs write goes to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data
+loaders, which Kubernetes counts as memory of the container.
+
+Of processor cores a container asks for its share and may use what is idle (`limit_cores` says otherwise); of memory it gets what it asks
+for and no more, so that a node never has to evict a pod for what another one takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.dependencies import stages
+from trainmaster.core.errors import BadInput
+from trainmaster.core.job import MIB, Job, Nodes, Role
+from trainmaster.engines.contract import Request
+from trainmaster.engines.kubernetes import keys
+from trainmaster.engines.kubernetes.names import (
+    OUR_NAME,
+    TASK,
+    dns_label,
+    hostname_of,
+    labels_of,
+    labels_of_gang,
+    labels_of_master,
+    name_of,
+    service_of,
+)
+from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
+from trainmaster.engines.kubernetes.templates import PROGRAM, RUNTIME, Path, applied, check_conflicts
+from trainmaster.engines.kubernetes.volumes import OURS
+
+WORK, HOME = f"{OURS}/work", f"{OURS}/user"  # the working directory where `Inside` names no other; the user's home
+STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the end of its log and says how it ended
+MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
+MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
+_NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
+# What templates leave as it is of our init containers.
+_OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
+_OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of their own
+
+
+@attrs.frozen(slots=True, eq=False)
+class Shape:
+    """What the pods of a job have in common. `image`: of roles for which the job names none; `owner`: the ownerReference that pods get."""
+
+    job_id: str
+    job: Job
+    said: Settings
+    image: str = ""
+    owner: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(slots=True, eq=False)
+class Inside:
+    """What happens within a pod: init containers before, and what our container runs, sees and has mounted.
+
+    Init containers get the user's image, resources and security where they name none. `$` in commands and values stands for itself.
+    """
+
+    init: list[dict[str, Any]] = attrs.field(factory=list)
+    command: list[str] = attrs.field(factory=list)
+    env: list[dict[str, Any]] = attrs.field(factory=list)
+    volumes: list[dict[str, Any]] = attrs.field(factory=list)
+    mounts: list[dict[str, Any]] = attrs.field(factory=list)
+    cwd: str = WORK
+
+
+# -- pods --
+
+
+def image_of(job: Job, role: str, site: str = "") -> str:
+    """The image of a role, or of the master. Raises BadInput where there is none."""
+    own = job.roles[role].image if role in job.roles else ""
+    image = own or job.environment.image or site
+    if not image:
+        raise BadInput(
+            f"{'the master' if role == MASTER else role} has no image", place="environment.image",
+            mend="name one with Python >= 3.11 by environment.image, or by the variable TRAINMASTER_KUBERNETES_IMAGE", anchor="no-image",
+        )  # fmt: skip
+    return image
+
+
+def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
+    """The pod of a task's container. Raises BadInput where a template changes what is ours."""
+    role, said = shape.job.roles[request.role], shape.said.of(request.role)
+    job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
+    spec = {
+        "hostname": hostname_of(request.role, request.index), "subdomain": service_of(job_id), "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
+        **_account(shape.said.task_service_account),
+        **_where(said, request.nodes, request.hosts),
+    }  # fmt: skip
+    if (priority := said.priority_class) is not None:
+        high = request.index < math.ceil(priority.fraction * role.replicas.max)
+        spec |= _classed(priority.name if high else priority.other)
+    resources = _resources(said, request.memory, request.cores, request.gpus, request.extended)
+    pod: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": _metadata(shape, said, labels_of(job_id, request.role, request.index, request.serial, shape.job.name)),
+        "spec": spec,
+    }  # fmt: skip
+    pod["metadata"]["name"] = name
+    pod["metadata"]["annotations"][TASK] = request.task
+    if shape.owner:
+        pod["metadata"]["ownerReferences"] = [dict(shape.owner)]
+    _queued(shape, request, pod)
+    return _filled(pod, said, inside, image_of(shape.job, request.role, shape.image), resources, request.program_memory)
+
+
+def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
+    """The template of the master's pod: metadata and spec. Kubernetes starts a master that ends badly again, in its pod or in another."""
+    said, size, nodes = shape.said.of(MASTER), shape.job.master.resources, shape.job.master.nodes
+    spec = {
+        "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
+        **_account(service_account or shape.said.service_account),
+        **_where(said, {"labels": nodes.labels, "exclude": list(nodes.exclude)}, ()),
+    }  # fmt: skip
+    lost = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
+            for what in ("not-ready", "unreachable")]  # fmt: skip
+    spec["tolerations"] = [*spec.get("tolerations", ()), *lost]
+    if said.priority_class is not None:
+        spec |= _classed(said.priority_class.name)
+    resources = _resources(said, size.memory + size.overhead, size.cores, size.gpus, size.extended)
+    meta = _metadata(shape, said, labels_of_master(shape.job_id, shape.job.name))
+    return _filled(
+        {"metadata": meta, "spec": spec}, said, inside, image_of(shape.job, MASTER, shape.image), resources, size.memory
+    )
+
+
+def pod_groups(shape: Shape) -> list[dict[str, Any]]:
+    """Volcano's PodGroups of the job's gangs; none where the job names no queue of Volcano."""
+    if not shape.said.volcano or shape.job.gang is False:
+        return []
+    return [
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+            "metadata": {
+                "name": _gang_name(shape, gang), "labels": labels_of_gang(shape.job_id, shape.job.name),
+                **({"ownerReferences": [dict(shape.owner)]} if shape.owner else {}),
+            },
+            "spec": {"minMember": least, "queue": shape.said.volcano},
+        }
+        for gang, least in _gangs(shape.job).items()
+    ]  # fmt: skip
+
+
+def check(job: Job, said: Settings) -> None:
+    """Raises BadInput for what no cluster can take: roles that there are not, templates, names and amounts."""
+    for role in said.roles:
+        if role not in job.roles and role != MASTER:
+            raise keys.wrong(
+                f"{keys.PLACE}.roles.{role}", "the job has no such role", keys.near(role, [*job.roles, MASTER])
+            )
+    keys.named(job.annotations, "annotations")
+    shape = Shape("job", job, said, "of-the-site")
+    inside = Inside(init=[{"name": RUNTIME}], command=["true"])
+    for name, one in job.roles.items():
+        _check_role(f"roles.{name}", one, said.of(name))
+        _check_whole(task_pod(shape, request_of(name, one), inside), said.of(name))
+    _check_nodes("master.nodes", job.master.nodes)
+    _check_whole({"metadata": {}, "spec": {}} | master_pod(shape, inside), said.of(MASTER))
+
+
+def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Request:
+    """What is asked for a task of a role, before anything is known of its data or of earlier attempts."""
+    size = role.resources
+    return Request(
+        f"{name}:{index}", serial, name, index, size.memory + size.overhead, size.cores, size.gpus, role.priority,
+        nodes={"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, program_memory=size.memory, extended=size.extended,
+    )  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """`text` as Kubernetes leaves it: of commands, arguments and values of variables it expands `$(NAME)`, and makes `$$` one `$`."""
+    return text.replace("$", "$$")
+
+
+# -- parts of a pod --
+
+
+def _metadata(shape: Shape, said: Pods, ours: Mapping[str, str]) -> dict[str, Any]:
+    annotations = {**shape.job.annotations, **said.annotations}
+    return {"labels": {**said.labels, **ours}, "annotations": annotations}
+
+
+def _account(name: str) -> dict[str, Any]:
+    """Programs get the cluster's token only where the user names an account for them; variables of other Services never."""
+    named = {"serviceAccountName": name} if name else {}
+    return {**named, "automountServiceAccountToken": bool(name), "enableServiceLinks": False}
+
+
+def _classed(name: str) -> dict[str, str]:
+    return {"priorityClassName": name} if name else {}
+
+
+def _where(said: Pods, nodes: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, Any]:
+    """Where a pod may be: what the settings say, and the role's labels, exclusions and wishes."""
+    made: dict[str, Any] = {}
+    if chosen := {**said.node_selector, **(nodes.get("labels") or {})}:
+        made["nodeSelector"] = chosen
+    if said.tolerations:
+        made["tolerations"] = [dict(one) for one in said.tolerations]
+    # A field takes one value an entry (validation of NodeSelectorRequirement).
+    excluded = [{"key": _NODE_NAME, "operator": "NotIn", "values": [one]} for one in nodes.get("exclude") or ()]
+    wished = list(hosts)
+    affinity = dict(said.affinity)
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    if excluded:
+        required, terms = "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+        # One of the terms must hold: each gets the exclusions.
+        given = (of_nodes.get(required) or {}).get(terms) or [{}]
+        of_nodes[required] = {
+            terms: [{**one, "matchFields": [*one.get("matchFields", ()), *excluded]} for one in given]
+        }
+    if wished:
+        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": wished}]}
+        of_nodes[preferred] = [*of_nodes.get(preferred, ()), {"weight": 50, "preference": near}]
+    if of_nodes:
+        affinity["nodeAffinity"] = of_nodes
+    return {**made, "affinity": affinity} if affinity else made
+
+
+def _resources(
+    said: Pods, memory: int, cores: float, gpus: int, extended: Mapping[str, int]
+) -> dict[str, dict[str, str]]:
+    """Of our container. What is counted whole, accelerators and the like, must be a limit too."""
+    milli = max(1, math.ceil(round(cores * 1000, 3)))
+    cpu = f"{milli}m" if milli % 1000 else str(milli // 1000)
+    counted = {name: str(count) for name, count in {said.accelerator: gpus, **extended}.items() if count}
+    asked, most = {"cpu": cpu, "memory": str(memory)}, {"cpu": cpu} if said.limit_cores else {}
+    return {"requests": {**asked, **counted}, "limits": {**most, "memory": str(memory), **counted}}
+
+
+def _queued(shape: Shape, request: Request, pod: dict[str, Any]) -> None:
+    """Give the pod to the queue that the user names. With the gang go those that it cannot begin without; others are queued alone."""
+    meta, spec = pod["metadata"], pod["spec"]
+    with_gang = request.gang and (not request.least or request.index < request.least)
+    if shape.said.queue:
+        # https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+        meta["labels"]["kueue.x-k8s.io/queue-name"] = shape.said.queue
+        if with_gang:
+            meta["labels"]["kueue.x-k8s.io/pod-group-name"] = _gang_name(shape, request.gang)
+            meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(_gangs(shape.job)[request.gang])
+    elif shape.said.volcano:
+        # https://volcano.sh/en/docs/podgroup/
+        spec["schedulerName"] = "volcano"
+        meta["annotations"]["scheduling.volcano.sh/queue-name"] = shape.said.volcano
+        if with_gang:
+            meta["annotations"]["scheduling.k8s.io/group-name"] = _gang_name(shape, request.gang)
+
+
+def _gang_name(shape: Shape, gang: str) -> str:
+    return dns_label(f"{shape.job_id}-{gang}")
+
+
+def _gangs(job: Job) -> dict[str, int]:
+    """Gang, as requests name it -> how many members it cannot begin without."""
+    made: dict[str, int] = {}
+    for role, stage in stages(job.roles).items():
+        made[f"group-{stage}"] = made.get(f"group-{stage}", 0) + job.roles[role].replicas.min
+    return made
+
+
+def _filled(
+    pod: dict[str, Any], said: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int
+) -> dict[str, Any]:
+    """The pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes."""
+    volumes, mounts = _storage(said, inside, memory)
+    spec = pod["spec"]
+    pull = {"imagePullPolicy": said.pull} if said.pull else {}
+    program = {
+        "name": PROGRAM, "image": image, **pull, "command": [escaped(one) for one in inside.command], "workingDir": inside.cwd,
+        "env": [*_variables(), *(_literal(one) for one in inside.env)], "resources": resources,
+        "volumeMounts": [*mounts, *inside.mounts],
+    }  # fmt: skip
+    spec["containers"] = [program]
+    if inside.init:
+        small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
+        spec["initContainers"] = [_init(one, {"image": image, **pull, "resources": small}) for one in inside.init]
+    spec["volumes"] = [*volumes, *inside.volumes]
+    if said.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]
+    spec["securityContext"] = _security(said)
+    ours = _ours(inside)
+    for template in said.pod:
+        check_conflicts(template, pod, ours)
+        pod = applied(pod, template)
+    for one in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+        one["securityContext"] = {**_confined(), **(one.get("securityContext") or {})}
+    return pod
+
+
+def _init(one: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    made = {**default, **one}
+    for name in ("command", "args"):
+        if name in made:
+            made[name] = [escaped(part) for part in made[name]]
+    if "env" in made:
+        made["env"] = [_literal(part) for part in made["env"]]
+    return made
+
+
+def _literal(variable: Mapping[str, Any]) -> dict[str, Any]:
+    return {**variable, "value": escaped(variable["value"])} if "value" in variable else dict(variable)
+
+
+def _confined() -> dict[str, Any]:
+    """What "restricted" wants of containers, and a root file system that is as the image has it."""
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+
+
+def _security(said: Pods) -> dict[str, Any]:
+    run_as = said.run_as
+    ids = {"runAsUser": run_as.user, "runAsGroup": run_as.group, "fsGroup": run_as.fs_group}
+    made: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
+    if run_as.fs_group is not None:
+        made["fsGroupChangePolicy"] = "OnRootMismatch"  # else a large claim is walked through before each start
+    return {"runAsNonRoot": run_as.user != 0, **made, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _variables() -> list[dict[str, str]]:
+    """A user without an entry in /etc/passwd has a home and a name by these alone (getpass and Python's `~` take them first)."""
+    return [
+        {"name": "HOME", "value": HOME},
+        {"name": "USER", "value": OUR_NAME},
+        {"name": "LOGNAME", "value": OUR_NAME},
+    ]
+
+
+def _storage(said: Pods, inside: Inside, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volumes of every pod and the user's, and their mounts; where a user mounts something at a place of ours, his."""
+    shm = said.shm if said.shm is not None else max(64 * MIB, memory // 2)
+    places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
+    if inside.cwd == WORK:
+        places[WORK] = ("work", {})
+    if shm != NO_SHM:
+        places["/dev/shm"] = ("shm", {"medium": "Memory", "sizeLimit": str(shm)})
+    taken = {one.path for one in said.volumes}
+    kept = {path: place for path, place in places.items() if path not in taken}
+    named = [(one.name or f"volume-{at}", one) for at, one in enumerate(said.volumes)]
+    volumes = [{"name": name, "emptyDir": how} for name, how in kept.values()]
+    mounts: list[dict[str, Any]] = [{"name": name, "mountPath": path} for path, (name, _) in kept.items()]
+    return volumes + [one.volume(name) for name, one in named], mounts + [one.mount(name) for name, one in named]
+
+
+def _ours(inside: Inside) -> dict[Path, str]:
+    """What of this pod no template may change, beside what is fixed in all."""
+    program = ("spec", "containers", PROGRAM)
+    made: dict[Path, str] = {}
+    for volume in ("work", *(one["name"] for one in inside.volumes)):
+        made["spec", "volumes", volume] = "choose another name"
+    for path in (WORK, *(one["mountPath"] for one in inside.mounts)):
+        made[*program, "volumeMounts", path] = "choose another path"
+    for variable in inside.env:
+        made[*program, "env", variable["name"]] = "leave it out; variables of programs are said by env: of the role"
+    for init in inside.init:
+        for part in _OF_INIT:
+            made["spec", "initContainers", str(init["name"]), part] = (
+                "leave it out: by it the runtime comes into the pod"
+            )
+    return made
+
+
+# -- checks --
+
+
+def _check_role(place: str, role: Role, said: Pods) -> None:
+    _check_nodes(f"{place}.nodes", role.nodes)
+    for name in role.resources.extended:
+        here = f"{place}.resources.extended.{name}"
+        own = {**_OWN_KEYS, said.accelerator: "gpus"}.get(name)
+        if own:
+            raise BadInput(
+                f"{name} has a key of its own", place=here, mend=f"write resources: {{{own}: ..}}", anchor="larger-than-the-cluster"
+            )  # fmt: skip
+        keys.label_name(name, here)
+
+
+def _check_nodes(place: str, nodes: Nodes) -> None:
+    keys.labels(nodes.labels, f"{place}.labels")
+    for at, one in enumerate(nodes.exclude):
+        keys.object_name(one, f"{place}.exclude[{at}]")
+
+
+def _check_whole(pod: Mapping[str, Any], said: Pods) -> None:
+    """Raises BadInput where containers of a template lack an image, or mounts a volume."""
+    place = said.pod[-1].place if said.pod else keys.PLACE
+    spec = pod["spec"]
+    volumes = {one["name"] for one in spec["volumes"]}
+    if len(volumes) != len(spec["volumes"]):
+        raise keys.wrong(f"{keys.PLACE}.volumes", "two volumes have one name", "user, work, tmp and shm are ours")
+    for kind in ("initContainers", "containers"):
+        for one in spec.get(kind, ()):
+            at = f"{place}.spec.{kind}[{one['name']}]"
+            if not one.get("image"):
+                raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
+            for mount in one.get("volumeMounts", ()):
+                if mount.get("name") not in volumes:
+                    raise keys.wrong(
+                        f"{at}.volumeMounts[{mount['mountPath']}].name", f"there is no volume {mount.get('name')}",
+                        f"volumes: {', '.join(sorted(volumes))}",
+                    )  # fmt: skip

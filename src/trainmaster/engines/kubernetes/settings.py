@@ -1,0 +1,226 @@
+"""`engines.kubernetes:` of a job, read strictly.
+
+What concerns pods may be said for all of them, and again under `roles.ROLE` for those of one role (`roles.master` for the master's): there
+labels, selectors and other mappings are added to the general ones (without a value: taken away), volumes, tolerations and pull secrets
+too, pod templates are merged, and whatever else is said replaces what was said generally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.engines.kubernetes import keys
+from trainmaster.engines.kubernetes.keys import PLACE
+from trainmaster.engines.kubernetes.templates import Template, template
+from trainmaster.engines.kubernetes.volumes import Volume, joined, volumes
+
+MASTER = "master"  # among the roles: the job's master
+CLUSTER, CLIENT = "cluster", "client"  # where the master runs
+NVIDIA = "nvidia.com/gpu"
+USER = 1000  # no root, as "restricted" wants; the first ordinary user of most images
+NO_SHM = 0
+_PULL = {"always": "Always", "missing": "IfNotPresent", "never": "Never"}
+_HIGH, _LOW = "high", "low"  # ElasticDL's classes, where it is told a fraction alone
+
+
+@attrs.frozen(slots=True)
+class Priority:
+    """The PriorityClass of a role's tasks: `name` for the first part of them, `other` ("": none) for the rest."""
+
+    name: str
+    fraction: float = 1.0
+    other: str = ""
+
+
+@attrs.frozen(slots=True)
+class RunAs:
+    """As whom programs run. None: as the image or the cluster has it."""
+
+    user: int | None = USER
+    group: int | None = USER
+    fs_group: int | None = USER  # of the volumes that Kubernetes gives to a group
+
+
+@attrs.frozen(slots=True)
+class Pods:
+    """What a user may say of pods."""
+
+    pull: str = ""  # imagePullPolicy; "": as Kubernetes decides
+    pull_secrets: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = attrs.field(factory=dict)
+    affinity: Mapping[str, Any] = attrs.field(factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    priority_class: Priority | None = None
+    volumes: tuple[Volume, ...] = ()
+    shm: int | None = (
+        None  # bytes of /dev/shm; None: half of the program's memory; NO_SHM: what the container runtime gives
+    )
+    run_as: RunAs = RunAs()
+    accelerator: str = NVIDIA  # what `resources.gpus` counts
+    limit_cores: bool = False  # whether a container may use no more cores than it asks for
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    annotations: Mapping[str, str] = attrs.field(factory=dict)
+    pod: tuple[Template, ...] = ()  # merged strategically, one after the other
+
+
+@attrs.frozen(slots=True)
+class Settings:
+    """What a user may say to Kubernetes. `pods` are the general settings, `roles` those of the roles that have some, complete."""
+
+    context: str = ""
+    namespace: str = ""
+    kubeconfig: str = ""
+    service_account: str = ""  # of the master's pod, one that may make pods; "": made with the job
+    run_master: str = CLUSTER
+    task_service_account: str = ""  # "": programs get no token of the cluster
+    runtime_image: str = ""
+    queue: str = ""  # Kueue's local queue
+    volcano: str = ""  # Volcano's queue
+    gang_timeout: float | None = 300.0  # s until what was granted of a gang is given back; None: never
+    pods: Pods = Pods()
+    roles: Mapping[str, Pods] = attrs.field(factory=dict)
+
+    def of(self, role: str) -> Pods:
+        """What holds for the pods of a role, or of the master."""
+        return self.roles.get(role, self.pods)
+
+
+def settings(given: Mapping[str, Any]) -> Settings:
+    """Raises BadInput, naming key and nearest name."""
+    said = keys.section(_READ, given, PLACE)
+    if said.get("queue") and said.get("volcano"):
+        raise keys.wrong(
+            f"{PLACE}.volcano", "queue names one of Kueue already", "name one of them: pods have one queue"
+        )
+    classes: dict[str, Priority] = said.pop("priority_class", {})
+    of_roles: dict[str, dict[str, Any]] = said.pop("roles", {})
+    general = _with(Pods(), {name: said.pop(name) for name in _PODS if name in said} | _class_of("", classes))
+    roles = {
+        role: _with(general, _class_of(role, classes) | of_roles.get(role, {}))
+        for role in dict.fromkeys([*of_roles, *(role for role in classes if role)])
+    }
+    return Settings(**said, pods=general, roles=roles)
+
+
+def _class_of(role: str, classes: Mapping[str, Priority]) -> dict[str, Any]:
+    return {"priority_class": classes[role]} if role in classes else {}
+
+
+def _with(before: Pods, said: Mapping[str, Any]) -> Pods:
+    """What was said, with more of it."""
+    joined_with = {name: _JOINED[name](getattr(before, name), value) for name, value in said.items() if name in _JOINED}
+    return attrs.evolve(before, **{**said, **joined_with})
+
+
+def _together(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**before, **more}.items() if value is not None}
+
+
+def _added(before: tuple[Any, ...], more: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*before, *(one for one in more if one not in before))
+
+
+# How what is said of one role meets what is said of all; whatever is not here is replaced.
+_JOINED: dict[str, Any] = {
+    "pull_secrets": _added, "tolerations": _added, "volumes": joined, "node_selector": _together, "labels": _together,
+    "annotations": _together, "pod": _added,
+}  # fmt: skip
+
+
+# -- readers --
+
+
+def _pull(value: Any, place: str) -> str:
+    if value not in _PULL:
+        raise keys.wrong(place, f"there is no {value!r}", f"write one of {', '.join(_PULL)}")
+    return _PULL[value]
+
+
+def _tolerations(value: Any, place: str) -> tuple[dict[str, Any], ...]:
+    known = {"key": keys.label_name, "operator": keys.shape("Exists | Equal"), "value": keys.shape("text"),
+             "effect": keys.shape("NoSchedule | PreferNoSchedule | NoExecute"), "tolerationSeconds": keys.shape("number")}  # fmt: skip
+    entries = keys.items(value, place, "[{key: KEY, operator: Exists}]")
+    return tuple(keys.section(known, one, f"{place}[{at}]") for at, one in enumerate(entries))
+
+
+def _affinity(value: Any, place: str) -> dict[str, Any]:
+    known = dict.fromkeys(("nodeAffinity", "podAffinity", "podAntiAffinity"), keys.mapping)
+    return keys.section(known, value, place)
+
+
+def _priority(value: Any, place: str) -> Priority:
+    """NAME, a fraction alone as ElasticDL has it, or {class, fraction, other}."""
+    if isinstance(value, str):
+        return Priority(keys.object_name(value, place))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Priority(_HIGH, _fraction(value, place), _LOW)
+    said = keys.section({"class": keys.object_name, "fraction": _fraction, "other": keys.object_name}, value, place)
+    if "class" not in said:
+        raise keys.wrong(f"{place}.class", "it is missing", "write {class: NAME, fraction: 0.5, other: NAME}")
+    return Priority(said["class"], said.get("fraction", 1.0), said.get("other", ""))
+
+
+def _priorities(value: Any, place: str) -> dict[str, Priority]:
+    """By role; "": of all."""
+    if not isinstance(value, Mapping) or "class" in value:
+        return {"": _priority(value, place)}
+    return {str(role): _priority(one, f"{place}.{role}") for role, one in value.items()}
+
+
+def _fraction(value: Any, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise keys.wrong(place, f"{value!r} is no fraction", "write a part between 0 and 1")
+    return float(value)
+
+
+def _shm(value: Any, place: str) -> int:
+    return NO_SHM if value in (None, "none") else int(keys.size(value, place))
+
+
+def _run_as(value: Any, place: str) -> RunAs:
+    """{user, group, fs_group}, a user's number alone, or `image`: whom the image or the cluster names."""
+    if value == "image":
+        return RunAs(None, None, None)
+    known = dict.fromkeys(("user", "group", "fs_group"), _id)
+    said = {"user": _id(value, place)} if type(value) is int else keys.section(known, value, place)
+    group = said.get("group", said.get("user", USER))  # a group of one's own, as most images have it
+    return RunAs(said.get("user", USER), group, said.get("fs_group", group))
+
+
+def _id(value: Any, place: str) -> int:
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise keys.wrong(place, f"{value!r} is no number of a user or group", "write one, like 1000; or run_as: image")
+    return value
+
+
+def _accelerator(value: Any, place: str) -> str:
+    if not keys.is_label_name(value) or "/" not in value:
+        raise keys.wrong(place, f"{value!r} is no resource that a device plug-in counts", f"write one like {NVIDIA}")
+    return str(value)
+
+
+def _templates(value: Any, place: str) -> tuple[Template, ...]:
+    return (template(value, place),)
+
+
+def _roles(value: Any, place: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise keys.wrong(place, f"{value!r} is no mapping", "write {ROLE: {node_selector: ..}}")
+    known = {**_PODS, "priority_class": _priority}
+    return {str(role): keys.section(known, said, f"{place}.{role}") for role, said in value.items()}
+
+
+_PODS: dict[str, keys.Reader] = {
+    "pull": _pull, "pull_secrets": keys.object_names, "node_selector": keys.labels, "affinity": _affinity,
+    "tolerations": _tolerations, "volumes": volumes, "shm": _shm, "run_as": _run_as, "accelerator": _accelerator,
+    "limit_cores": keys.flag, "labels": keys.labels, "annotations": keys.texts, "pod": _templates,
+}  # fmt: skip
+_READ: dict[str, keys.Reader] = {
+    "context": keys.text, "namespace": keys.object_name, "kubeconfig": keys.text, "service_account": keys.object_name,
+    "run_master": keys.shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
+    "runtime_image": keys.text, "queue": keys.object_name, "volcano": keys.object_name,
+    "gang_timeout": keys.shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
+}  # fmt: skip
