@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from scripted import Script, job, role
@@ -69,7 +70,10 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
 
     async def scene() -> None:
         engine: Any = Slow()
-        seat = InContainer("test", lambda job, spec, page: engine, "127.0.0.1", certificate, key, {})
+        parts: Any = SimpleNamespace(
+            engine=lambda job, spec, page: engine, address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None
+        )
+        seat = InContainer("test", parts, certificate, key)
         living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live())
         await engine.opening.wait()
         calling = asyncio.create_task(call(seat.place))

@@ -19,6 +19,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from
 from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.packed import SPEC, packed
 from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
@@ -344,7 +345,7 @@ def test_a_queue_whose_nodes_have_no_room_for_a_master() -> None:
     )
 )
 def test_what_is_told_holds_no_letter_that_bash_knows(told: dict[str, object]) -> None:
-    variables = told_by.packed(told)
+    variables = packed(told)
     assert all(re.fullmatch("[A-Za-z0-9+/=]+", value) for value in variables.values())
 
 
@@ -362,7 +363,7 @@ def test_a_container_takes_what_it_was_given_and_leaves_nothing_of_it_to_program
     found, credentials = told_by.taken()
     assert found == {**told, "token": "sesame"}
     assert credentials.of_kind("HDFS_DELEGATION_TOKEN") == Token(b"i", b"p", "HDFS_DELEGATION_TOKEN", "h:1")
-    assert not [name for name in os.environ if name.startswith(told_by.SPEC)]
+    assert not [name for name in os.environ if name.startswith(SPEC)]
 
 
 # -- the runtime archive --

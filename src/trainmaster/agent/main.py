@@ -5,7 +5,7 @@ token and secrets, so it is never on a command line or in a file.
 
     job_id task serial            whose container this is; `container` and `node` as the engine names them; `engine`
     socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
-    storage                       the job's storage, a path or URL
+    storage                       the job's storage, a path or URL; "": it is the master's alone
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
                                   the job's for what dies with the boot; `sockets`: the same under a short name; `cache`: what jobs share
     secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours); `environment`:
@@ -71,7 +71,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
         except BlockingIOError:  # started by an order of a master that died before it heard of it
             log.warning("container %s of %s has an agent already", spec["serial"], spec["task"])
             return
-    elif not spec.get("socket"):
+    elif not spec.get("socket") and spec["storage"]:
         agent.channel.find = lambda epoch: _find(spec, epoch)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.terminated)
     gc.freeze()  # what is loaded by now lives as long as we do

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,19 +44,21 @@ def certified() -> tuple[str, str]:
     return certificate, key
 
 
-def runtime(folder: Path) -> Path:
-    """The runtime archive, below `folder`; asked for after the certificate. Raises BadInput where a package is missing."""
+def runtime(folder: Path, without: Collection[str] = ()) -> Path:
+    """The runtime archive, below `folder`; asked for after the certificate. `without`: see `runtime_archive.archive`. Raises BadInput where
+    a package is missing.
+    """
     global _coming
     from trainmaster.engines.runtime_archive import archive
 
     if _coming is None:
-        return archive(folder)
+        return archive(folder, without=without)
     (pid, told), _coming = _coming, None
     with told:
         line = told.readline()
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
         os.waitpid(pid, 0)
-    return archive(folder, json.loads(line) if line else "")
+    return archive(folder, json.loads(line) if line and not without else "", without)
 
 
 def _state() -> str:

@@ -16,7 +16,7 @@ import io
 import marshal
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
@@ -48,14 +48,15 @@ exit {NO_PYTHON}
 """
 
 
-def archive(folder: Path, known: str = "") -> Path:
+def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Path:
     """The archive, `<digest>.tar.gz` below `folder`; made where it is not there yet. `known`: the `state` of its files, from a moment ago.
+    `without`: packages that its job has no use for.
 
     Raises BadInput where a package is missing.
     """
     if known and (made := _made(folder / known)):
         return made
-    found = files()
+    found = files(without)
     place = folder / state(found)
     if made := _made(place):
         return made
@@ -75,16 +76,16 @@ def state(files: Sequence[tuple[str, str]]) -> str:
     return state.hexdigest()[:32]
 
 
-def files() -> list[tuple[str, str]]:
+def files(without: Collection[str] = ()) -> list[tuple[str, str]]:
     """(name in `lib/`, path) of all that is packed, but for bytecode. Raises BadInput where a package is missing."""
-    return sorted(_files())
+    return sorted(_files(without))
 
 
 def _made(place: Path) -> Path | None:
     return next(place.glob("*.tar.gz"), None)
 
 
-def _files() -> Iterator[tuple[str, str]]:
+def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
     import importlib.metadata  # 20 ms, which who only asks the cluster need not wait for
 
     ours = str(Path(__file__).parent.parent)
@@ -94,6 +95,8 @@ def _files() -> Iterator[tuple[str, str]]:
             path = os.path.join(folder, name)
             yield f"trainmaster{path.removeprefix(ours)}", path
     for distribution in (*DISTRIBUTIONS, *_WHERE_INSTALLED):
+        if distribution in without:
+            continue
         try:
             installed = importlib.metadata.distribution(distribution)
         except importlib.metadata.PackageNotFoundError as error:

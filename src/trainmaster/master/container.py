@@ -17,7 +17,4 @@ def main() -> int:
     from trainmaster.master.main import run
     from trainmaster.master.seats import InContainer
 
-    seat = InContainer(
-        engine, parts.engine, parts.address, told["certificate"], told["key"], parts.agents, parts.proxies, parts.tokens
-    )
-    return run(directory, told, seat)
+    return run(directory, told, InContainer(engine, parts, told["certificate"], told["key"]))

@@ -138,39 +138,48 @@ class Here:
         places.remove_job_dir(self._job)
 
 
+class Parts(Protocol):
+    """What an engine makes a seat in one of its containers of."""
+
+    address: str  # the host that others reach this container by
+    port: int  # 0: any
+    agents: Mapping[str, Any]  # what else agents are given
+    proxies: Collection[str]  # addresses of the cluster's own web proxies, which are shown a bare page
+    tokens: Tokens | None
+
+    def engine(self, job: Job, spec: Spec, page: Callable[[], str]) -> MasterSide: ...
+
+    def leave(self) -> None:
+        """The job is over: remove from the cluster what was only for its life. The container goes with all that it holds."""
+
+
 class InContainer:
-    """In a container of `engine`: `make(job, spec)` is its master side, `address` the host that others reach this one by."""
+    """In a container of `engine`; `certificate` and `key`: the job's, PEM."""
 
     near = True
 
-    def __init__(
-        self, engine: str, make: Callable[[Job, Spec, Callable[[], str]], MasterSide], address: str, certificate: str, key: str,
-        agents: Mapping[str, Any], proxies: Collection[str] = (), tokens: Tokens | None = None,
-    ) -> None:  # fmt: skip
-        """`certificate` and `key`: the job's, PEM. `agents`: what else the agents are given. `proxies`: addresses of the cluster's own
-        web proxies, which are shown a bare page.
-        """
-        self._engine, self._make, self._address = engine, make, address
-        self._certificate, self._key, self._given, self._proxies = certificate, key, agents, proxies
-        self.tokens = tokens
+    def __init__(self, engine: str, parts: Parts, certificate: str, key: str) -> None:
+        self._engine, self._parts, self._certificate, self._key = engine, parts, certificate, key
+        self.tokens = parts.tokens
         self._page = ""
         self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
 
     def engine(self, job: Job, spec: Spec) -> MasterSide:
-        return self._make(job, spec, lambda: self._page)
+        return self._parts.engine(job, spec, lambda: self._page)
 
     def agent(self) -> dict[str, Any]:
         return {
-            "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._given,
+            "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._parts.agents,
         }  # fmt: skip
 
     def bind(self) -> None:
         from trainmaster.master.serve import everywhere
 
-        self._sockets = [everywhere(), everywhere()] if self._proxies else [everywhere()]
-        host = f"[{self._address}]" if ":" in self._address else self._address
+        self._sockets = [everywhere(self._parts.port), *([everywhere()] if self._parts.proxies else [])]
+        address = self._parts.address
+        host = f"[{address}]" if ":" in address else address
         self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
         self.addresses = (self.place,)
         self._page = f"http://{pages[0]}/" if pages else ""
@@ -182,10 +191,10 @@ class InContainer:
         context = await asyncio.to_thread(self._context)
         self._listeners.append(Listener(application))
         await self._listeners[0].on_tcp(self._sockets[0], context)
-        if self._proxies:
+        if self._parts.proxies:
             from trainmaster.web.bare import bare
 
-            self._listeners.append(Listener(bare(facts, self._proxies)))
+            self._listeners.append(Listener(bare(facts, self._parts.proxies)))
             await self._listeners[1].on_tcp(self._sockets[1])
 
     def _context(self) -> Any:
@@ -208,7 +217,7 @@ class InContainer:
             await listener.close()
 
     def leave(self) -> None:
-        """The container goes with all that it holds."""
+        self._parts.leave()
 
 
 class Afterwards(Here):

@@ -188,8 +188,10 @@ class Listener:
                 cut(transport)
 
 
-def everywhere() -> socket.socket:
-    """A socket bound to a free port of every address of this machine: one for IPv4 and IPv6, of two each would have a port of its own."""
+def everywhere(port: int = 0) -> socket.socket:
+    """A socket bound to a port (0: a free one) of every address of this machine: one for IPv4 and IPv6, of two each would have a port
+    of its own.
+    """
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=BACKLOG)
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)

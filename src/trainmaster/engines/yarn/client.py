@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -342,6 +343,12 @@ class YarnClient:
             return f"YARN runs {application}, and its master does not answer yet"
         size = amount(job.master.resources.memory, job.master.resources.cores, 0)
         return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue, size)}"
+
+    @staticmethod
+    def reach(application: str, address: str, within: float) -> socket.socket:
+        """A connection to a job's master at `address`. Raises OSError where there is none."""
+        host, _, port = address.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), within)
 
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from trainmaster.engines.yarn.told import SECRETS, packed
+from trainmaster.engines.packed import packed
+from trainmaster.engines.yarn.told import SECRETS
 from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.proto import yarn_pb2 as y
 

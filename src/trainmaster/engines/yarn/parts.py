@@ -25,6 +25,8 @@ AGENT = "trainmaster.agent.container:main"
 class Parts:
     """What a seat in a container of YARN is made of."""
 
+    port = 0
+
     def __init__(self, told: Mapping[str, Any], credentials: Credentials) -> None:
         self._told, self._credentials = told, credentials
         self._conf = load(os.environ["HADOOP_CONF_DIR"])
@@ -60,6 +62,9 @@ class Parts:
             wait / 1000,
             Ending(manager, container_id(os.environ["CONTAINER_ID"]).app_attempt_id.application_id),
         )
+
+    def leave(self) -> None:
+        """Nothing is left: what YARN was told of the end removes the rest."""
 
     def _held(self) -> MasterTokens | None:
         """The tokens that we have, where the cluster is secure."""
