@@ -14,7 +14,7 @@ from trainmaster.client.flags import layer
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.job import COPIED, Job, uses
 
-ENGINES = ("local", "yarn")
+ENGINES = ("local", "yarn", "kubernetes")
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
 _SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
 _PROGRAMS = {".py": "python", ".sh": "sh"}

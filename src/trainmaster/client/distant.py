@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,11 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
     client = client_of(engine)
-    told = client.submit(name, job, site, secret, certificate, files, lambda: runtime(state_dir() / "runtime"))
+
+    def ours(without: Collection[str] = ()) -> Path:
+        return runtime(state_dir() / "runtime", without)
+
+    told = client.submit(name, job, site, secret, certificate, files, ours)
     try:
         _note(folder, {**site, **told})
     except BaseException:  # nobody would find it any more
@@ -214,8 +218,8 @@ def connection(job: str, token: str) -> socket.socket:
         raise FileNotFoundError("no master has said where it is")
     if record.addresses[0].startswith("unix:"):  # of one that only concludes, here
         return unix(record.addresses[0].removeprefix("unix:"))
-    host, _, port = record.addresses[0].rpartition(":")
-    plain = socket.create_connection((host.strip("[]"), int(port)), CONNECT)
+    site = site_of(job)
+    plain = client_of(site["engine"]).reach(site["application"], record.addresses[0], CONNECT)
     secured: socket.socket = trusting((folder / CERTIFICATE).read_text()).wrap_socket(plain)
     return secured
 

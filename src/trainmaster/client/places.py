@@ -61,6 +61,10 @@ def client_of(engine: str, requests: Callable[[Any], Any] = lambda job: ()) -> A
         from trainmaster.engines.yarn.client import YarnClient
 
         return YarnClient(requests)
+    if engine == "kubernetes":
+        from trainmaster.engines.kubernetes.client import KubernetesClient
+
+        return KubernetesClient(requests)
     from trainmaster.engines.local.client import LocalClient
 
     return LocalClient(requests)

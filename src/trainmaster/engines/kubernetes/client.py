@@ -1,0 +1,424 @@
+"""Kubernetes as the submitting side uses it: whether a job can run there, submitting, and what became of it.
+
+A job is known to later commands as `CONTEXT@NAMESPACE/ID`, its `application`: the context of the kubeconfig that it was submitted with, so
+that another current context changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from base64 import b64decode
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.reading import job_from, job_to
+from trainmaster.engines.contract import Free, Queue, Request, Shipped
+from trainmaster.engines.kubernetes import ends, objects, rights, shipping, waiting
+from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER, MASTER_SECRET, RUNTIME, Piece, boot, inside
+from trainmaster.engines.kubernetes.foreign import failed
+from trainmaster.engines.kubernetes.names import JOB as LABEL
+from trainmaster.engines.kubernetes.names import MANAGED_BY, MASTER_PART, OUR_NAME, PART, label_value, selector
+from trainmaster.engines.kubernetes.nodes import Nodes
+from trainmaster.engines.kubernetes.objects import JOB_PART, master_name, owner_of
+from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, task_pod
+from trainmaster.engines.kubernetes.settings import Settings, settings
+from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.client import Client
+from trainmaster.kube.config import Config, load
+from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, PODS, SECRETS, SERVICES, Kind
+
+PLACE = "engines.kubernetes"
+IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
+PORT = 7077  # of the master, in its pod and at its Service
+CONFIGMAP_STORAGE = "configmaps://"
+UNDONE = 10.0  # s for the end of what was submitted and is not wanted
+ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
+_DRY = "trainmaster-check"
+
+T = TypeVar("T")
+
+
+class KubernetesClient:
+    """`ClientSide` on Kubernetes. `requests(job)` says which containers a job asks for, at its largest."""
+
+    def __init__(
+        self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None,
+        context: str = "", namespace: str = "",
+    ) -> None:  # fmt: skip
+        self._requests = requests
+        self._environ = dict(os.environ if environ is None else environ)
+        self.context, self.namespace = context, namespace
+
+    @property
+    def _image(self) -> str:
+        """The site's, of roles for which the job names none."""
+        return self._environ.get(IMAGE, "")
+
+    def _config(self, said: Settings | None = None, application: str = "") -> Config:
+        """Where a job is or would be: as its application says, else as the job says, else as the kubeconfig has it."""
+        context, namespace = self.context, self.namespace
+        if said is not None:
+            context, namespace = said.context or context, said.namespace or namespace
+        if application:
+            context, namespace, _ = parts(application)
+        try:
+            return load(self._environ, context=context, namespace=namespace)
+        except KubeError as error:
+            raise failed(error) from error
+
+    def _asked(self, config: Config, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        async def ask() -> T:
+            async with Client(config) as client:
+                return await question(client)
+
+        try:
+            return asyncio.run(ask())
+        except KubeError as error:
+            raise failed(error, config) from error
+        except BaseExceptionGroup as group:  # of requests that were made side by side
+            first = _first(group)
+            raise (failed(first, config) if isinstance(first, KubeError) else first) from group
+
+    @property
+    def place(self) -> str:
+        """Where the API server is."""
+        return self._config().server
+
+    # -- before --
+
+    def check(self, job: Any) -> None:
+        """BadInput where the job cannot run there: no right to, no image, a pod that the cluster refuses."""
+        said = settings(job.engines.get("kubernetes") or {})
+        check(job, said)
+        for role in (MASTER_PART, *job.roles):
+            image_of(job, role, self._image)
+        if job.checkpoint is not None and not job.checkpoint.url and not stored_elsewhere(job):
+            raise BadInput(
+                "the job's checkpoints have no place: what a job on Kubernetes keeps without storage is its event log alone",
+                place="checkpoint.url", mend="set checkpoint.url or storage to a URL that the pods reach (s3://, hdfs://)",
+                anchor="no-storage",
+            )  # fmt: skip
+        self._asked(self._config(said), lambda client: self._checked(client, job, said))
+
+    async def _checked(self, client: Client, job: Any, said: Settings) -> None:
+        await _exists(client)
+        await rights.check(client, said)
+        shape = Shape(_DRY, job, said, self._image, None)
+        made = {request.role: request for request in self._requests(job)}
+        async with asyncio.TaskGroup() as group:
+            for request in made.values():
+                pod = task_pod(shape, request, inside(_DRY, MASTER, [], {}, said.runtime_image))
+                group.create_task(_tried(client, request.role, pod))
+
+    def free(self) -> Sequence[Free]:
+        """The nodes, and what is free on each."""
+        return self._asked(self._config(), lambda client: Nodes(client, lambda node: None).free())
+
+    def queues(self) -> Sequence[Queue]:
+        """None: what shares a cluster out is a part of its own there."""
+        return ()
+
+    # -- submitting --
+
+    def store(self) -> Store:
+        return Store(self)
+
+    def submit(
+        self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
+        runtime: Callable[..., Path],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Start the job's master; what `site.json` says of it. Parameters as those of the other engines' clients."""
+        said = settings(job.engines.get("kubernetes") or {})
+        config = self._config(said)
+        shipped = list(files)
+        if not said.runtime_image:
+            shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
+        told = {"job": job_to(job), "site": dict(site), "certificate": certificate, "secret": dict(secret)}
+        self._asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
+        return {"application": f"{config.context}@{config.namespace}/{job_id}"}
+
+    async def _submitted(
+        self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any], files: Sequence[Shipped]
+    ) -> None:
+        reading = asyncio.create_task(asyncio.to_thread(shipping.read, files))
+        account = await rights.account(client, said)
+        read = await reading
+        pieces = [piece for piece, _ in read]
+        kept = _there(told["job"], client.namespace)
+        made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces))
+        try:
+            root = await client.create(CONFIGMAPS, made)
+            await self._started(client, job_id, job, said, {**told, "job": kept}, read, root, account)
+        except BaseException:
+            with contextlib.suppress(KubeError, TimeoutError):
+                async with asyncio.timeout(UNDONE):
+                    await asyncio.shield(client.delete(SECRETS, job_id, propagation="Background"))
+                    await asyncio.shield(client.delete(CONFIGMAPS, job_id, propagation="Background"))
+            raise
+
+    async def _started(
+        self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any],
+        read: Sequence[tuple[Piece, bytes]], root: Mapping[str, Any], account: str,
+    ) -> None:  # fmt: skip
+        pieces = [piece for piece, _ in read]
+        secret = told["secret"]
+        environment = _environment(told["site"])
+        of_agent = {name: secret.get(name) or {} for name in ("secrets", "stores")} | {"token": secret["token"]}
+        of_master = {
+            **of_agent, "key": secret["key"], "certificate": told["certificate"], "job_id": job_id, "job": told["job"],
+            "site": told["site"], "namespace": client.namespace, "image": self._image,
+            "environment": environment, "storage_of_agents": stored_elsewhere(job),
+            "pieces": [{"name": one.name, "digest": one.digest, "secrets": one.secrets, "unpacked": one.unpacked} for one in pieces],
+        }  # fmt: skip
+        owner = owner_of(job_id, root["metadata"]["uid"])
+        held = {AGENT_SECRET: of_agent, MASTER_SECRET: of_master}
+        kept = await client.create(SECRETS, objects.secret(job_id, owner, held, secret["token"]))
+        owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
+        made: Sequence[Any] = await asyncio.gather(
+            client.create(SERVICES, objects.masters_service(job_id, owner, PORT)),
+            client.create(SERVICES, objects.names(job_id, owner)),
+            shipping.put(client, owner, read),
+            *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
+        )
+        address = {"TRAINMASTER_ADDRESS": made[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
+        shape = Shape(job_id, job, said, self._image, owner)
+        inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
+        template = master_pod(shape, inner, account or job_id)
+        await client.create(JOBS, objects.masters_job(job_id, owner, template), strict=True)
+
+    @staticmethod
+    def brings(url: str) -> bool:
+        """Whether the cluster brings a file of its own to containers: never."""
+        return False
+
+    def newer_tokens(self, job: Any) -> dict[str, Any]:
+        raise BadInput("a job on Kubernetes has no tokens that end: its pods have accounts", anchor="tokens")
+
+    # -- afterwards --
+
+    def found(self, wanted: str) -> dict[str, str]:
+        """Our jobs in the namespace that are meant by `wanted`, the beginning of an id or an application: id -> application."""
+        config = self._config()
+        rows = self._asked(
+            config, lambda client: client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}")
+        )[0]
+        made = {
+            row["metadata"]["name"]: f"{config.context}@{config.namespace}/{row['metadata']['name']}" for row in rows
+        }
+        return {job: text for job, text in made.items() if job.startswith(wanted) or text == wanted}
+
+    def fate_of(self, application: str) -> tuple[str, str]:
+        """`running` while Kubernetes runs its master or will, else `ended`, `failed`, or `unknown`; and what Kubernetes says of it."""
+        _, namespace, job_id = parts(application)
+
+        async def look(client: Client) -> tuple[str, str]:
+            root = await _found(client, CONFIGMAPS, job_id)
+            if root is None:
+                return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
+            made = await _found(client, JOBS, master_name(job_id))
+            if made is None or "deletionTimestamp" in made["metadata"]:
+                return "ended", f"what it runs by was removed from namespace {namespace}"
+            for one in (made.get("status") or {}).get("conditions") or ():
+                if one["type"] in ("Complete", "Failed") and one["status"] == "True":
+                    state = "ended" if one["type"] == "Complete" else "failed"
+                    return state, str(one.get("message") or f"its Job is {one['type'].lower()}")
+            return "running", ""
+
+        return self._asked(self._config(application=application), look)
+
+    def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
+        """Why Kubernetes starts no master of it any more: the reason, and its figures."""
+        pods = self._masters(application)
+        end = next((found for pod in pods if (found := ends.ended(pod)) is not None), None)
+        if end is not None and end.reason in ("no-python", "out-of-memory", "localization-failed"):
+            return end.reason, dict(end.figures)
+        return "master-failed", {"masters": objects.RESTARTS, "detail": str((end.figures if end else {}).get("detail") or "")}  # fmt: skip
+
+    def waits(self, application: str, job: Any) -> str:
+        """What a job waits for whose master does not answer."""
+        pods = self._masters(application)
+        if not pods:
+            state, why = self.fate_of(application)
+            return f"Kubernetes has it as {state}: {why}" if state != "running" else "its master's pod is being made"
+        newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
+        if trouble is None:
+            phase = str(newest["status"].get("phase") or "made").lower()
+            return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
+        return f"its master's pod waits: {trouble.detail}"
+
+    def _masters(self, application: str) -> list[dict[str, Any]]:
+        labels = selector(parts(application)[2], MASTER_PART)
+        return self._asked(
+            self._config(application=application), lambda client: client.list(PODS, labels=labels)
+        )[0]  # fmt: skip
+
+    def end(self, application: str) -> None:
+        """Have all of it ended but its history, and wait until its pods are gone."""
+        job_id = parts(application)[2]
+
+        async def remove(client: Client) -> None:
+            await client.delete(JOBS, master_name(job_id), propagation="Background")
+            await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
+            await client.delete(SECRETS, job_id, propagation="Background")
+            async with asyncio.timeout(ENDED_WITHIN):
+                while (await client.list(PODS, labels=f"{LABEL}={label_value(job_id)}"))[0]:  # noqa: ASYNC110  it has to be asked
+                    await asyncio.sleep(0.1)
+
+        self._asked(self._config(application=application), remove)
+
+    def reach(self, application: str, address: str, within: float) -> socket.socket:
+        """A connection to the job's master through the API server. Raises OSError where there is none."""
+        _, _, job_id = parts(application)
+        blocking = _blocking(self._config(application=application))
+        try:
+            pods = blocking.list(PODS, labels=selector(job_id, MASTER_PART))[0]
+            running = [
+                pod
+                for pod in pods
+                if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            ]
+            if not running:
+                raise ConnectionRefusedError("its master's pod does not run")
+            return blocking.connect(running[0]["metadata"]["name"], int(address.rpartition(":")[2]))
+        except KubeError as error:
+            raise ConnectionError(str(error)) from error
+
+
+class Store:
+    """What a cluster keeps of our jobs where they name no storage: their logs in ConfigMaps, and no data."""
+
+    def __init__(self, client: KubernetesClient) -> None:
+        self._client = client
+
+    @property
+    def jobs(self) -> str:
+        config = self._client._config()
+        return f"{CONFIGMAP_STORAGE}{config.context}@{config.namespace}"
+
+    @property
+    def inputs(self) -> str:
+        raise _no_place("an input")
+
+    @property
+    def outputs(self) -> str:
+        raise _no_place("an output")
+
+    def kept(self, job: str) -> dict[str, Any] | None:
+        """How a job of ours is reached that was submitted from another machine; None where there is none."""
+        client = self._client
+
+        async def look(api: Client) -> dict[str, Any] | None:
+            root = await _found(api, CONFIGMAPS, job)
+            if root is None or root["metadata"].get("labels", {}).get(PART) != JOB_PART:
+                return None
+            secret = await _found(api, SECRETS, job)
+            told = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
+            if not stored_elsewhere(job_from(told["job"])):
+                told["job"]["storage"] = self.jobs
+            token = b64decode(secret["data"]["token"]).decode() if secret else ""
+            return {**told, "token": token, "certificate": root["data"]["certificate"]}
+
+        return client._asked(client._config(), look)
+
+
+def parts(application: str) -> tuple[str, str, str]:
+    """Context, namespace and id."""
+    place, _, job_id = application.rpartition("/")
+    context, _, namespace = place.rpartition("@")
+    return context, namespace, job_id
+
+
+def stored_elsewhere(job: Any) -> bool:
+    """Whether the job has a storage of its own, which its agents reach too."""
+    return bool(job.storage) and not job.storage.startswith(CONFIGMAP_STORAGE)
+
+
+def without(job: Any) -> Collection[str]:
+    """Packages that the job has no use for in its pods."""
+    text = json.dumps(job_to(job)).lower()
+    left = set()
+    if "hdfs://" not in text:
+        left |= {"hdfs-native", "protobuf"}
+    if not any(f"{scheme}://" in text for scheme in ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")):
+        left.add("obstore")
+    return left
+
+
+def _there(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The job as it is told in the cluster, where no context of a kubeconfig means anything."""
+    if not str(job.get("storage") or "").startswith(CONFIGMAP_STORAGE):
+        return dict(job)
+    return {**job, "storage": f"{CONFIGMAP_STORAGE}{namespace}"}
+
+
+def _environment(site: Mapping[str, Any]) -> dict[str, str]:
+    return {"TRAINMASTER_PYTHON": f"{site['environment']}/bin/python3"} if site.get("environment") else {}
+
+
+async def _exists(client: Client) -> None:
+    try:
+        await client.get(NAMESPACES, client.namespace)
+    except NotFound:
+        raise BadInput(
+            f"there is no namespace {client.namespace}", place=f"{PLACE}.namespace: {client.namespace}",
+            mend="see them: kubectl get namespaces; name one with --set engines.kubernetes.namespace=NAME", anchor="namespace",
+        ) from None  # fmt: skip
+    except Forbidden:  # who may make pods in it need not be allowed to see it
+        return
+
+
+async def _tried(client: Client, role: str, pod: Mapping[str, Any]) -> None:
+    """Whether the cluster would make such a pod: templates, policies and classes are the server's to judge."""
+    try:
+        await client.create(PODS, pod, dry_run=True, strict=True)
+    except Conflict:
+        return
+    except (Forbidden, Invalid) as error:
+        trouble = waiting.denial(error)
+        if trouble.hopeless is None:  # a quota that is full now
+            return
+        raise BadInput(
+            f"{role}: {trouble.detail}",
+            place=f"roles.{role}",
+            mend="change the job, or choose another namespace",
+            anchor="pod-refused",
+        ) from error
+
+
+async def _found(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(kind, name)
+    except NotFound:
+        return None
+
+
+def _no_place(what: str) -> BadInput:
+    return BadInput(
+        f"{what} is a path of this machine, and the pods do not see it", place="inputs and outputs",
+        mend="put it on storage that they reach (s3://, hdfs://), or mount a volume: engines.kubernetes.volumes, and write file://PATH",
+        anchor="not-on-the-cluster",
+    )  # fmt: skip
+
+
+_clients: dict[tuple[int, str, str], Blocking] = {}
+
+
+def _blocking(config: Config) -> Blocking:
+    """One for all connections of a process: what is forwarded is served by its loop."""
+    key = (os.getpid(), config.context, config.namespace)
+    if key not in _clients:
+        _clients[key] = Blocking(config)
+    return _clients[key]
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

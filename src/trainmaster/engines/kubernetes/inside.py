@@ -1,0 +1,47 @@
+"""In a pod: what it was given, for the master and for agents."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER_SECRET, SECRET
+from trainmaster.engines.packed import unpacked
+
+_OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
+
+
+def agent() -> dict[str, Any]:
+    """The spec of this pod's agent."""
+    told = {**unpacked(), **_secret(AGENT_SECRET)}
+    here = os.getcwd()
+    private = os.path.join(here, ".trainmaster")
+    os.makedirs(private, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.join(here, "work"), exist_ok=True)
+    node, pod = os.environ["TRAINMASTER_NODE"], os.environ["TRAINMASTER_POD"]
+    environ = {name: value for name, value in os.environ.items() if name not in _OURS}
+    os.environ.update(told.pop("stores"))
+    return {
+        **told, "work": os.path.join(here, "work"), "runtime": private, "cache": os.path.join(here, ".cache"),
+        "environ": environ, "node": node, "container": pod,
+    }  # fmt: skip
+
+
+def master() -> tuple[str, dict[str, Any], Any]:
+    """(the job's directory in this pod, what the master is told, its seat's parts)."""
+    told = _secret(MASTER_SECRET)
+    os.environ.update(told["stores"])
+    directory = Path("jobs", told["job_id"]).absolute()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it outlives a master that is started again in its pod
+    (directory / "job.json").write_text(json.dumps(told["job"]))
+    (directory / "site.json").write_text(json.dumps(told["site"]))
+    from trainmaster.engines.kubernetes.parts import Parts
+
+    return str(directory), told, Parts(told, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"])
+
+
+def _secret(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(SECRET, name).read_bytes())
+    return found

@@ -1,0 +1,114 @@
+"""The objects of a job in the cluster, but for its pods: what they are, and how they go.
+
+    ConfigMap  <job>           the root: whoever deletes it deletes all. It stays as the job's history, with what is kept of its log
+    Secret     <job>           token, key and secrets; it owns all that follows, the pods, and the pieces of the files
+    Service    <job>           headless: the tasks' names
+    Service    <job>-master    by which agents find the master, wherever its pod is
+    Job        <job>-master    the master's pod, which Kubernetes starts again when it dies, on another node too
+    ServiceAccount, Role, RoleBinding  <job>   where the submitter may make them: the master's rights in the namespace
+
+What the Secret owns is for a job that runs, and is removed with it at the end; the cluster's garbage collector does that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.engines.kubernetes.names import JOB, MASTER_PART, PART, ROLE, label_value, labels_of_master, service_of
+from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+
+JOB_PART = "job"  # of the root: by which a namespace's jobs are found
+RESTARTS = 1000  # of a master: each is told, and a job that gets nowhere ends by its own rules
+# What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
+RULES: tuple[dict[str, Any], ...] = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete", "patch"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]},
+    {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": ["get", "create", "delete"]},
+)  # fmt: skip
+
+
+def master_name(job_id: str) -> str:
+    """Of the master's Service and Job."""
+    return f"{service_of(job_id)}-master"
+
+
+def owner_of(job_id: str, uid: str, kind: str = "ConfigMap") -> dict[str, Any]:
+    """The ownerReference to the job's root, or its Secret."""
+    return {"apiVersion": "v1", "kind": kind, "name": job_id, "uid": uid}
+
+
+def _labels(job_id: str, part: str) -> dict[str, str]:
+    made = {**labels_of_master(job_id), "app.kubernetes.io/component": part, PART: part}
+    del made[ROLE]
+    return made
+
+
+def _about(job_id: str, part: str, owner: Mapping[str, Any] | None, name: str = "") -> dict[str, Any]:
+    about: dict[str, Any] = {"name": name or job_id, "labels": _labels(job_id, part)}
+    return about | ({"ownerReferences": [dict(owner)]} if owner else {})
+
+
+def root(
+    job_id: str, job: Mapping[str, Any], site: Mapping[str, Any], certificate: str, boot: Mapping[str, str]
+) -> dict[str, Any]:
+    """The ConfigMap: the job without secrets, its place, and what init containers run."""
+    kept = {"job.json": json.dumps(dict(job)), "site.json": json.dumps(dict(site)), "certificate": certificate}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _about(job_id, JOB_PART, None),
+        "data": {**kept, **boot},
+    }
+
+
+def secret(job_id: str, owner: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], token: str) -> dict[str, Any]:
+    """`files`: name -> what it holds, as JSON."""
+    held = {name: json.dumps(dict(content)).encode() for name, content in files.items()} | {"token": token.encode()}
+    data = {name: base64.b64encode(content).decode() for name, content in held.items()}
+    about = _about(job_id, "secret", owner)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": about, "type": "Opaque", "data": data}
+
+
+def names(job_id: str, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """The headless Service: a task's name leads to its pod as soon as that has an address."""
+    spec = {"clusterIP": "None", "selector": {JOB: label_value(job_id)}, "publishNotReadyAddresses": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _about(job_id, "names", owner, service_of(job_id)),
+        "spec": spec,
+    }
+
+
+def masters_service(job_id: str, owner: Mapping[str, Any], port: int) -> dict[str, Any]:
+    selector = {JOB: label_value(job_id), PART: MASTER_PART}
+    ports = [{"name": "master", "port": port, "targetPort": port}]
+    spec = {"selector": selector, "ports": ports, "publishNotReadyAddresses": True}
+    about = _about(job_id, "master", owner, master_name(job_id))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
+
+
+def masters_job(job_id: str, owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    spec = {"backoffLimit": RESTARTS, "completions": 1, "parallelism": 1, "template": dict(template)}
+    about = _about(job_id, "master", owner, master_name(job_id))
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def account(job_id: str, owner: Mapping[str, Any]) -> list[tuple[Kind, dict[str, Any]]]:
+    """The master's own ServiceAccount, with its Role."""
+    about = _about(job_id, "rights", owner)
+    group = "rbac.authorization.k8s.io"
+    role = {"apiGroup": group, "kind": "Role", "name": job_id}
+    subject = {"kind": "ServiceAccount", "name": job_id}
+    return [
+        (SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about, "automountServiceAccountToken": False}),
+        (ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": list(RULES)}),
+        (ROLE_BINDINGS, {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": about, "roleRef": role, "subjects": [subject]}),
+    ]  # fmt: skip

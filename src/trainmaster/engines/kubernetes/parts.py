@@ -1,0 +1,70 @@
+"""What a master's seat on Kubernetes is made of, in a pod or beside the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.engines.kubernetes.engine import KubernetesMaster
+from trainmaster.engines.kubernetes.entry import AGENT, Piece, inside
+from trainmaster.engines.kubernetes.foreign import failed
+from trainmaster.engines.kubernetes.objects import owner_of
+from trainmaster.engines.kubernetes.pods import Shape, task_pod
+from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.packed import packed
+from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.client import Client
+from trainmaster.kube.config import Config, in_cluster
+from trainmaster.kube.errors import KubeError
+from trainmaster.kube.kinds import SECRETS
+
+PORT = 7077  # of the master, in its pod and at its Service
+_SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
+
+
+class Parts:
+    """`uid`: of the job's Secret. `address`: by which agents reach the master. `config`: of the API server, where we are not in a pod of
+    the cluster.
+    """
+
+    tokens = None
+    proxies: Collection[str] = ()
+
+    def __init__(
+        self, told: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
+    ) -> None:
+        self._told, self._where = told, config or in_cluster(told["namespace"])
+        self._owner = owner_of(told["job_id"], uid, "Secret")
+        self.address, self.port = address, port
+        self.agents: dict[str, Any] = {}
+        if not told["storage_of_agents"]:
+            self.agents["storage"] = ""
+
+    def engine(self, job: Any, spec: Any, page: Callable[[], str]) -> MasterSide:
+        """The master's side of Kubernetes."""
+        told, said = self._told, settings(job.engines.get("kubernetes") or {})
+        shape = Shape(told["job_id"], job, said, told["image"], self._owner)
+        pieces = [Piece(one["name"], one["digest"], tuple(one["secrets"]), one["unpacked"]) for one in told["pieces"]]
+
+        def make(request: Request) -> dict[str, Any]:
+            given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+            environment = {**told["environment"], **packed(given)}
+            return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, said.runtime_image))
+
+        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said)
+
+    def leave(self) -> None:
+        """What was made for the job to run goes, ourselves with it. What its history needs stays."""
+        client = Blocking(self._where)
+        try:
+            client.delete(SECRETS, self._told["job_id"], propagation="Background")
+        except KubeError as error:
+            raise failed(error, self._where) from error
+        finally:
+            client.close()
+
+
+def _devices(request: Request) -> tuple[str, ...]:
+    """A container sees the devices that it was given, and no others, numbered from 0 on."""
+    return tuple(map(str, range(request.gpus)))
