@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.cluster_given import kind_argument, name_option
+from trainmaster.cli.cluster_given import clusters_of, kind_argument, name_option
 from trainmaster.cli.given import json_option, print_json, wants_json
 
 
@@ -12,13 +12,11 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 @kind_argument
 @name_option
 @json_option
-def command(kind: str, name: str) -> None:
-    """Print what a shell needs to use the cluster: eval "$(tm cluster env hadoop)"."""
+def command(kind: str, name: str | None) -> None:
+    """Print what a shell needs to use the cluster: eval "$(tm cluster env kubernetes)"."""
     import shlex
 
-    from trainmaster.clusters import hadoop
-
-    found = hadoop.find(name).environ
+    found = clusters_of(kind).find(name or kind).environ
     if wants_json():
         print_json(found)
         return

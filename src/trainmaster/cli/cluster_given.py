@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import click
 
-kind_argument = click.argument("kind", type=click.Choice(["hadoop"]), default="hadoop", metavar="[hadoop]")
-name_option = click.option(
-    "--name", default="hadoop", show_default=True, help="which one, where several are side by side"
-)
+KINDS = ("hadoop", "kubernetes")
+
+kind_argument = click.argument("kind", type=click.Choice(KINDS), default="hadoop", metavar=f"[{'|'.join(KINDS)}]")
+any_kind_argument = click.argument("kind", type=click.Choice(KINDS), required=False, metavar=f"[{'|'.join(KINDS)}]")
+name_option = click.option("--name", help="which one, where several are side by side  [default: its kind's name]")
+
+
+def clusters_of(kind: str) -> Any:
+    """The module of a kind: `up_or_found`, `find`, `clusters`, `down`, `Settings`."""
+    return import_module(f"trainmaster.clusters.{kind}")
 
 
 class Pair(click.ParamType[tuple[str, str]]):

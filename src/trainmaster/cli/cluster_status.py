@@ -6,24 +6,25 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.cluster_given import kind_argument
+from trainmaster.cli.cluster_given import KINDS, any_kind_argument, clusters_of
 from trainmaster.cli.given import json_option, print_json, wants_json
 
 
 @click.command("status")
-@kind_argument
+@any_kind_argument
 @click.option("--name", default="", help="only this one")
 @json_option
-def command(kind: str, name: str) -> None:
+def command(kind: str | None, name: str) -> None:
     """The clusters of this machine: their daemons, ports, memory and pages. Exit status 1 where one is broken."""
-    from trainmaster.clusters import hadoop
-
-    found = [hadoop.find(name)] if name else hadoop.clusters()
+    kinds = [kind] if kind else KINDS
+    found = [cluster for one in kinds for cluster in clusters_of(one).clusters() if name in ("", cluster.name)]
+    if name and not found:
+        clusters_of(kinds[0]).find(name)  # tells that there is none
     told = [_told(cluster) for cluster in found]
     if wants_json():
         print_json(told)
     elif not told:
-        click.echo("no cluster is here; start one: tm cluster up hadoop")
+        click.echo(f"no cluster is here; start one: tm cluster up {kinds[0] if kind else '|'.join(KINDS)}")
     else:
         for cluster in told:
             _print(cluster)

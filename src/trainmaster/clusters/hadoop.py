@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainmaster.clusters import classes, daemons, hadoop_conf, jars, kerberos, pages, ports
+from trainmaster.clusters import classes, daemons, hadoop_conf, jars, kerberos, pages, ports, records
 from trainmaster.clusters.hadoop_cluster import NAMENODE, Cluster, Daemon
 from trainmaster.clusters.settings import NAME, Settings
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
@@ -72,6 +72,7 @@ def up_or_found(
     """The same, and whether it was started: False where it ran already."""
     folder = folder or folder_of(name)
     with _alone(folder):
+        records.check(folder, "hadoop")
         there = Cluster.read(folder)
         if there is not None and there.settings != settings:
             raise BadInput(
@@ -104,6 +105,7 @@ def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -
     if not folder.exists():
         return False
     with _alone(folder):
+        records.check(folder, "hadoop")
         try:
             there = Cluster.read(folder)
         except EngineFailed:  # a record that nobody can read; what it started carries the cluster's mark

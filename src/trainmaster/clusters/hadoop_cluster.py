@@ -21,10 +21,10 @@ from trainmaster import linux
 from trainmaster.clusters import classes, daemons, kerberos, pages, ports
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.hadoop_conf import Place
+from trainmaster.clusters.records import RECORD
 from trainmaster.clusters.settings import Settings
 from trainmaster.core.errors import EngineFailed, NotFound
 
-RECORD = "cluster.json"
 READY = 180.0  # s that a start may take; 10 is usual
 _PAUSE = 0.1
 _HDFS, _YARN = "org.apache.hadoop.hdfs.server.", "org.apache.hadoop.yarn.server."
@@ -210,9 +210,11 @@ class Cluster:
 
     @classmethod
     def read(cls, folder: Path) -> Cluster | None:
-        """The cluster of a directory, None where there is none. EngineFailed where its record cannot be understood."""
+        """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
         try:
             record: dict[str, Any] = json.loads((folder / RECORD).read_text())
+            if record["kind"] != "hadoop":
+                return None
             place = Place(folder, record["ports"], Path(record["jars"]), record["user"])
             started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
             return cls(folder.name, place, Settings.of(record["settings"]), record["java"], record["ready"], started)

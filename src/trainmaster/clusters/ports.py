@@ -32,7 +32,9 @@ def node_address(number: int) -> str:
     return f"127.0.0.{number + 1}"
 
 
-def choose(taken: Collection[int], preferred: Mapping[str, int] | None = None) -> dict[str, int]:
+def choose(
+    taken: Collection[int], preferred: Mapping[str, int] | None = None, offsets: Mapping[str, int] = OFFSETS
+) -> dict[str, int]:
     """Ports by name. `taken`: those of other clusters, which may be down just now; `preferred`: those it had, if they are free."""
     if preferred and _free(preferred.values()):
         return dict(preferred)
@@ -40,7 +42,7 @@ def choose(taken: Collection[int], preferred: Mapping[str, int] | None = None) -
     starts = [start for start in range(_FIRST, _LAST, _BLOCK) if not (first - _BLOCK < start <= last)]
     begin = os.getpid() * 61 % len(starts)  # two that choose at once begin far apart
     for start in starts[begin:] + starts[:begin]:
-        ports = {name: start + offset for name, offset in OFFSETS.items()}
+        ports = {name: start + offset for name, offset in offsets.items()}
         if not set(taken).intersection(ports.values()) and _free(ports.values()):
             return ports
     raise EngineFailed(

@@ -1,0 +1,198 @@
+"""Questions to a cluster's API server, by the one who runs the cluster: readiness, nodes, and what a cluster is furnished with."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.clusters.kubernetes.conf import DNS, NAMESPACE, Place
+from trainmaster.clusters.kubernetes.settings import Settings
+from trainmaster.core.errors import EngineFailed
+
+HOST_NAMESPACE = f"{NAMESPACE}-host"
+_TIMEOUT = 10.0  # s
+_PEOPLE = {"edit": "edit", "view": "view"}  # user -> the stock role it has in both namespaces
+
+
+@attrs.frozen
+class Answer:
+    """`status` 0: there was none, and why is in `said`."""
+
+    status: int
+    said: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.said)
+        return found
+
+
+def ask(
+    place: Place, token: str, method: str, path: str, body: object = None, kind: str = "application/json"
+) -> Answer:
+    """One request, as the user of the token."""
+    try:
+        context = ssl.create_default_context(cafile=str(place.folder / "pki" / "ca.crt"))
+        connection = http.client.HTTPSConnection(
+            place.ip, place.ports["kube-apiserver"], timeout=_TIMEOUT, context=context
+        )
+        try:
+            told = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+            connection.request(method, path, json.dumps(body) if body is not None else None, told)
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.read().decode())
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(0, str(error))
+
+
+def waits(place: Place, token: str, settings: Settings) -> str:
+    """What a cluster waits for before it serves, "" where it does."""
+    ready = ask(place, token, "GET", "/readyz")
+    if ready.status != 200:
+        return f"the API server is not ready: {ready.said.strip()[:300] or ready.status}"
+    for namespace in (NAMESPACE, HOST_NAMESPACE):
+        if ask(place, token, "GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default").status != 200:
+            return f"there is no namespace {namespace} with its service account yet"
+    found = ask(place, token, "GET", "/api/v1/nodes")
+    if found.status != 200:
+        return f"the nodes are not told: {found.said[:300]}"
+    nodes = {node["metadata"]["name"]: node for node in found.json["items"]}
+    unready = sorted(set(names_of_nodes(settings)) - {name for name, node in nodes.items() if node_is_ready(node)})
+    if unready:
+        return f"{len(unready)} nodes are not ready: {', '.join(unready[:3])}"
+    for name in names_of_nodes(settings)[: settings.nodes]:
+        offered = nodes[name]["status"]["allocatable"]
+        if lacking := [one for one, count in settings.resources.items() if offered.get(one) != str(count)]:
+            furnish_node(place, token, name, settings.resources)
+            return f"{name} does not offer {lacking[0]} yet"
+    return ""
+
+
+def node_is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def names_of_nodes(settings: Settings) -> list[str]:
+    """The nodes, those that run containers first."""
+    real = [f"node-{number}" for number in range(1, settings.nodes + 1)]
+    return [*real, *(f"simulated-{number}" for number in range(1, settings.simulated + 1))]
+
+
+def furnish_node(place: Place, token: str, name: str, resources: Mapping[str, int]) -> None:
+    """Let a node count resources. The kubelet copies them to what is allocatable at its next word; one that starts anew forgets them."""
+    body = {"status": {"capacity": {resource: str(count) for resource, count in resources.items()}}}
+    ask(place, token, "PATCH", f"/api/v1/nodes/{name}/status", body, "application/strategic-merge-patch+json")
+
+
+def furnish(place: Place, token: str, settings: Settings) -> None:
+    """Make what a user finds: namespaces, rights, DNS, simulated nodes. What is there already is left as it is."""
+    wanted = [*_namespaces(), *_rights(), *(_dns(place) if settings.nodes else []), *_simulated(settings)]
+    for path, thing in wanted:
+        answer = ask(place, token, "POST", path, thing)
+        if answer.status not in (200, 201, 409):
+            raise EngineFailed(
+                f"{thing['kind']} {thing['metadata']['name']} could not be made: {answer.said[:500]}",
+                anchor="cluster-failed",
+            )
+
+
+_Things = list[tuple[str, dict[str, Any]]]
+
+
+def _namespaces() -> _Things:
+    """Pods of the first are held to the strictest of Kubernetes' standards; those of the second may have this machine's files."""
+    level = "pod-security.kubernetes.io/enforce"
+    return [
+        (
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {level: standard}}},
+        )
+        for name, standard in ((NAMESPACE, "restricted"), (HOST_NAMESPACE, "privileged"))
+    ]
+
+
+def _rights() -> _Things:
+    api = "rbac.authorization.k8s.io"
+    return [
+        (
+            f"/apis/{api}/v1/namespaces/{namespace}/rolebindings",
+            {
+                "apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": {"name": user, "namespace": namespace},
+                "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+            },
+        )
+        for namespace in (NAMESPACE, HOST_NAMESPACE)
+        for user, role in _PEOPLE.items()
+    ]  # fmt: skip
+
+
+def _dns(place: Place) -> _Things:
+    """CoreDNS is no pod: a Service that leads out of the pods' network to it."""
+    ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-dns", "namespace": "kube-system"},
+        "spec": {
+            "clusterIP": DNS,
+            "ports": [{"name": name, "port": 53, "targetPort": 1053, "protocol": protocol} for name, protocol in ports],
+        },
+    }  # fmt: skip
+    slice_ = {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "name": "kube-dns", "namespace": "kube-system", "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "endpoints": [{"addresses": [place.ip], "conditions": {"ready": True}}],
+        "ports": [{"name": name, "port": 1053, "protocol": protocol} for name, protocol in ports],
+    }  # fmt: skip
+    return [
+        ("/api/v1/namespaces/kube-system/services", service),
+        ("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices", slice_),
+    ]
+
+
+def _simulated(settings: Settings) -> _Things:
+    """Nodes that no pod gets to that does not tolerate them, apart from the others by a taint and a label."""
+    offered = {
+        "cpu": str(settings.cores), "memory": f"{settings.memory}Mi", "pods": "110",
+        **{name: str(count) for name, count in settings.resources.items()},
+    }  # fmt: skip
+    taints = [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}] if settings.nodes else []
+    return [
+        (
+            "/api/v1/nodes",
+            {
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {
+                    "name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+                    "labels": {
+                        "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+                    },
+                },
+                "spec": {"taints": taints},
+                "status": {"capacity": offered, "allocatable": offered},
+            },
+        )
+        for name in names_of_nodes(settings)[settings.nodes :]
+    ]  # fmt: skip
+
+
+def serves(address: str, port: int, path: str) -> bool:
+    """Whether something answers there that all is well, in plain HTTP."""
+    try:
+        connection = http.client.HTTPConnection(address, port, timeout=1.0)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return False

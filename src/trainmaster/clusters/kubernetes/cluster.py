@@ -1,0 +1,330 @@
+"""A cluster as its record has it: its daemons, what its users need, whether it is ready, and its end.
+
+The record, `cluster.json` in the cluster's directory, says with which settings, network and ports it runs and which processes are its
+own. It is written before anything starts and after each start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trainmaster import linux
+from trainmaster.clusters import daemons
+from trainmaster.clusters.daemons import Started
+from trainmaster.clusters.kubernetes import api, boundary, conf, images
+from trainmaster.clusters.kubernetes.conf import Place
+from trainmaster.clusters.kubernetes.images import Image
+from trainmaster.clusters.kubernetes.settings import Settings
+from trainmaster.clusters.records import RECORD
+from trainmaster.core.errors import EngineFailed, NotFound
+
+KIND = "kubernetes"
+READY = 120.0  # s that a start may take; 10 are usual
+_PAUSE = 0.05
+_API = ("etcd", "kube-apiserver")
+
+
+@attrs.define
+class Cluster:
+    """A cluster as its record has it."""
+
+    name: str
+    place: Place
+    settings: Settings
+    ready: bool = False
+    first: Started = attrs.field(factory=lambda: Started(0, -1))  # that holds the boundary together
+    started: dict[str, Started] = attrs.field(factory=dict)
+    tokens: dict[str, str] = attrs.field(factory=dict, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        return self.place.folder
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a program has in its environment to use the cluster, as a user who may `edit` the namespace and no more."""
+        return {"KUBECONFIG": str(self.kubeconfig("edit")), "TRAINMASTER_KUBERNETES_IMAGE": images.DEBIAN}
+
+    @property
+    def namespace(self) -> str:
+        """Where users work; it enforces the Pod Security Standard `restricted`."""
+        return conf.NAMESPACE
+
+    @property
+    def host_namespace(self) -> str:
+        """Where pods may have this machine's files."""
+        return api.HOST_NAMESPACE
+
+    @property
+    def address(self) -> str:
+        """This machine, as pods reach it, and by no other address."""
+        return self.place.machine
+
+    @property
+    def server(self) -> str:
+        return self.place.server
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Addresses for people, by daemon."""
+        return {"kube-apiserver": self.server}
+
+    @property
+    def names(self) -> list[str]:
+        """The daemons, in the order of their start."""
+        return conf.names(self.settings)
+
+    @property
+    def state(self) -> str:
+        """running: all daemons live; stopped: none does; broken: else, or its start was broken off."""
+        living = sum(one.alive for one in self.started.values())
+        if self.ready and living == len(self.names):
+            return "running"
+        return "broken" if living or not self.ready or self.first.alive else "stopped"
+
+    def daemon(self, name: str) -> Daemon:
+        if name not in self.names:
+            raise NotFound(f"the cluster has no {name}", place=", ".join(self.names))
+        return Daemon(self, name)
+
+    def kubeconfig(self, user: str = "edit") -> Path:
+        """The kubeconfig of `admin`, `edit`, `view`, `nobody` (no rights), or `edit-by-certificate`. NotFound of another."""
+        path = self.folder / "conf" / f"{user}.kubeconfig"
+        if not path.exists():
+            users = sorted(one.stem for one in path.parent.glob("*.kubeconfig"))
+            raise NotFound(f"the cluster has no user {user}", place=", ".join(users))
+        return path
+
+    def kubectl(self, *args: str, user: str = "admin", input: str | None = None) -> str:  # noqa: A002
+        """What kubectl says. EngineFailed with its error where it fails."""
+        command = [str(self.place.binaries / "hyperkube"), "kubectl", "--kubeconfig", str(self.kubeconfig(user)), *args]
+        home = {"HOME": str(self.folder / "tmp")}  # where it keeps what it found out
+        done = subprocess.run(
+            command, input=input, capture_output=True, text=True, check=False, env={**os.environ, **home}
+        )
+        if done.returncode != 0:
+            raise EngineFailed(f"kubectl {' '.join(args)}: {done.stderr.strip()}", anchor="cluster-failed")
+        return done.stdout
+
+    def ask(
+        self, method: str, path: str, body: object = None, kind: str = "application/json", user: str = "admin"
+    ) -> api.Answer:
+        """One request to the API server."""
+        return api.ask(self.place, self.tokens[user], method, path, body, kind)
+
+    # -- nodes --
+
+    def processes(self, node: int, uid: str = "") -> list[int]:
+        """The processes of a node's pods as this machine numbers them, or of the pod with this uid."""
+        return boundary.members(self.place, node, f"pod{uid}" if uid else "")
+
+    def kill_node(self, number: int) -> None:
+        """What a node's loss of power is: kubelet, containerd, and all that runs in its pods, killed at once."""
+        self.daemon(f"kubelet-{number}").kill()
+        self.daemon(f"containerd-{number}").kill()
+        shim = conf.socket(number).encode()
+        for process in linux.everyone():
+            if process.name.startswith("containerd-shim") and shim in _command_of(process.pid):
+                linux.send(process.pid, process.start, signal.SIGKILL)
+        end = time.monotonic() + daemons.GRACE
+        while (left := self.processes(number)) and time.monotonic() < end:
+            for process in filter(None, map(linux.look, left)):
+                linux.send(process.pid, process.start, signal.SIGKILL)
+            time.sleep(_PAUSE)
+
+    def start_node(self, number: int) -> None:
+        """Start it again; `wait_ready` waits for it."""
+        self.daemon(f"containerd-{number}").start()
+        self._wait_containerd(number)
+        self.daemon(f"kubelet-{number}").start()
+
+    def _wait_containerd(self, number: int) -> None:
+        name, socket = f"containerd-{number}", Path(f"/proc/{self.first.pid}/root{conf.socket(number)}")
+        end = time.monotonic() + READY
+        while not socket.exists():
+            if not self.daemon(name).alive or time.monotonic() > end:
+                raise self._failed(f"the {name} does not listen", name)
+            time.sleep(_PAUSE)
+
+    def load(self, number: int, made: Iterable[Image]) -> None:
+        """Give images to a node."""
+        for image in made:
+            tar = f"/run/binaries/{image.tar.name}"
+            boundary.run(self.first, ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images", "import", tar])
+
+    # -- its life --
+
+    def start(self, made: tuple[Image, ...]) -> None:
+        """Start everything, in a boundary that is open, and return when it serves."""
+        pause = made[:1]
+        with ThreadPoolExecutor(max(1, self.settings.nodes)) as pool:
+            for name in self.names:
+                if name in _API or name.startswith("containerd"):
+                    self.daemon(name).start()
+            loading = []
+            for number in range(1, self.settings.nodes + 1):
+                self._wait_containerd(number)
+                self.load(number, pause)
+                loading.append(pool.submit(self.load, number, made[1:]))
+            self._wait_api()
+            for name in self.names:
+                self.daemon(name).start()
+            api.furnish(self.place, self.tokens["admin"], self.settings)
+            self.wait_ready()
+            for one in loading:
+                one.result()
+
+    def revive(self) -> None:
+        """Start what of it is dead, and return when it serves."""
+        for name in self.names:
+            kind, _, number = name.rpartition("-")
+            if kind == "kubelet" and not self.daemon(name).alive:
+                self.start_node(int(number))
+            elif not self.daemon(name).alive:
+                self.daemon(name).start()
+        self.wait_ready()
+
+    def _wait_api(self) -> None:
+        self._wait(
+            lambda: (answer := self.ask("GET", "/readyz")).status != 200 and f"the API server: {answer.said[:200]}",
+            _API,
+        )
+
+    def wait_ready(self, limit: float = READY) -> None:
+        """Return when everything serves. EngineFailed with a daemon's last words as soon as one is dead, or after `limit` seconds."""
+        self._wait(
+            lambda: api.waits(self.place, self.tokens["admin"], self.settings) or self._waits_for_dns(),
+            self.names,
+            limit,
+        )
+
+    def _waits_for_dns(self) -> str:
+        return "" if not self.settings.nodes or api.serves(self.place.ip, 8181, "/ready") else "the DNS is not ready"
+
+    def _wait(self, waits: Any, names: Iterable[str], limit: float = READY) -> None:
+        end = time.monotonic() + limit
+        while told := waits():
+            if dead := [name for name in names if not self.daemon(name).alive]:
+                raise self._failed(f"the {dead[0]} ended", dead[0])
+            if time.monotonic() > end:
+                raise self._failed(f"the cluster was not ready after {limit:g} s: {told}", "kube-apiserver")
+            time.sleep(_PAUSE)
+
+    def _failed(self, message: str, name: str) -> EngineFailed:
+        log = self.daemon(name).log
+        return EngineFailed(
+            f"{message}; its last words:\n  " + "\n  ".join(daemons.last_words(log)),
+            place=f"all of them: {log}",
+            mend="mend it, then: tm cluster up kubernetes",
+            anchor="cluster-failed",
+        )
+
+    def stop(self, keep: str = "") -> None:
+        """End every process of it, and remove its directory, or all in it but `keep`."""
+        boundary.close(self.place)
+        daemons.remove(self.folder, keep)
+
+    # -- the record --
+
+    def save(self) -> None:
+        """Write the record, whole or not at all."""
+        record = {
+            "version": 1,
+            "kind": KIND,
+            "settings": self.settings.plain(),
+            "network": self.place.network,
+            "ports": dict(self.place.ports),
+            "binaries": str(self.place.binaries),
+            "ready": self.ready,
+            "first": [self.first.pid, self.first.ticks],
+            "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()},
+            "tokens": self.tokens,
+        }
+        partial = self.folder / f".{RECORD}"
+        partial.touch(mode=0o600)
+        partial.write_text(json.dumps(record, indent=1))
+        os.replace(partial, self.folder / RECORD)
+
+    @classmethod
+    def read(cls, folder: Path) -> Cluster | None:
+        """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
+        try:
+            record: dict[str, Any] = json.loads((folder / RECORD).read_text())
+            if record["kind"] != KIND:
+                return None
+            place = Place(folder, Path(record["binaries"]), record["network"], record["ports"])
+            started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
+            settings = Settings.of(record["settings"])
+            return cls(
+                folder.name, place, settings, record["ready"], Started(*record["first"]), started, record["tokens"]
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineFailed(
+                f"the record of the cluster {folder.name} cannot be read: {error}",
+                place=str(folder / RECORD),
+                mend=f"end what is left of it: tm cluster down kubernetes --name {folder.name}",
+                anchor="cluster-failed",
+            ) from error
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@attrs.frozen
+class Daemon:
+    """One daemon of a cluster."""
+
+    cluster: Cluster
+    name: str
+
+    @property
+    def log(self) -> Path:
+        return self.cluster.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def started(self) -> Started:
+        return self.cluster.started.get(self.name, Started(0, -1))
+
+    @property
+    def alive(self) -> bool:
+        return self.started.alive
+
+    def start(self) -> None:
+        """Start it; nothing happens where it lives. Whoever wants it ready asks `cluster.wait_ready()`."""
+        if self.alive:
+            return
+        cluster = self.cluster
+        command = conf.command(cluster.place, cluster.settings, self.name)
+        environ = daemons.environment(cluster.folder, {})
+        if cluster.place.plain:
+            cluster.started[self.name] = daemons.start(command, cluster.folder, self.log, environ)
+        else:
+            log = cluster.place.inside / "logs" / self.log.name
+            cluster.started[self.name] = boundary.start(cluster.first, command, log, environ)
+        cluster.save()
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL); returns when it is gone. What runs in a node's pods goes on: see `Cluster.kill_node`."""
+        self.signal(signal.SIGKILL)
+        while self.alive:
+            time.sleep(_PAUSE)
+
+    def signal(self, number: int) -> None:
+        """Signal exactly this process: SIGSTOP for one that hangs."""
+        linux.send(self.started.pid, self.started.ticks, number)

@@ -1,0 +1,358 @@
+"""Where a cluster lives, and the files and command lines of its daemons.
+
+With real nodes all of it is inside a boundary (`boundary`), where every cluster has the same paths and ports: its directory is
+`/run/cluster`, the binaries are in `/run/binaries`, and only the network's number tells clusters apart. Node I has an address, a bridge, a
+containerd, and a control group of its own. Without real nodes the daemons run as they are on this machine, on ports that were free.
+
+The flags are those of Kubernetes 1.33; why each is there is said where it is not plain.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trainmaster.clusters.kubernetes.images import PAUSE
+from trainmaster.clusters.kubernetes.settings import Settings
+
+NAMESPACE = "trainmaster"
+PLAIN = -1  # the network's number of a cluster without real nodes
+PORTS: Mapping[str, int] = {
+    "etcd": 2379, "etcd.peer": 2380, "kube-apiserver": 6443, "kube-controller-manager": 10257, "kube-scheduler": 10259, "kwok": 10247,
+}  # fmt: skip
+SERVICES, PODS, DNS = "10.96.0.0/16", "10.244.0.0/16", "10.96.0.10"
+KUBELET = 10250
+_FIRST_SERVICE = "10.96.0.1"
+_QUICK = [
+    "--kube-api-qps=500",
+    "--kube-api-burst=1000",
+]  # at 20 a second, what they have by themselves, 1,000 pods take 100 s
+
+
+@attrs.frozen
+class Place:
+    """Where a cluster is. `folder` as this machine sees it, `inside` as its daemons do; `network` is its number, or PLAIN."""
+
+    folder: Path
+    binaries: Path
+    network: int
+    ports: Mapping[str, int]
+
+    @property
+    def plain(self) -> bool:
+        return self.network == PLAIN
+
+    @property
+    def inside(self) -> Path:
+        return self.folder if self.plain else Path("/run/cluster")
+
+    @property
+    def bin(self) -> Path:
+        return self.binaries if self.plain else Path("/run/binaries")
+
+    def address(self, number: int) -> str:
+        """The address of one on the cluster's network, out of those set apart for trials between networks (RFC 2544)."""
+        return "127.0.0.1" if self.plain else f"198.{18 + self.network // 256}.{self.network % 256}.{number}"
+
+    @property
+    def machine(self) -> str:
+        """This machine, as pods reach it."""
+        return self.address(1)
+
+    @property
+    def ip(self) -> str:
+        """The control plane."""
+        return self.address(2)
+
+    def node(self, number: int) -> str:
+        return self.address(10 + number)
+
+    @property
+    def server(self) -> str:
+        return f"https://{self.ip}:{self.ports['kube-apiserver']}"
+
+    @property
+    def key(self) -> str:
+        """What names of this cluster's have in them that are the machine's: control groups, its link."""
+        return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
+
+    def group(self, number: int) -> str:
+        """The control group of a node's pods."""
+        return f"/trainmaster-{self.key}-{number}"
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of the API server, for its certificate."""
+        return [*dict.fromkeys(["127.0.0.1", _FIRST_SERVICE, self.ip])]
+
+
+def kubeconfig(place: Place, user: str, credentials: Mapping[str, Any], namespace: str = NAMESPACE) -> str:
+    """A kubeconfig with one context, as JSON, which is YAML."""
+    authority = (place.folder / "pki" / "ca.crt").read_text()
+    return json.dumps({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": place.folder.name, "cluster": {"server": place.server, "certificate-authority-data": _base64(authority)}}],
+        "users": [{"name": user, "user": credentials}],
+        "contexts": [{"name": place.folder.name, "context": {"cluster": place.folder.name, "user": user, "namespace": namespace}}],
+        "current-context": place.folder.name,
+    }, indent=1)  # fmt: skip
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def by_certificate(folder: Path, name: str) -> dict[str, str]:
+    """A user's credentials for a kubeconfig, out of the certificate of that name."""
+    pki = folder / "pki"
+    return {
+        "client-certificate-data": _base64((pki / f"{name}.crt").read_text()),
+        "client-key-data": _base64((pki / f"{name}.key").read_text()),
+    }
+
+
+def command(place: Place, settings: Settings, name: str) -> list[str]:
+    """What starts a daemon."""
+    kind, _, number = name.rpartition("-")
+    if kind == "containerd":
+        return ["containerd", "--config", f"{place.inside}/node-{number}/containerd.toml"]
+    program = "coredns" if name == "coredns" else "hyperkube"
+    arguments = _kubelet_flags(place, int(number)) if kind == "kubelet" else _FLAGS[name](place, settings)
+    return [
+        str(place.bin / program),
+        *(["kubelet" if kind == "kubelet" else name] if program == "hyperkube" else []),
+        *arguments,
+    ]
+
+
+def _etcd(place: Place, settings: Settings) -> list[str]:
+    client, peer = (f"http://127.0.0.1:{place.ports[port]}" for port in ("etcd", "etcd.peer"))
+    return [
+        f"--data-dir={place.inside}/etcd", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync", "--log-level=warn",
+    ]  # fmt: skip
+
+
+def _apiserver(place: Place, settings: Settings) -> list[str]:
+    pki = place.inside / "pki"
+    expiry = ["--default-not-ready-toleration-seconds=2", "--default-unreachable-toleration-seconds=2"]
+    return [
+        f"--etcd-servers=http://127.0.0.1:{place.ports['etcd']}", f"--secure-port={place.ports['kube-apiserver']}",
+        *(["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"] if place.plain else ["--bind-address=0.0.0.0"]),
+        f"--advertise-address={place.ip}", f"--service-cluster-ip-range={SERVICES}",
+        f"--tls-cert-file={pki}/apiserver.crt", f"--tls-private-key-file={pki}/apiserver.key", f"--client-ca-file={pki}/ca.crt",
+        f"--kubelet-client-certificate={pki}/kubelet-client.crt", f"--kubelet-client-key={pki}/kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP", f"--token-auth-file={pki}/tokens.csv",
+        "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+        "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={pki}/sa.key",
+        f"--service-account-signing-key-file={pki}/sa.key", "--allow-privileged=true", f"--cert-dir={pki}/made",
+        *(expiry if settings.fast_expiry else []),
+    ]  # fmt: skip
+
+
+def _controllers(place: Place, settings: Settings) -> list[str]:
+    pki = place.inside / "pki"
+    return [
+        *_as(place, "controller-manager"), f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt",
+        f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key",
+        "--use-service-account-credentials=true", "--allocate-node-cidrs=false", f"--cert-dir={pki}/made", *_QUICK,
+        *(["--node-monitor-period=1s", "--node-monitor-grace-period=6s"] if settings.fast_expiry else []),
+    ]  # fmt: skip
+
+
+def _scheduler(place: Place, settings: Settings) -> list[str]:
+    return [*_as(place, "scheduler"), f"--cert-dir={place.inside}/pki/made", *_QUICK]
+
+
+def _as(place: Place, name: str) -> list[str]:
+    conf = f"{place.inside}/conf/{name}.kubeconfig"
+    return [
+        f"--kubeconfig={conf}", f"--authentication-kubeconfig={conf}", f"--authorization-kubeconfig={conf}",
+        "--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={place.ports[f'kube-{name}']}",
+    ]  # fmt: skip
+
+
+def _kwok(place: Place, settings: Settings) -> list[str]:
+    return [
+        f"--kubeconfig={place.inside}/conf/admin.kubeconfig", f"--config={place.inside}/conf/stages.yaml",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
+        "--cidr=10.200.0.0/16", f"--server-address=127.0.0.1:{place.ports['kwok']}",
+    ]  # fmt: skip
+
+
+def _proxy_flags(place: Place, settings: Settings) -> list[str]:
+    return [f"--config={place.inside}/conf/proxy.yaml"]
+
+
+def _coredns(place: Place, settings: Settings) -> list[str]:
+    return ["-conf", f"{place.inside}/conf/Corefile"]
+
+
+def _kubelet_flags(place: Place, number: int) -> list[str]:
+    node = f"{place.inside}/node-{number}"
+    return [
+        f"--config={node}/kubelet.yaml", f"--kubeconfig={place.inside}/conf/node-{number}.kubeconfig", f"--root-dir={node}/kubelet",
+        f"--cert-dir={node}/pki", f"--hostname-override=node-{number}", f"--node-ip={place.node(number)}",
+    ]  # fmt: skip
+
+
+_FLAGS = {
+    "etcd": _etcd,
+    "kube-apiserver": _apiserver,
+    "kube-controller-manager": _controllers,
+    "kube-scheduler": _scheduler,
+    "kube-proxy": _proxy_flags,
+    "kwok": _kwok,
+    "coredns": _coredns,
+}
+
+
+def names(settings: Settings) -> list[str]:
+    """The daemons, in the order of their start; the first four make the API."""
+    return [
+        "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+        *(["kube-proxy", "coredns"] if settings.nodes else []), *(["kwok"] if settings.simulated else []),
+        *(f"{kind}-{number}" for number in range(1, settings.nodes + 1) for kind in ("containerd", "kubelet")),
+    ]  # fmt: skip
+
+
+# -- files --
+
+
+def write(place: Place, settings: Settings, tokens: Mapping[str, str], memory: int) -> None:
+    """All files of the daemons. `memory`: what this machine has, in bytes."""
+    conf = place.folder / "conf"
+    conf.mkdir(exist_ok=True)
+    for user, token in tokens.items():
+        _private(conf / f"{user}.kubeconfig", kubeconfig(place, user, {"token": token}))
+    _private(conf / "edit-by-certificate.kubeconfig", kubeconfig(place, "edit", by_certificate(place.folder, "edit")))
+    (conf / "stages.yaml").write_text(Path(__file__).with_name("stages.yaml").read_text())
+    if not settings.nodes:
+        return
+    (conf / "proxy.yaml").write_text(json.dumps(_proxy(place)))
+    (conf / "resolv.conf").write_text(f"nameserver {DNS}\n")
+    (conf / "Corefile").write_text(
+        f".:1053 {{\n  errors\n  ready 0.0.0.0:8181\n  cache 1\n"
+        f"  kubernetes cluster.local . {{\n    kubeconfig {place.inside}/conf/admin.kubeconfig\n    ttl 1\n  }}\n}}\n"
+    )
+    _write_machine(place, settings)
+    for number in range(1, settings.nodes + 1):
+        folder = place.folder / f"node-{number}"
+        for part in ("kubelet", "pki", "cni", "plugins", "pods"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / "kubelet.yaml").write_text(json.dumps(_kubelet(place, settings, number, memory), indent=1))
+        (folder / "containerd.toml").write_text(_containerd(place, number))
+        (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_bridge(number), indent=1))
+
+
+def _private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def _write_machine(place: Place, settings: Settings) -> None:
+    """The cores as kubelets shall see them, in what of /sys cadvisor reads; pods see what is there. They count the cores of each memory
+    node, and limit pods to the set of all: so more than there are is the same ones again, as further nodes' own.
+    """
+    there = _online()
+    for number in range(settings.cores):
+        node, core = divmod(number, len(there))
+        topology = place.folder / f"machine/node{node}/cpu{there[core]}/topology"
+        topology.mkdir(parents=True, exist_ok=True)
+        (topology / "core_id").write_text(f"{core}\n")
+        (topology / "physical_package_id").write_text(f"{node}\n")
+        (place.folder / f"machine/node{node}/meminfo").write_text(f"Node {node} MemTotal: {settings.memory << 10} kB\n")
+
+
+def _online() -> list[int]:
+    """The numbers of this machine's cores: `0-3,6`."""
+    spans = [span.split("-") for span in Path("/sys/devices/system/cpu/online").read_text().strip().split(",")]
+    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
+
+
+def _proxy(place: Place) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
+        "clientConnection": {"kubeconfig": f"{place.inside}/conf/proxy.kubeconfig"}, "clusterCIDR": PODS,
+        "hostnameOverride": "node-1", "oomScoreAdj": 0, "iptables": {"minSyncPeriod": "100ms"},
+        # What is the machine's stays as it is.
+        "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    }  # fmt: skip
+
+
+_KEPT_FREE = 100 << 20  # bytes of memory below which the kubelet evicts
+
+
+def _kubelet(place: Place, settings: Settings, number: int, memory: int) -> dict[str, Any]:
+    reserved = max(0, memory - (settings.memory << 20) - _KEPT_FREE)
+    node = f"{place.inside}/node-{number}"
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "address": place.node(number), "port": KUBELET, "healthzPort": 0, "readOnlyPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": False}, "webhook": {"enabled": True}, "x509": {"clientCAFile": f"{place.inside}/pki/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": f"unix://{socket(number)}",
+        "cgroupDriver": "cgroupfs", "cgroupRoot": place.group(number), "failCgroupV1": False, "failSwapOn": False,
+        "makeIPTablesUtilChains": False, "oomScoreAdj": 0, "podLogsDir": f"{node}/pods", "volumePluginDir": f"{node}/plugins",
+        "clusterDNS": [DNS], "clusterDomain": "cluster.local", "resolvConf": f"{place.inside}/conf/resolv.conf",
+        "serializeImagePulls": False, "maxPods": 240, "nodeStatusUpdateFrequency": "4s",
+        "systemReserved": {"memory": str(reserved)},
+        **({"nodeLeaseDurationSeconds": 4} if settings.fast_expiry else {}),
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            "memory.available": str(_KEPT_FREE), "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
+        },
+    }  # fmt: skip
+
+
+def socket(number: int) -> str:
+    """Where a node's containerd listens: a short path, for a socket's has at most 107 characters."""
+    return f"/run/containerd-{number}/containerd.sock"
+
+
+def _containerd(place: Place, number: int) -> str:
+    node = f"{place.inside}/node-{number}"
+    return f"""\
+version = 2
+root = "{node}/containerd"
+state = "/run/containerd-{number}"
+[grpc]
+  address = "{socket(number)}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{node}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  restrict_oom_score_adj = true # lowering it wants a right that few have in a container
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{node}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"""
+
+
+def _bridge(number: int) -> dict[str, Any]:
+    ranges = [[{"subnet": f"10.244.{number}.0/24"}]]
+    bridge = {
+        "type": "bridge", "bridge": f"cni{number}", "isGateway": True, "ipMasq": False, "hairpinMode": True,
+        "ipam": {
+            "type": "host-local", "dataDir": f"/run/cni-{number}", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }  # fmt: skip
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "1.0.0", "name": f"node-{number}", "plugins": [bridge, ports]}
