@@ -65,13 +65,19 @@ class Blocking:
         if (client := self._clients.pop(os.getpid(), None)) is not None:
             self.run(client.close())
 
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
-        return self.run(self.client.get(kind, name, namespace))
+    def get(self, kind: Kind, name: str, namespace: str = "", metadata: bool = False) -> Object:
+        return self.run(self.client.get(kind, name, namespace, metadata))
 
     def list(
-        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", limit: int = 500
+        self,
+        kind: Kind,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        metadata: bool = False,
     ) -> tuple[Objects, str]:
-        return self.run(self.client.list(kind, namespace, labels, fields, limit))
+        return self.run(self.client.list(kind, namespace, labels, fields, limit, metadata))
 
     def create(
         self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", dry_run: bool = False, strict: bool = False

@@ -59,6 +59,8 @@ _PATCHES = {
     "apply": "application/apply-patch+yaml",
 }
 _JSON = "application/json"
+_ABOUT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"  # metadata alone: of a large object little
+_ABOUTS = _ABOUT.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 _UNFINISHED = (502, 503, 504)
 
 
@@ -104,19 +106,31 @@ class Client:
 
     # -- objects --
 
-    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
-        return await self._object(Request("GET", self._path(kind, namespace, name)))
+    async def get(self, kind: Kind, name: str, namespace: str = "", metadata: bool = False) -> Object:
+        """One object, or its metadata alone."""
+        accept = _ABOUT if metadata else _JSON
+        return await self._object(Request("GET", self._path(kind, namespace, name), accept=accept))
 
     async def list(
-        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", limit: int = 500,
-    ) -> tuple[Objects, str]:  # fmt: skip
-        """All objects that the selectors fit, read `limit` at a time, without managedFields; and the version from which to watch on."""
+        self,
+        kind: Kind,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        metadata: bool = False,
+    ) -> tuple[Objects, str]:
+        """All objects that the selectors fit, read `limit` at a time, without managedFields; and the version from which to watch on.
+
+        `metadata`: the objects' metadata alone.
+        """
+        accept = _ABOUTS if metadata else _JSON
         path = self._path(kind, namespace)
         query: dict[str, Any] = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
         found: Objects = []
         while True:
             try:
-                page = await self._object(Request("GET", path, query))
+                page = await self._object(Request("GET", path, query, accept=accept))
             except Gone:
                 if "continue" not in query:
                     raise

@@ -73,7 +73,8 @@ class Forwarded:
         if channel == _DATA:
             self._ready += data
         elif data:
-            raise Unreachable(f"{self._what}: {data.decode('utf-8', 'replace').strip()[:300]}", sent=True)
+            said = data.decode("utf-8", "replace").strip().rsplit(": ", 1)[-1]  # before it, the names of five layers
+            raise Unreachable(f"{self._what}: {said[:200]}", sent=True)
 
     async def write(self, data: bytes) -> None:
         with broken(self._what, sent=True):

@@ -261,4 +261,4 @@ def broken(place: str, *, sent: bool) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    return os.strerror(number).lower() if number else str(error) or type(error).__name__
+    return os.strerror(number).lower() if number else str(error) or "the connection broke"

@@ -39,6 +39,11 @@ def write_snapshot(storage: Storage, n: int, epoch: int, code: str, state: bytes
         storage.remove(name.path)
 
 
+def snapshot_ends(storage: Storage) -> list[int]:
+    """Up to which event each of the snapshots goes that are kept; not whether they are sound."""
+    return [name.n for name in _names(storage)]
+
+
 def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
     """What a master begins with: the state of the newest sound snapshot made by `code`, or None, and a reader that stands behind it."""
     looked = Reader(storage)

@@ -101,6 +101,10 @@ def storage_for(place: str | Path) -> Storage:
         from trainmaster.log.hdfs import HdfsStorage
 
         return HdfsStorage(text)
+    if text.lower().startswith("configmaps://"):
+        from trainmaster.log.configmaps import ConfigMapStorage
+
+        return ConfigMapStorage(text)
     from trainmaster.log.objects import ObjectStorage
 
     return ObjectStorage(text)

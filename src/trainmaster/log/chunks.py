@@ -1,0 +1,178 @@
+"""Files as ConfigMaps: what the objects of one file are called, what they say of themselves, and how their bytes are read.
+
+See `configmaps` for what writes them and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from trainmaster.kube.client import Client, Object
+from trainmaster.kube.errors import NotFound
+from trainmaster.kube.kinds import CONFIGMAPS
+
+CHUNK = 64 * 1024  # bytes in one object; etcd takes 1.5 MiB, but each sync writes the last one whole
+MARK = "trainmaster/write"  # the label that tells one write's objects
+PRINTED = "logs"  # the folder of what programs printed
+_AT_ONCE = 8  # chunks read side by side
+
+
+@attrs.frozen(slots=True)
+class Part:
+    """One object of a file: what it holds, and what part of the file it is.
+
+    `whole`: it is the head of a whole file, of that many bytes in that many objects; `rest`: a further one of those, by its number;
+    `chunk`: it is one of a growing file, by its number. `closed`: nothing can be added to it.
+    """
+
+    path: str
+    data: bytes
+    mark: str
+    whole: tuple[int, int] | None = None
+    rest: int | None = None
+    chunk: int | None = None
+    closed: bool = False
+
+    def name(self, job: str) -> str:
+        head = head_of(job, self.path)
+        if self.rest is not None:
+            return rest_of(head, self.mark, self.rest)
+        return chunk_of(head, self.chunk or 0)
+
+    def object(self, job: str, labels: Mapping[str, str], owners: list[Object]) -> Object:
+        """The ConfigMap."""
+        notes = {"trainmaster/path": self.path, "trainmaster/size": str(len(self.data))}
+        if self.whole is not None:
+            notes |= {"trainmaster/whole": str(self.whole[0]), "trainmaster/chunks": str(self.whole[1])}
+        for name in ("rest", "chunk"):
+            if (number := getattr(self, name)) is not None:
+                notes[f"trainmaster/{name}"] = str(number)
+        if self.closed:
+            notes["trainmaster/closed"] = "true"
+        top = {"trainmaster/top": plain(self.path.partition("/")[0]), "trainmaster/file": digest(self.path)}
+        about: Object = {
+            "name": self.name(job),
+            "labels": {**labels, **top, MARK: self.mark},
+            "annotations": notes,
+            **({"ownerReferences": owners} if owners else {}),
+        }
+        held = {"data": base64.b64encode(self.data).decode()} if self.data else {}
+        obj: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "binaryData": held}
+        return {**obj, "immutable": True} if self.closed or self.rest is not None else obj
+
+
+@attrs.frozen(slots=True)
+class Row:
+    """What an object's metadata say of it."""
+
+    name: str
+    path: str
+    size: int
+    whole: int | None
+    rest: bool
+    chunk: int | None
+    closed: bool
+    mark: str
+    made: str
+
+    @classmethod
+    def of(cls, obj: Object) -> Row:
+        about = obj["metadata"]
+        notes, labels = about.get("annotations") or {}, about.get("labels") or {}
+        number = {
+            name: int(notes[f"trainmaster/{name}"]) for name in ("whole", "chunk") if f"trainmaster/{name}" in notes
+        }
+        return cls(
+            about["name"], notes.get("trainmaster/path", ""), int(notes.get("trainmaster/size", 0)), number.get("whole"),
+            "trainmaster/rest" in notes, number.get("chunk"), "trainmaster/closed" in notes, labels.get(MARK, ""),
+            about.get("creationTimestamp") or "",
+        )  # fmt: skip
+
+    @property
+    def listed(self) -> int:
+        """What a listing counts of it: of a whole file the head says all."""
+        return self.size if self.whole is None else self.whole
+
+    @property
+    def printed(self) -> bool:
+        return self.path.startswith(f"{PRINTED}/")
+
+
+class Swapped(Exception):
+    """A file was replaced while it was read."""
+
+
+async def read(client: Client, head: str, offset: int, size: int | None) -> bytes | None:
+    end = None if size is None else offset + size
+    first, last = offset // CHUNK, None if end is None else (end - 1) // CHUNK
+    try:
+        begin = await client.get(CONFIGMAPS, head, metadata=first > 0)
+    except NotFound:
+        return None
+    about, row = begin["metadata"], Row.of(begin)
+    if row.whole is None:
+        names = functools.partial(chunk_of, head)
+    else:
+        names = functools.partial(rest_of, head, row.mark)
+        chunks = int(about["annotations"]["trainmaster/chunks"])
+        last = chunks - 1 if last is None else min(last, chunks - 1)
+    found = [] if first else [content(begin)]
+    n = max(first, 1)
+    while (not found or len(found[-1]) >= CHUNK) and (last is None or n <= last):
+        upto = n + _AT_ONCE if last is None else min(n + _AT_ONCE, last + 1)
+        more = await asyncio.gather(*(_chunk(client, names(at)) for at in range(n, upto)))
+        there = more[: more.index(None)] if None in more else more
+        if row.whole is not None and len(there) < len(more):
+            raise Swapped
+        found += [data for data in there if data is not None]
+        if len(there) < len(more) or not there:
+            break
+        n = upto
+    data, skip = b"".join(found), offset - first * CHUNK
+    return data[skip:] if size is None else data[skip : skip + size]
+
+
+async def _chunk(client: Client, name: str) -> bytes | None:
+    try:
+        return content(await client.get(CONFIGMAPS, name))
+    except NotFound:
+        return None
+
+
+def parts(data: bytes) -> list[bytes]:
+    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)] or [b""]
+
+
+def content(obj: Object) -> bytes:
+    return base64.b64decode((obj.get("binaryData") or {}).get("data") or b"")
+
+
+def chunk_of(head: str, n: int) -> str:
+    return f"{head}.{n}" if n else head
+
+
+def rest_of(head: str, mark: str, n: int) -> str:
+    return f"{head}.{mark}.{n}"
+
+
+def digest(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:24]
+
+
+def plain(text: str) -> str:
+    """A text as part of an object's name and as a label's value: itself where it can be that."""
+    if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        return text
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40]
+    return f"{plain or 'x'}-{digest(text)[:12]}"
+
+
+def head_of(job: str, path: str) -> str:
+    return f"{job}.{digest(path)}"
