@@ -138,7 +138,7 @@ async def _opened(stream: Forwarded, connection: Connection, protocol: ClientPro
         while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
             data = await connection.reader.read(_PIECE)
             if not data:
-                raise ConnectionResetError("closed the connection")
+                raise ConnectionResetError("it closed the connection")
             protocol.receive_data(data)
     if protocol.handshake_exc is not None:
         from websockets.exceptions import InvalidStatus

@@ -58,7 +58,7 @@ class Connection:
             await self.writer.drain()
             while not isinstance(event := await self._event(), h11.Response):
                 if isinstance(event, h11.ConnectionClosed):
-                    raise ConnectionResetError("closed the connection")
+                    raise ConnectionResetError("it closed the connection")
             headers_ = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
             return Head(event.status_code, headers_)
 
@@ -72,7 +72,7 @@ class Connection:
             elif isinstance(event, h11.EndOfMessage):
                 return
             elif isinstance(event, h11.ConnectionClosed):
-                raise Unreachable(f"{self.place} closed the connection in the middle of an answer", sent=True)
+                raise Unreachable(f"{self.place}: it closed the connection in the middle of an answer", sent=True)
 
     @property
     def reusable(self) -> bool:
@@ -92,7 +92,12 @@ class Connection:
 
     async def _event(self) -> h11.Event:
         while True:
-            event = self._http.next_event()
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError:
+                if self.reader.at_eof():
+                    raise ConnectionResetError("it closed the connection in the middle of an answer") from None
+                raise
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self.reader.read(_AT_ONCE))
             elif isinstance(event, h11.Event) and not isinstance(event, h11.InformationalResponse):
@@ -250,7 +255,7 @@ def broken(place: str, *, sent: bool) -> Iterator[None]:
         told = f"{place} is unknown: {error.strerror}"
         raise Unreachable(told, "check its name in the kubeconfig") from None
     except asyncio.IncompleteReadError:
-        raise Unreachable(f"{place} closed the connection", sent=sent) from None
+        raise Unreachable(f"{place}: it closed the connection", sent=sent) from None
     except (h11.RemoteProtocolError, asyncio.LimitOverrunError) as error:
         raise Unreachable(f"{place} does not speak HTTP: {error}", sent=sent) from None
     except (h11.LocalProtocolError, OSError) as error:
