@@ -14,7 +14,7 @@ for and no more, so that a node never has to evict a pod for what another one ta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -44,6 +44,7 @@ STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the
 MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
 MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
 _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
+_REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
 # What templates leave as it is of our init containers.
 _OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
 _OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of their own
@@ -98,7 +99,7 @@ def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
         "hostname": hostname_of(request.role, request.index), "subdomain": service_of(job_id), "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
         **_account(shape.said.task_service_account),
-        **_where(said, request.nodes, request.hosts),
+        **_where(said, request.nodes.get("labels") or {}),
     }  # fmt: skip
     if (priority := said.priority_class) is not None:
         high = request.index < math.ceil(priority.fraction * role.replicas.max)
@@ -114,7 +115,9 @@ def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
     if shape.owner:
         pod["metadata"]["ownerReferences"] = [dict(shape.owner)]
     _queued(shape, request, pod)
-    return _filled(pod, said, inside, image_of(shape.job, request.role, shape.image), resources, request.program_memory)
+    image = image_of(shape.job, request.role, shape.image)
+    pod = _filled(pod, said, inside, image, resources, request.program_memory, request.nodes.get("labels") or {})
+    return _placed(pod, request.nodes.get("exclude") or (), request.hosts)
 
 
 def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
@@ -123,7 +126,7 @@ def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[
     spec = {
         "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
         **_account(service_account or shape.said.service_account),
-        **_where(said, {"labels": nodes.labels, "exclude": list(nodes.exclude)}, ()),
+        **_where(said, nodes.labels),
     }  # fmt: skip
     lost = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
             for what in ("not-ready", "unreachable")]  # fmt: skip
@@ -132,9 +135,9 @@ def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[
         spec |= _classed(said.priority_class.name)
     resources = _resources(said, size.memory + size.overhead, size.cores, size.gpus, size.extended)
     meta = _metadata(shape, said, labels_of_master(shape.job_id, shape.job.name))
-    return _filled(
-        {"metadata": meta, "spec": spec}, said, inside, image_of(shape.job, MASTER, shape.image), resources, size.memory
-    )
+    image = image_of(shape.job, MASTER, shape.image)
+    pod = _filled({"metadata": meta, "spec": spec}, said, inside, image, resources, size.memory, nodes.labels)
+    return _placed(pod, nodes.exclude, ())
 
 
 def pod_groups(shape: Shape) -> list[dict[str, Any]]:
@@ -203,32 +206,36 @@ def _classed(name: str) -> dict[str, str]:
     return {"priorityClassName": name} if name else {}
 
 
-def _where(said: Pods, nodes: Mapping[str, Any], hosts: Iterable[str]) -> dict[str, Any]:
-    """Where a pod may be: what the settings say, and the role's labels, exclusions and wishes."""
+def _where(said: Pods, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Where a pod may be, by the settings and the labels that its role wants of nodes."""
     made: dict[str, Any] = {}
-    if chosen := {**said.node_selector, **(nodes.get("labels") or {})}:
+    if chosen := {**said.node_selector, **labels}:
         made["nodeSelector"] = chosen
     if said.tolerations:
         made["tolerations"] = [dict(one) for one in said.tolerations]
-    # A field takes one value an entry (validation of NodeSelectorRequirement).
-    excluded = [{"key": _NODE_NAME, "operator": "NotIn", "values": [one]} for one in nodes.get("exclude") or ()]
-    wished = list(hosts)
-    affinity = dict(said.affinity)
-    of_nodes = dict(affinity.get("nodeAffinity") or {})
-    if excluded:
-        required, terms = "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
-        # One of the terms must hold: each gets the exclusions.
-        given = (of_nodes.get(required) or {}).get(terms) or [{}]
-        of_nodes[required] = {
-            terms: [{**one, "matchFields": [*one.get("matchFields", ()), *excluded]} for one in given]
+    if said.affinity:
+        made["affinity"] = dict(said.affinity)
+    return made
+
+
+def _placed(pod: dict[str, Any], excluded: Iterable[str], wished: Sequence[str]) -> dict[str, Any]:
+    """The pod, not on the nodes `excluded`, whatever its affinity, and near the data if it can be."""
+    spec = pod["spec"]
+    affinity = dict(spec.get("affinity") or {})
+    nodes = dict(affinity.get("nodeAffinity") or {})
+    # A requirement of a field takes one value (validation of NodeSelectorRequirement).
+    if fields := [{"key": _NODE_NAME, "operator": "NotIn", "values": [one]} for one in excluded]:
+        # One of the terms must hold, so each gets the exclusions.
+        terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+        nodes[_REQUIRED] = {
+            "nodeSelectorTerms": [{**one, "matchFields": [*one.get("matchFields", ()), *fields]} for one in terms]
         }
     if wished:
-        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": wished}]}
-        of_nodes[preferred] = [*of_nodes.get(preferred, ()), {"weight": 50, "preference": near}]
-    if of_nodes:
-        affinity["nodeAffinity"] = of_nodes
-    return {**made, "affinity": affinity} if affinity else made
+        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": list(wished)}]}
+        nodes[_PREFERRED] = [*nodes.get(_PREFERRED, ()), {"weight": 50, "preference": near}]
+    if nodes:
+        spec["affinity"] = {**affinity, "nodeAffinity": nodes}
+    return pod
 
 
 def _resources(
@@ -273,9 +280,12 @@ def _gangs(job: Job) -> dict[str, int]:
 
 
 def _filled(
-    pod: dict[str, Any], said: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int
-) -> dict[str, Any]:
-    """The pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes."""
+    pod: dict[str, Any], said: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int,
+    labels: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """The pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
+    `labels`: that its role wants of nodes.
+    """
     volumes, mounts = _storage(said, inside, memory)
     spec = pod["spec"]
     pull = {"imagePullPolicy": said.pull} if said.pull else {}
@@ -292,7 +302,7 @@ def _filled(
     if said.pull_secrets:
         spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]
     spec["securityContext"] = _security(said)
-    ours = _ours(inside)
+    ours = _ours(inside) | {("spec", "nodeSelector", one): "say it by nodes.labels of the role" for one in labels}
     for template in said.pod:
         check_conflicts(template, pod, ours)
         pod = applied(pod, template)

@@ -35,7 +35,7 @@ _KEYS: dict[Path, str] = {
     **{("spec", of, name): key for of in ("containers", "initContainers") for name, key in _OF_CONTAINERS.items()},
 }  # fmt: skip
 _SETS = frozenset({("metadata", "finalizers")})  # lists of texts that are joined
-_VOLUMES = ("spec", "volumes")
+_OF_ONE_KIND = (("spec", "volumes"), ("spec", "resourceClaims"))  # `retainKeys`
 
 _TEXT, _FLAG, _WHOLE, _LIST, _MAPPING = "a text", "true or false", "a whole number", "a list", "a mapping"
 _CLASSES = {_TEXT: str, _FLAG: bool, _WHOLE: int, _LIST: list, _MAPPING: dict}
@@ -179,8 +179,8 @@ def _merged_list(base: list[Any], patch: list[Any] | tuple[Any, ...], path: Path
             made.pop(one[key], None)
         else:
             before = made.get(one[key])
-            if path == _VOLUMES and before and set(one) - set(before) - {_PATCH}:
-                before = None  # `retainKeys`: a volume has one kind
+            if path in _OF_ONE_KIND and before and set(one) - set(before) - {_PATCH}:
+                before = None
             made[one[key]] = _merged(before, one, path)
     return list(made.values())
 

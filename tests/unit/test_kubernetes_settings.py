@@ -1,0 +1,222 @@
+"""`engines.kubernetes:` of a job: what is read, and how each wrong value is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmaster.core.errors import BadInput
+from trainmaster.engines.kubernetes.settings import NO_SHM, Pods, Priority, RunAs, Settings, settings
+from trainmaster.engines.kubernetes.volumes import Volume
+
+
+def test_nothing_said_is_the_defaults() -> None:
+    said = settings({})
+    assert said == Settings()
+    assert (said.run_master, said.gang_timeout, said.task_service_account) == ("cluster", 300.0, "")
+    assert said.of("worker") == Pods()
+    assert said.of("worker").run_as == RunAs(1000, 1000, 1000)
+    assert said.of("worker").accelerator == "nvidia.com/gpu"
+
+
+def test_what_is_said_of_the_job() -> None:
+    given = {
+        "context": "prod", "namespace": "research", "kubeconfig": "~/k", "service_account": "trainer", "run_master": "client",
+        "task_service_account": "reader", "runtime_image": "registry.example/trainmaster:1", "queue": "lq", "gang_timeout": "2m",
+    }  # fmt: skip
+    said = settings(given)
+    assert {name: getattr(said, name) for name in given} == {**given, "gang_timeout": 120.0}
+    assert settings({"gang_timeout": "none"}).gang_timeout is None
+    assert settings({"volcano": "q"}).volcano == "q"
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "read"),
+    [
+        ({"pull": "missing"}, "pull", "IfNotPresent"),
+        ({"pull_secrets": ["a", "b.c"]}, "pull_secrets", ("a", "b.c")),
+        ({"node_selector": {"example.org/pool": "gpu"}}, "node_selector", {"example.org/pool": "gpu"}),
+        ({"tolerations": [{"key": "k", "operator": "Exists"}]}, "tolerations", ({"key": "k", "operator": "Exists"},)),
+        ({"affinity": {"podAntiAffinity": {}}}, "affinity", {"podAntiAffinity": {}}),
+        ({"priority_class": "high"}, "priority_class", Priority("high")),
+        ({"priority_class": {"class": "a", "fraction": 0.5, "other": "b"}}, "priority_class", Priority("a", 0.5, "b")),
+        ({"priority_class": 0.5}, "priority_class", Priority("high", 0.5, "low")),
+        ({"shm": "8GiB"}, "shm", 8 * 2**30),
+        ({"shm": "none"}, "shm", NO_SHM),
+        ({"run_as": {"user": 2000}}, "run_as", RunAs(2000, 2000, 2000)),
+        ({"run_as": 2000}, "run_as", RunAs(2000, 2000, 2000)),
+        ({"run_as": {"user": 0, "group": 5, "fs_group": 6}}, "run_as", RunAs(0, 5, 6)),
+        ({"run_as": {"group": 5}}, "run_as", RunAs(1000, 5, 5)),
+        ({"run_as": "image"}, "run_as", RunAs(None, None, None)),
+        ({"accelerator": "amd.com/gpu"}, "accelerator", "amd.com/gpu"),
+        ({"limit_cores": True}, "limit_cores", True),
+        ({"labels": {"team": "vision"}}, "labels", {"team": "vision"}),
+        ({"annotations": {"example.org/note": "any: text!"}}, "annotations", {"example.org/note": "any: text!"}),
+    ],
+)
+def test_what_is_said_of_pods(given: dict[str, Any], field: str, read: Any) -> None:
+    assert getattr(settings(given).of("worker"), field) == read
+    (name, value), *_ = given.items()
+    assert getattr(settings({"roles": {"ps": {name: value}}}).of("ps"), field) == read, "the same of one role"
+    assert getattr(settings({"roles": {"ps": {name: value}}}).of("worker"), field) == getattr(Pods(), field)
+
+
+def test_what_is_said_of_a_role_meets_what_is_said_of_all() -> None:
+    said = settings(
+        {
+            "node_selector": {"pool": "cpu", "zone": "a"}, "labels": {"team": "x"}, "pull": "always", "shm": "1GiB",
+            "tolerations": [{"key": "a", "operator": "Exists"}], "pull_secrets": ["one"],
+            "volumes": [{"claim": "data", "path": "/data"}, {"empty": True, "path": "/scratch"}],
+            "priority_class": {"worker": "high", "master": "top"}, "pod": {"spec": {"hostIPC": False}},
+            "roles": {
+                "worker": {
+                    "node_selector": {"pool": "gpu", "zone": None}, "labels": {"kind": "w"}, "shm": "4GiB", "pull_secrets": ["two", "one"],
+                    "tolerations": [{"key": "b", "operator": "Exists"}], "volumes": [{"claim": "fast", "path": "/data"}],
+                    "pod": {"spec": {"schedulerName": "mine"}},
+                },
+            },
+        }
+    )  # fmt: skip
+    worker, master, other = said.of("worker"), said.of("master"), said.of("evaluator")
+    assert worker.node_selector == {"pool": "gpu"}, "added, replaced, and without a value taken away"
+    assert worker.labels == {"team": "x", "kind": "w"}
+    assert (worker.pull, worker.shm, worker.pull_secrets) == ("Always", 4 * 2**30, ("one", "two"))
+    assert [one["key"] for one in worker.tolerations] == ["a", "b"]
+    assert [(one.path, one.source) for one in worker.volumes] == [
+        ("/scratch", {"emptyDir": {}}),
+        ("/data", {"persistentVolumeClaim": {"claimName": "fast"}}),
+    ]
+    assert worker.priority_class == Priority("high")
+    assert [one.place for one in worker.pod] == ["engines.kubernetes.pod", "engines.kubernetes.roles.worker.pod"]
+    assert master.priority_class == Priority("top")
+    assert master.node_selector == other.node_selector == {"pool": "cpu", "zone": "a"}
+    assert other.priority_class is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "source", "how"),
+    [
+        ({"host_path": "/data"}, {"hostPath": {"path": "/data"}}, {}),
+        ({"host_path": "/data", "type": "Directory"}, {"hostPath": {"path": "/data", "type": "Directory"}}, {}),
+        ({"claim": "c", "sub_path": "a/b"}, {"persistentVolumeClaim": {"claimName": "c"}}, {"subPath": "a/b"}),
+        ({"config_map": "m", "read_only": True}, {"configMap": {"name": "m"}}, {"readOnly": True}),
+        ({"config_map": {"name": "m", "items": {"k": "d/f"}, "optional": True}},
+         {"configMap": {"name": "m", "items": [{"key": "k", "path": "d/f"}], "optional": True}}, {}),
+        ({"secret": "s"}, {"secret": {"secretName": "s"}}, {}),
+        ({"secret": {"name": "s", "mode": "0440"}}, {"secret": {"secretName": "s", "defaultMode": 0o440}}, {}),
+        ({"empty": True}, {"emptyDir": {}}, {}),
+        ({"empty": None}, {"emptyDir": {}}, {}),
+        ({"empty": "1GiB"}, {"emptyDir": {"sizeLimit": str(2**30)}}, {}),
+        ({"empty": {"memory": True, "size": "1MiB"}}, {"emptyDir": {"medium": "Memory", "sizeLimit": str(2**20)}}, {}),
+        ({"ephemeral": "1GiB"}, {"ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": str(2**30)}}}}}}, {}),
+        ({"ephemeral": {"size": "1GiB", "storage_class": "fast", "mode": "ReadWriteOncePod"}},
+         {"ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": str(2**30)}}, "storageClassName": "fast"}}}}, {}),
+        ({"nfs": "files.example.org:/a/b"}, {"nfs": {"server": "files.example.org", "path": "/a/b"}}, {}),
+    ],
+)  # fmt: skip
+def test_volumes(entry: dict[str, Any], source: dict[str, Any], how: dict[str, Any]) -> None:
+    (volume,) = settings({"volumes": [{**entry, "path": "/in//it/"}]}).pods.volumes
+    assert volume.volume("v") == {"name": "v", **source}
+    assert volume.mount("v") == {"name": "v", "mountPath": "/in/it", **how}
+
+
+def test_volumes_as_elasticdl_has_them() -> None:
+    text = "host_path=/data,mount_path=/data,type=Directory; claim_name=c1, mount_path=/p, sub_path=s, read_only=true;"
+    assert settings({"volumes": text}).pods.volumes == (
+        Volume("/data", {"hostPath": {"path": "/data", "type": "Directory"}}),
+        Volume("/p", {"persistentVolumeClaim": {"claimName": "c1"}}, sub_path="s", read_only=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "place", "words"),
+    [
+        ({"namespce": "x"}, "namespce", "did you mean namespace?"),
+        ({"namespace": "Research"}, "namespace", "no name of an object"),
+        ({"namespace": 3}, "namespace", "no name of an object"),
+        ({"context": ""}, "context", "no text"),
+        ({"run_master": "here"}, "run_master", "write cluster or client"),
+        ({"gang_timeout": 5}, "gang_timeout", "needs a unit"),
+        ({"queue": "a", "volcano": "b"}, "volcano", "Kueue"),
+        ({"pull": "Always"}, "pull", "always, missing, never"),
+        ({"pull_secrets": "one"}, "pull_secrets", "no list"),
+        ({"pull_secrets": ["a", "B"]}, "pull_secrets[1]", "'B'"),
+        ({"node_selector": {"a/b/c": "x"}}, "node_selector.a/b/c", "no name of a label"),
+        ({"node_selector": {"gpu": True}}, "node_selector.gpu", 'write "true", in quotes'),
+        ({"node_selector": {"gpu": "-x"}}, "node_selector.gpu", "no value of a label"),
+        ({"labels": {"trainmaster/role": "x"}}, "labels.trainmaster/role", "is ours"),
+        ({"labels": ["a"]}, "labels", "no mapping"),
+        ({"annotations": {"a b": "x"}}, "annotations.a b", "no name of a label"),
+        ({"tolerations": {"key": "x"}}, "tolerations", "no list"),
+        ({"tolerations": [{"effct": "NoSchedule"}]}, "tolerations[0].effct", "did you mean effect?"),
+        ({"tolerations": [{"effect": "Never"}]}, "tolerations[0].effect", "NoSchedule"),
+        ({"affinity": {"nodeAfinity": {}}}, "affinity.nodeAfinity", "did you mean nodeAffinity?"),
+        ({"affinity": []}, "affinity", "no mapping"),
+        ({"priority_class": {"class": "a", "fraction": 2}}, "priority_class.fraction", "between 0 and 1"),
+        ({"priority_class": {"class": "a", "rest": "b"}}, "priority_class.rest", "no such key"),
+        ({"priority_class": {"worker": {"fraction": 0.5}}}, "priority_class.worker.class", "missing"),
+        ({"priority_class": True}, "priority_class", "no mapping"),
+        ({"shm": 64}, "shm", "needs a unit"),
+        ({"run_as": {"user": "root"}}, "run_as.user", "no number of a user"),
+        ({"run_as": {"usr": 1}}, "run_as.usr", "did you mean user?"),
+        ({"run_as": "root"}, "run_as", "no mapping"),
+        ({"accelerator": "gpu"}, "accelerator", "nvidia.com/gpu"),
+        ({"limit_cores": 3}, "limit_cores", "true or false"),
+        ({"roles": []}, "roles", "no mapping"),
+        ({"roles": {"worker": {"context": "x"}}}, "roles.worker.context", "no such key"),
+        ({"roles": {"worker": {"volumes": [{"claim": "a"}]}}}, "roles.worker.volumes[0].path", "missing"),
+        ({"volumes": [{"path": "/a"}]}, "volumes[0]", "no source"),
+        ({"volumes": [{"claim": "a", "secret": "b", "path": "/a"}]}, "volumes[0]", "claim and secret"),
+        ({"volumes": [{"claim": "a", "path": "a"}]}, "volumes[0].path", "no whole path"),
+        ({"volumes": [{"claim": "a", "path": "/a/../b"}]}, "volumes[0].path", "no whole path"),
+        ({"volumes": [{"claim": "a", "path": "/trainmaster/x"}]}, "volumes[0].path", "nothing can be mounted"),
+        ({"volumes": [{"claim": "a", "path": "/"}]}, "volumes[0].path", "nothing can be mounted"),
+        ({"volumes": [{"claim": "a", "path": "/a"}, {"claim": "b", "path": "/a"}]}, "volumes[1].path", "two volumes"),
+        ({"volumes": [{"claim": "a", "path": "/a", "type": "File"}]}, "volumes[0].type", "has no type"),
+        ({"volumes": [{"host_path": "/a", "path": "/a", "type": "Dir"}]}, "volumes[0].type", "DirectoryOrCreate"),
+        ({"volumes": [{"claim": "a", "path": "/a", "sub_path": "../x"}]}, "volumes[0].sub_path", "within the volume"),
+        ({"volumes": [{"empty": {"sze": "1GiB"}, "path": "/a"}]}, "volumes[0].empty.sze", "did you mean size?"),
+        ({"volumes": [{"ephemeral": {"mode": "x"}, "path": "/a"}]}, "volumes[0].ephemeral.mode", "ReadWriteOnce"),
+        ({"volumes": [{"ephemeral": {}, "path": "/a"}]}, "volumes[0].ephemeral.size", "missing"),
+        ({"volumes": [{"config_map": {}, "path": "/a"}]}, "volumes[0].config_map.name", "missing"),
+        ({"volumes": [{"secret": {"name": "s", "mode": "rw"}, "path": "/a"}]}, "volumes[0].secret.mode", "no mode"),
+        ({"volumes": [{"nfs": "server", "path": "/a"}]}, "volumes[0].nfs", "SERVER:/PATH"),
+        ({"volumes": "host_path=/a,mount_pth=/a"}, "volumes[0].mount_pth", "no such key"),
+        ({"volumes": "host_path"}, "volumes[0]", "KEY=VALUE"),
+        ({"volumes": [1]}, "volumes[0]", "no mapping"),
+        ({"pod": {"spc": {}}}, "pod.spc", "did you mean spec?"),
+        ({"pod": {"containers": []}}, "pod.containers", "write spec: {containers: ..}"),
+        ({"pod": []}, "pod", "a mapping"),
+        ({"pod": {"kind": "Deployment"}}, "pod.kind", "is no pod"),
+        ({"pod": {"spec": {"tolerationz": []}}}, "pod.spec.tolerationz", "did you mean tolerations?"),
+        ({"pod": {"spec": {"hostNetwork": "yes"}}}, "pod.spec.hostNetwork", "true or false"),
+        ({"pod": {"spec": {"activeDeadlineSeconds": True}}}, "pod.spec.activeDeadlineSeconds", "a whole number"),
+        ({"pod": {"spec": {"containers": {"name": "program"}}}}, "pod.spec.containers", "a list"),
+        ({"pod": {"spec": {"containers": [{"image": "x"}]}}}, "pod.spec.containers[0].name", "missing"),
+        ({"pod": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}, "pod.spec.containers[1]", "two with name"),
+        ({"pod": {"spec": {"containers": [{"name": "program", "envs": []}]}}}, "pod.spec.containers[program].envs", "mean env?"),
+        ({"pod": {"spec": {"containers": [{"name": "program", "env": [{"value": "x"}]}]}}},
+         "pod.spec.containers[program].env[0].name", "missing"),
+        ({"pod": {"spec": {"containers": [{"name": "side", "resources": {"requests": {"cpu": "1 core"}}}]}}},
+         "pod.spec.containers[side].resources.requests.cpu", "no quantity"),
+        ({"pod": {"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1GB"}}]}}},
+         "pod.spec.volumes[tmp].emptyDir.sizeLimit", "no quantity"),
+        ({"pod": {"spec": {"$setElementOrder/containers": []}}}, "pod.spec.$setElementOrder/containers", "$patch alone"),
+        ({"pod": {"spec": {"containers": [{"name": "a", "$patch": "remove"}]}}}, "pod.spec.containers[a].$patch", "delete"),
+        ({"pod": {"spec": {"containers": ["a"]}}}, "pod.spec.containers[0]", "no mapping"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told_with_its_place(given: dict[str, Any], place: str, words: str) -> None:
+    with pytest.raises(BadInput) as told:
+        settings(given)
+    assert told.value.place == f"engines.kubernetes.{place}"
+    assert told.value.anchor == "engine-settings"
+    assert words in str(told.value)
+
+
+def test_a_field_that_kubernetes_may_have_got_since_is_left_to_it() -> None:
+    given = {"spec": {"containers": [{"name": "program", "brandNewThing": 1}], "anotherThingAltogether": {}}}
+    assert settings({"pod": given}).pods.pod[0].data == given
