@@ -1,0 +1,107 @@
+"""Real Kubernetes clusters for tests: one that a whole run shares, and clusters of a test's own.
+
+    pytestmark = pytest.mark.xdist_group("kubernetes")  # one worker of a run has the clusters
+
+    def test_something(kubernetes: Cluster): ...             # 2 nodes of 8 cores, 4 GiB and 2 countable GPUs, 20 simulated ones apart
+    def test_something(on_kubernetes: Cluster): ...          # the same, and KUBECONFIG and the image lead there
+    with own_kubernetes(Settings(nodes=1)) as cluster: ...   # to break as one likes, or with settings of one's own
+
+Nodes of the shared cluster are lost after seconds of silence. A test may kill its daemons and nodes: what is dead at the beginning of
+the next one is started again. Where root, containerd or Go is missing the tests that want a cluster fail with the words of what is
+missing: a run that did not try must not look like one that passed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster import linux
+from trainmaster.clusters import kubernetes as kubernetes_clusters
+from trainmaster.clusters.kubernetes import Cluster, Settings
+from trainmaster.core.errors import BadInput
+
+GPU = "nvidia.com/gpu"
+SHARED = Settings(nodes=2, simulated=20, resources={GPU: 2}, fast_expiry=True)
+_PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}"
+
+
+@contextmanager
+def own_kubernetes(settings: Settings) -> Iterator[Cluster]:
+    """A cluster of one's own, ended and removed at the end."""
+    _sweep()
+    folder = _PLACE / _owner()
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="c", dir=folder)) / "kubernetes"
+    try:
+        yield kubernetes_clusters.up(settings, folder=place, say=lambda line: print(line, file=sys.stderr))
+    except BadInput as missing:
+        if missing.anchor != "no-kubernetes-parts":
+            raise
+        pytest.fail(str(missing))
+    finally:
+        kubernetes_clusters.down(folder=place)
+        shutil.rmtree(place.parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[Cluster]:
+    with own_kubernetes(SHARED) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_kubernetes(kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name, value in kubernetes.environ.items():
+        monkeypatch.setenv(name, value)
+    return kubernetes
+
+
+@pytest.fixture(autouse=True)
+def kubernetes_lives(request: pytest.FixtureRequest) -> None:
+    """What an earlier test killed of the shared cluster lives again."""
+    if "kubernetes" in request.fixturenames:
+        revived(request.getfixturevalue("kubernetes"))
+
+
+def revived(cluster: Cluster) -> None:
+    """Start what of a cluster is dead, and return when it serves."""
+    if any(not cluster.daemon(name).alive for name in cluster.names):
+        cluster.revive()
+
+
+def host_volumes() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Volumes and mounts, all to be read only, by which a pod of the image `host` has this machine's Python and its environment."""
+    wanted = ["/usr", "/bin", "/lib", "/lib64", "/etc/ssl", sys.base_prefix, sys.prefix]
+    paths: list[str] = []
+    for path in dict.fromkeys(wanted):
+        if Path(path).exists() and not any(path.startswith(f"{above}/") for above in paths):
+            paths.append(path)
+    volumes = [{"name": f"host-{at}", "hostPath": {"path": os.path.realpath(path)}} for at, path in enumerate(paths)]
+    mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(paths)]
+    return volumes, mounts
+
+
+def _owner() -> str:
+    """This process, as one that comes after it can tell whether it lives."""
+    me = linux.look(os.getpid())
+    assert me is not None
+    return f"{me.pid}-{me.start}"
+
+
+def _sweep() -> None:
+    """End the clusters of test runs that were killed."""
+    for owner in _PLACE.glob("*-*"):
+        pid, _, start = owner.name.partition("-")
+        if not linux.lives(int(pid), int(start)):
+            for place in owner.glob("*/kubernetes"):
+                kubernetes_clusters.down(folder=place)
+            shutil.rmtree(owner, ignore_errors=True)
