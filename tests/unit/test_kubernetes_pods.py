@@ -80,8 +80,8 @@ def program(pod: dict[str, Any]) -> dict[str, Any]:
 def test_names_are_labels_whatever_they_are_made_of(job_id: str, role: str, index: int, serial: int) -> None:
     assert LABEL.fullmatch(names.name_of(job_id, f"{role}:{index}", serial))
     assert LABEL.fullmatch(names.hostname_of(role, index))
-    assert LABEL.fullmatch(names.service_of(job_id))
-    assert names.service_of(job_id)[0].isalpha()
+    assert LABEL.fullmatch(names.subdomain_of(job_id))
+    assert names.subdomain_of(job_id)[0].isalpha()
     assert all(is_label_value(one) for one in names.labels_of(job_id, role, index, serial, "a name.").values())
 
 
@@ -97,8 +97,8 @@ def test_names_are_unique_in_a_job(tasks: list[tuple[str, int, int]]) -> None:
 def test_names_are_as_people_expect_them() -> None:
     assert names.name_of("digits-abc123", "worker:7", 2) == "digits-abc123-worker-7-2"
     assert names.hostname_of("worker", 7) == "worker-7"
-    assert names.service_of("digits-abc123") == "digits-abc123"
-    assert names.service_of("3d-net-abc123").startswith("j-3d-net-abc123")
+    assert names.subdomain_of("digits-abc123") == "digits-abc123"
+    assert names.subdomain_of("3d-net-abc123").startswith("j-3d-net-abc123")
     assert re.fullmatch(r"digits-abc123-my-role-0-1-[0-9a-f]{8}", names.name_of("digits-abc123", "My_Role:0", 1))
     assert names.selector("digits-abc123") == "trainmaster/job=digits-abc123,trainmaster/part=task"
 
@@ -330,7 +330,9 @@ def test_a_queue_of_kueue() -> None:
 
 def test_a_queue_of_volcano() -> None:
     made = shape(
-        {"volcano": "q"}, roles={"worker": {"command": "true", "replicas": 3}, "ps": {"command": "true", "replicas": 2}}
+        {"volcano": "q"},
+        gang=True,
+        roles={"worker": {"command": "true", "replicas": 3}, "ps": {"command": "true", "replicas": 2}},
     )
     request = attrs.evolve(request_of("worker", made.job.roles["worker"]), gang="group-0")
     pod = task_pod(made, request, INSIDE)

@@ -29,11 +29,11 @@ def name_of(job_id: str, task: str, serial: int) -> str:
 
 
 def hostname_of(role: str, index: int) -> str:
-    """By which peers find a task: `<this>.<service_of(job id)>`, of whichever of its pods runs."""
+    """By which peers find a task: `<this>.<subdomain_of(job id)>`, of whichever of its pods runs."""
     return dns_label(f"{role}-{index}")
 
 
-def service_of(job_id: str) -> str:
+def subdomain_of(job_id: str) -> str:
     """The job's headless Service, the subdomain of its pods. A Service's name begins with a letter (RFC 1035)."""
     return dns_label(job_id if job_id[:1].isalpha() else f"j-{job_id}")
 

@@ -33,7 +33,7 @@ from trainmaster.engines.kubernetes.names import (
     labels_of_gang,
     labels_of_master,
     name_of,
-    service_of,
+    subdomain_of,
 )
 from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
 from trainmaster.engines.kubernetes.templates import PROGRAM, RUNTIME, Path, applied, check_conflicts
@@ -96,7 +96,7 @@ def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
     role, said = shape.job.roles[request.role], shape.said.of(request.role)
     job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
     spec = {
-        "hostname": hostname_of(request.role, request.index), "subdomain": service_of(job_id), "restartPolicy": "Never",
+        "hostname": hostname_of(request.role, request.index), "subdomain": subdomain_of(job_id), "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
         **_account(shape.said.task_service_account),
         **_where(said, request.nodes.get("labels") or {}),
