@@ -252,6 +252,20 @@ def test_after_a_401_credentials_are_fetched_anew_once(tmp_path: Any) -> None:
     run(test)
 
 
+def test_a_server_that_has_just_started_and_knows_no_rights_yet_is_waited_for() -> None:
+    async def test() -> None:
+        forbidden = failure(403, "Forbidden", "cannot create")
+        async with served(hang_up, forbidden, forbidden, answer(200, POD), forbidden) as (server, client):
+            await client.create(PODS, {"metadata": {"name": "p"}})
+            assert len(server.asked) == 4
+        async with served(forbidden) as (server, client):
+            with pytest.raises(Forbidden):
+                await client.create(PODS, {"metadata": {"name": "p"}})
+            assert len(server.asked) == 1
+
+    run(test)
+
+
 def test_a_list_is_read_in_pages_and_anew_where_its_pages_are_gone() -> None:
     async def test() -> None:
         def page(names: list[str], more: str = "") -> Answer:

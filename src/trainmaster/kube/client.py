@@ -5,6 +5,7 @@ Objects are plain dicts, as the API has them. Namespaces: "" is the configuratio
 
 What is tried again, for `patience` seconds in all, with growing pauses and jitter:
 
+- one that a server refuses (401, 403) SETTLING seconds after it could not be reached: one that has just started knows no rights yet;
 - a request that found no server, or that the server did not take (429, as it says by Retry-After: for THROTTLED seconds at least);
 - one whose connection broke, or that the server could not finish (502, 503, 504, etcd away), where it may be repeated: all but patches of
   the kind "json", evictions, and objects that the server is to name.
@@ -51,6 +52,8 @@ Headers = list[tuple[str, str]]
 WATCHED = 290  # s that a watch lasts; servers end it between 30 and 60 min by themselves
 SILENT = 100.0  # s without a word, where bookmarks come each minute, that a watch counts as broken
 THROTTLED = 60.0  # s
+SETTLING = 15.0  # s
+_STARTING = "not yet ready to handle request"  # of an admission plugin
 _PAUSE, _LONGEST = 0.05, 1.0  # s between tries: the first, and the most
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -91,6 +94,7 @@ class Client:
         self._door = Door(config)
         self._room = asyncio.Semaphore(concurrency)
         self._open: set[Connection] = set()
+        self._settled = 0.0  # when refusals are believed again
 
     async def __aenter__(self) -> Client:
         return self
@@ -344,6 +348,7 @@ class Client:
                 if error.sent and not request.repeatable:
                     raise
                 doubtful, failure = doubtful or error.sent, error
+                self._settled = clock() + SETTLING
             except ApiError as error:
                 error.doubtful = doubtful
                 if isinstance(error, TooMany) and request.throttled:
@@ -351,6 +356,8 @@ class Client:
                 elif error.code == 401 and not renewed and self.config.credentials.refused():
                     renewed = True
                     continue
+                elif (error.code in (401, 403) and clock() < self._settled) or _STARTING in error.message:
+                    limit, failure = max(self._patience, SETTLING), error
                 elif request.repeatable and (error.code in _UNFINISHED or "etcdserver" in error.message):
                     doubtful, failure = True, error
                 else:

@@ -73,8 +73,11 @@ class Forwarded:
         if channel == _DATA:
             self._ready += data
         elif data:
-            said = data.decode("utf-8", "replace").strip().rsplit(": ", 1)[-1]  # before it, the names of five layers
-            raise Unreachable(f"{self._what}: {said[:200]}", sent=True)
+            said = data.decode("utf-8", "replace").strip()
+            why = (
+                "connection refused" if "connection refused" in said else said.rsplit(": ", 1)[-1][:200]
+            )  # the rest names five layers
+            raise Unreachable(f"{self._what}: {why}", sent=True)
 
     async def write(self, data: bytes) -> None:
         with broken(self._what, sent=True):
