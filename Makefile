@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks s3server hadoop java format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks s3server hadoop kubernetes java format demo unit test test-full soak check docs docs-serve record peers bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -53,6 +53,10 @@ s3server:
 hadoop: setup
 	@tools/hadoop
 
+# The daemons and images for the tests on a real Kubernetes: minutes the first time; .ci/run has installed containerd before.
+kubernetes: setup
+	@tools/kubernetes
+
 # The classes for Hadoop's formats, compiled into the package; a wheel built after it needs no javac where it runs.
 java: setup
 	@$(BIN)/python tools/formats
@@ -67,13 +71,13 @@ demo: setup $(VENV)/.pytorch
 unit: setup
 	$(PYTEST) tests/unit
 
-test: setup frameworks s3server hadoop
+test: setup frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) tests
 
 test-full: test
 	$(PYTEST) $(PARALLEL) -m full tests
 
-soak: setup frameworks s3server hadoop
+soak: setup frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) -m soak tests
 
 check: setup
