@@ -285,3 +285,17 @@ def test_a_job_begins_from_the_set_that_an_earlier_one_left(scope: str) -> None:
     script.take(stimuli.Did((Step("list-inputs"),), {"listings": {}, "checkpoint": {"set": 7, "marks": {}}}))
     assert {(order.task, order.verb) for order in script.planned} == {("worker:0", "prepare"), ("worker:1", "prepare")}
     assert (script.state.checkpoint["set"], script.state.groups[0].set) == (7, 7)
+
+
+def test_what_was_waited_for_is_waited_for_no_more() -> None:
+    """What is granted may still wait, for an image as an instance; only the engine knows when that is over."""
+    script = Script(job(worker=role(1)))
+    script.ask()
+    script.grant("worker:0")
+    nothing = stimuli.Waiting("", "", "")
+    assert not [event for event in script.take(nothing) if event.type == "waiting"]
+    script.take(stimuli.Waiting("image x", "worker:0", "", "n1 is fetching image x"))
+    assert status(script.state)["waiting"] == "n1 is fetching image x"
+    script.take(nothing)
+    assert status(script.state)["waiting"] == ""
+    assert not [event for event in script.take(nothing) if event.type == "waiting"]

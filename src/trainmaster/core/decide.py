@@ -123,6 +123,8 @@ def _waiting(state: State, told: stimuli.Waiting, now: float) -> list[Fact]:
         "detail": told.detail,
         "position": told.position,
     }
+    if not told.resource:  # for nothing any more
+        return [] if state.waiting is None else [("waiting", facts)]
     return [] if state.waiting == facts or state.ending is not None else [("waiting", facts)]
 
 

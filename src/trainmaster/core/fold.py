@@ -127,7 +127,7 @@ def _asked(state: State, data: Data, at: float) -> None:
 
 
 def _waiting(state: State, data: Data, at: float) -> None:
-    state.waiting = dict(data)
+    state.waiting = dict(data) if data["resource"] else None
 
 
 def _granted(state: State, data: Data, at: float) -> None:

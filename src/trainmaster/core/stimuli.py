@@ -38,7 +38,10 @@ class Refused(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Waiting(Plain):
-    """Why asks are not granted yet: a resource, what was asked and what is free, in the engine's units."""
+    """Why asks are not granted yet, or what was granted does not start: a resource, what was asked and what is free, in the engine's units.
+
+    Without a resource: nothing is waited for any more.
+    """
 
     resource: str
     asked: str
