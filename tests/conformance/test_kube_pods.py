@@ -53,6 +53,7 @@ print(json.dumps({
     "memory": os.stat("/memory").st_mode if os.path.exists("/memory") else None,
 }))
 """
+LAST = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); [signal.pause() for _ in iter(int, 1)]"
 STAY = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()"
 
 
@@ -66,7 +67,13 @@ class Place:
         self.image = cluster.environ["TRAINMASTER_KUBERNETES_IMAGE"]
 
     def shape(self, said: dict[str, Any] | None = None, role: dict[str, Any] | None = None) -> Shape:
-        role = {"command": "true", "replicas": 2, "resources": {"memory": "64MiB", "cores": 0.1}, **(role or {})}
+        role = {
+            "command": "true",
+            "replicas": 2,
+            "stop": {"grace": "100s"},
+            "resources": {"memory": "64MiB", "cores": 0.1},
+            **(role or {}),
+        }
         made = job_from({"name": "pods", "roles": {"worker": role}, "engines": {"kubernetes": said or {}}})
         shape = Shape(self.job_id, made, settings(made.engines["kubernetes"]), self.image)
         check(made, shape.said)
@@ -104,6 +111,14 @@ class Place:
         until(lambda: not self.client.list(PODS, labels=labels)[0])
         self.client.close()
 
+    def address(self, name: str) -> str:
+        return str(self.client.get(PODS, name)["status"].get("podIP", ""))
+
+    def names(self) -> None:
+        """The tasks' names. Without `publishNotReadyAddresses`, by which they would lead to pods that are going, or on a lost node, too."""
+        headless = {"clusterIP": "None", "selector": {"trainmaster/job": self.job_id}}
+        self.client.create(SERVICES, {"metadata": self.meta(subdomain_of(self.job_id)), "spec": headless})
+
     def meta(self, name: str) -> dict[str, Any]:
         return {"name": name, "labels": {"trainmaster/job": self.job_id}}
 
@@ -128,8 +143,7 @@ def open_place(kubernetes: Cluster) -> Iterator[Place]:
 
 
 def test_what_a_program_finds(place: Place) -> None:
-    headless = {"clusterIP": "None", "selector": {"trainmaster/job": place.job_id}, "publishNotReadyAddresses": True}
-    place.client.create(SERVICES, {"metadata": place.meta(subdomain_of(place.job_id)), "spec": headless})
+    place.names()
     place.client.create(PODS, place.pod(STAY, index=1), strict=True)
     args = ("$(HOME)", "$$", "$HOME", "a$", "$$(HOME)")
     seen = place.seen(place.pod(LOOK, *args, SAID="$(HOME) $$", PEER=f"worker-1.{subdomain_of(place.job_id)}"))
@@ -142,6 +156,27 @@ def test_what_a_program_finds(place: Place) -> None:
     assert (tuple(seen["args"]), seen["said"]) == (args, "$(HOME) $$"), "nothing is expanded"
     peer = place.client.list(PODS, labels=f"trainmaster/job={place.job_id},trainmaster/index=1")[0][0]
     assert seen["peer"] == peer["status"]["podIP"], "tasks have names"
+
+
+def test_a_tasks_name_leads_to_its_newest_pod(place: Place) -> None:
+    place.names()
+    running = [place.client.create(PODS, place.pod(LAST, index=1, serial=serial), strict=True) for serial in (1, 2)]
+    first, second = [until(lambda name=one["metadata"]["name"]: place.address(name)) for one in running]
+    place.client.delete(PODS, running[0]["metadata"]["name"])
+    program = f"""
+import json, socket, time
+def found():
+    try:
+        return sorted({{one[4][0] for one in socket.getaddrinfo("worker-1.{subdomain_of(place.job_id)}", 80)}})
+    except OSError:
+        return []
+end = time.monotonic() + 60
+while found() != ["{second}"] and time.monotonic() < end:
+    time.sleep(0.1)
+print(json.dumps({{"found": found()}}))
+"""
+    assert place.seen(place.pod(program))["found"] == [second]
+    assert place.address(running[0]["metadata"]["name"]) == first, "the other one is still going"
 
 
 def test_what_is_mounted(place: Place) -> None:
