@@ -186,11 +186,14 @@ class Cluster:
 
     def revive(self) -> None:
         """Start what of it is dead, and return when it serves."""
+        for name in _API:
+            self.daemon(name).start()
+        self._wait_api()  # others end where it does not know yet what they may
         for name in self.names:
             kind, _, number = name.rpartition("-")
             if kind == "kubelet" and not self.daemon(name).alive:
                 self.start_node(int(number))
-            elif not self.daemon(name).alive:
+            else:
                 self.daemon(name).start()
         self.wait_ready()
 
