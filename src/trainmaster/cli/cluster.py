@@ -13,6 +13,7 @@ SUBCOMMANDS = {
     "up": "start a cluster on this machine, to try an engine",
     "down": "end a cluster of this machine",
     "status": "the daemons of this machine's clusters",
+    "grants": "the account that masters on Kubernetes need, as YAML",
     "env": "what a shell needs to use a cluster of this machine",
 }
 

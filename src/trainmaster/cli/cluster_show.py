@@ -8,7 +8,9 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 
 
 @click.command("show")
-@click.option("--engine", metavar="NAME", default="local", show_default=True, help="whose cluster: local or yarn")
+@click.option(
+    "--engine", metavar="NAME", default="local", show_default=True, help="whose cluster: local, yarn or kubernetes"
+)
 @json_option
 def command(engine: str) -> None:
     """The nodes of an engine's cluster with what is free on each, and its queues."""

@@ -57,8 +57,8 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         )
         function = option(function)
     function = click.option(
-        "--engine", metavar="NAME", default="local", show_default=True, help="where it runs: local or yarn",
-        shell_complete=completing.choice("local", "yarn"),
+        "--engine", metavar="NAME", default="local", show_default=True, help="where it runs: local, yarn or kubernetes",
+        shell_complete=completing.choice("local", "yarn", "kubernetes"),
     )(function)  # fmt: skip
     return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)
 

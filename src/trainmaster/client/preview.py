@@ -27,12 +27,18 @@ def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
     plain, values = prepared(job, base, os.environ, engine)
     check(plain, probe=False, engine=engine)
     asked = [attrs.asdict(request) for request in requests(plain)]
+    made = {}
+    if engine == "kubernetes":
+        from trainmaster.client.places import client_of
+
+        made = {"objects": client_of(engine).objects(plain, asked=requests(plain))}
     return {
         "job": job_to(plain),
         "directory": str(base),
         "engine": engine,
         "requests": asked,
         "secrets": names(values),
+        **made,
         **_files(plain, base),
         "inputs": {name: _input(plain, name) for name in plain.inputs},
     }
@@ -104,7 +110,19 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """The same for people."""
+    """The same for people; where an engine makes objects, these as YAML, and the rest as its comments."""
+    if "objects" not in found:
+        yield from _lines(found)
+        return
+    import yaml
+
+    yield from (f"# {line}".rstrip() for line in _lines(found))
+    for one in found["objects"]:
+        yield "---"
+        yield from yaml.safe_dump(one, sort_keys=False, width=120).splitlines()
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
     import yaml
 
     yield from yaml.safe_dump(_plain(found["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()

@@ -20,14 +20,23 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.kubernetes import ends, objects, rights, shipping, waiting
-from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER, MASTER_SECRET, RUNTIME, Piece, boot, inside
+from trainmaster.engines.kubernetes.entry import (
+    AGENT,
+    AGENT_SECRET,
+    MASTER,
+    MASTER_SECRET,
+    RUNTIME,
+    Piece,
+    boot,
+    inside,
+)
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MANAGED_BY, MASTER_PART, OUR_NAME, PART, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.objects import JOB_PART, master_name, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, task_pod
-from trainmaster.engines.kubernetes.settings import Settings, settings
+from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
@@ -41,6 +50,7 @@ CONFIGMAP_STORAGE = "configmaps://"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
 _DRY = "trainmaster-check"
+_SHOWN = 40  # characters of a name in an id
 
 T = TypeVar("T")
 
@@ -116,6 +126,46 @@ class KubernetesClient:
             for request in made.values():
                 pod = task_pod(shape, request, inside(_DRY, MASTER, [], {}, said.runtime_image))
                 group.create_task(_tried(client, request.role, pod))
+
+    def objects(self, job: Any, asked: Sequence[Request]) -> list[dict[str, Any]]:
+        """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
+        said = settings(job.engines.get("kubernetes") or {})
+        config = self._config(said)
+        job_id = f"{job.name.lower()[:_SHOWN]}-dryrun"
+        owned = owner_of(job_id, "")
+        pieces = [] if said.runtime_image else [Piece(RUNTIME, "", (f"trainmaster-{RUNTIME}",), unpacked=True)]
+        shape = Shape(job_id, job, said, self._image)
+        inner = inside(
+            job_id,
+            MASTER,
+            pieces,
+            {"TRAINMASTER_ADDRESS": "", "TRAINMASTER_OWNER": ""},
+            said.runtime_image,
+            master=True,
+        )
+        account = self._asked(config, lambda client: rights.account(client, said)) if said.run_master != CLIENT else ""
+        made = [
+            objects.root(job_id, _there(job_to(job), config.namespace), {}, "", boot(pieces)),
+            objects.secret(job_id, owned, {AGENT_SECRET: {}, MASTER_SECRET: {}}, ""),
+            objects.names(job_id, owned),
+        ]
+        if said.run_master != CLIENT:
+            made += [
+                *([] if account else (one for _, one in objects.account(job_id, owned))),
+                objects.masters_service(job_id, owned, PORT),
+                objects.masters_job(job_id, owned, master_pod(shape, inner, account or job_id)),
+            ]
+        first = {request.role: request for request in reversed(asked)}
+        inner = inside(job_id, AGENT, pieces, {}, said.runtime_image)
+        made += [{"apiVersion": "v1", "kind": "Pod", **task_pod(shape, one, inner)} for one in first.values()]
+        for one in made:  # who owns what is known once it is made
+            one["metadata"].pop("ownerReferences", None)
+            one["metadata"]["namespace"] = config.namespace
+        return made
+
+    def namespace_of(self) -> str:
+        """The namespace that jobs go to which name none."""
+        return self._config().namespace
 
     def free(self) -> Sequence[Free]:
         """The nodes, and what is free on each."""

@@ -38,9 +38,6 @@ def subdomain_of(job_id: str) -> str:
     return dns_label(job_id if job_id[:1].isalpha() else f"j-{job_id}")
 
 
-service_of = subdomain_of  # as `objects` calls it
-
-
 def dns_label(text: str) -> str:
     """`text` where it is a DNS label (RFC 1123); else cut to one, with a hash of the whole."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")

@@ -17,7 +17,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.engines.kubernetes.names import JOB, MASTER_PART, PART, ROLE, label_value, labels_of_master, service_of
+from trainmaster.engines.kubernetes.names import (
+    JOB,
+    MASTER_PART,
+    PART,
+    ROLE,
+    label_value,
+    labels_of_master,
+    subdomain_of,
+)
 from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
@@ -36,7 +44,7 @@ RULES: tuple[dict[str, Any], ...] = (
 
 def master_name(job_id: str) -> str:
     """Of the master's Service and Job."""
-    return f"{service_of(job_id)}-master"
+    return f"{subdomain_of(job_id)}-master"
 
 
 def owner_of(job_id: str, uid: str, kind: str = "ConfigMap") -> dict[str, Any]:
@@ -82,7 +90,7 @@ def names(job_id: str, owner: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _about(job_id, "names", owner, service_of(job_id)),
+        "metadata": _about(job_id, "names", owner, subdomain_of(job_id)),
         "spec": spec,
     }
 
