@@ -221,6 +221,8 @@ class ConfigMapStorage:
             assert last.chunk is not None
             return self.make(self._object(Part(path, b"", last.mark, chunk=last.chunk + 1, closed=True))) is not None
         there = self._kube.get(CONFIGMAPS, last.name)
+        if Row.of(there).size >= CHUNK:  # filled since, and its writer is at the next one
+            return False
         there["metadata"].setdefault("annotations", {})["trainmaster/closed"] = "true"
         return self.put({**there, "immutable": True}) is not None
 
