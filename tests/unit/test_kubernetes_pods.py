@@ -458,6 +458,71 @@ def test_a_template_that_changes_what_is_ours_is_told_by_its_path(
     assert words in str(told.value)
 
 
+@st.composite
+def part(draw: st.DrawFn, **fields: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """A mapping with a few of the fields, each as given or, seldom, null; seldom with a directive."""
+    chosen = draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=2, unique=True))
+    made = {name: None if seldom(draw) else draw(fields[name]) for name in chosen}
+    return {**made, "$patch": draw(st.sampled_from(["merge", "replace", "delete"]))} if seldom(draw) else made
+
+
+def seldom(draw: st.DrawFn) -> bool:
+    return draw(st.integers(0, 15)) == 15
+
+
+def elements(key: str, values: list[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """A list whose elements have a key of their own."""
+    named = st.tuples(st.sampled_from(values), part(**fields)).map(lambda both: {key: both[0], **both[1]})
+    listed = st.lists(named, max_size=3, unique_by=lambda one: one[key])
+    return st.tuples(listed, st.integers(0, 15)).map(
+        lambda both: [*both[0], *([{"$patch": "replace"}] if both[1] == 15 else [])]
+    )
+
+
+TEXT = st.sampled_from(["a", "Never", "true", "image:1", "worker-0"])
+TEXTS = st.dictionaries(
+    st.sampled_from(["x", "y", "trainmaster/role", "app.kubernetes.io/name", "pool"]), TEXT | st.none(), max_size=2
+)
+CONTAINERS = elements(
+    "name", ["program", "runtime", "side"], image=TEXT, command=st.lists(TEXT, max_size=2), workingDir=TEXT, tty=st.booleans(),
+    env=elements("name", ["A", "HOME", "X"], value=TEXT), volumeMounts=elements("mountPath", ["/trainmaster/home", "/tmp"], name=TEXT),
+    resources=part(limits=st.dictionaries(st.sampled_from(["memory", "cpu"]), st.sampled_from(["1", "1Gi", None]))),
+    lifecycle=part(preStop=st.just({"exec": {"command": ["a"]}})), securityContext=part(privileged=st.booleans()),
+)  # fmt: skip
+TEMPLATES = part(
+    metadata=part(labels=TEXTS, annotations=TEXTS, name=TEXT, finalizers=st.lists(TEXT)),
+    spec=part(
+        restartPolicy=TEXT, hostname=TEXT, schedulerName=TEXT, nodeSelector=TEXTS, priority=st.integers(0, 9),
+        containers=CONTAINERS, initContainers=CONTAINERS,
+        volumes=elements("name", ["ours", "work", "tmp", "v"], emptyDir=st.just({}), secret=st.just({"secretName": "s"})),
+    ),
+)  # fmt: skip
+
+
+def ours_of(pod: dict[str, Any]) -> Any:
+    """What no template may change, in a pod that one was merged into."""
+    spec = pod["spec"]
+    named = {kind: {one["name"]: one for one in spec[kind]} for kind in ("containers", "initContainers", "volumes")}
+    one, init = named["containers"]["program"], named["initContainers"]["runtime"]
+    return (
+        pod["metadata"]["name"], {name: value for name, value in pod["metadata"]["labels"].items() if name.startswith("trainmaster/")},
+        spec["restartPolicy"], spec["hostname"], spec["nodeSelector"]["pool"], one["image"], one["command"], one["workingDir"],
+        one["resources"]["limits"]["memory"], [each for each in one["env"] if each["name"] in ("A", "N")],
+        [each for each in one["volumeMounts"] if each["mountPath"] == "/trainmaster/home"],
+        init["image"], init["command"], named["volumes"]["ours"], pod["metadata"]["annotations"]["trainmaster/task"],
+    )  # fmt: skip
+
+
+@given(TEMPLATES)
+def test_a_template_is_refused_or_leaves_alone_what_is_ours(drawn: dict[str, Any]) -> None:
+    role = {"nodes": {"labels": {"pool": "gpu"}}}
+    try:
+        made = pod_of({"pod": drawn}, role)
+    except BadInput:
+        return
+    assert ours_of(made) == ours_of(pod_of({}, role))
+
+
 def test_what_a_template_says_as_it_is_anyway_is_no_conflict() -> None:
     said = {
         "pod": {

@@ -255,7 +255,11 @@ def _check_mapping(value: Mapping[str, Any], path: Path, place: str) -> None:
             raise wrong(at, "of the directives of a strategic merge there is $patch alone", "leave it out")
         if table is not None and name not in table:
             _refuse_misspelt(name, table, path, at)
-        if _is_quantity(here) and (not isinstance(one, str | int | float) or not _QUANTITY.fullmatch(str(one))):
+        if (
+            _is_quantity(here)
+            and one is not None
+            and (not isinstance(one, str | int | float) or not _QUANTITY.fullmatch(str(one)))
+        ):
             raise wrong(at, f"{one!r} is no quantity of Kubernetes", "write one like 500m, 2 or 1Gi")
         _check(one, here, place, (table or {}).get(name, _ANY))
 
