@@ -23,7 +23,8 @@ from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.job import COPIED, Job
-from trainmaster.engines.contract import Shipped
+from trainmaster.engines.contract import Shipped, reached
+from trainmaster.master import launch
 
 if TYPE_CHECKING:
     from trainmaster.client.secrets import Values
@@ -84,8 +85,11 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         return runtime(state_dir() / "runtime", without)
 
     told = client.submit(name, job, site, secret, certificate, files, ours)
+    masters = told.pop("beside", None)
     try:
-        _note(folder, {**site, **told})
+        _note(folder, {**site, **told, "beside": masters is not None})
+        if masters is not None:
+            launch.beside(name, engine, told["application"], masters)
     except BaseException:  # nobody would find it any more
         client.end(told["application"])
         raise
@@ -219,9 +223,22 @@ def connection(job: str, token: str) -> socket.socket:
     if record.addresses[0].startswith("unix:"):  # of one that only concludes, here
         return unix(record.addresses[0].removeprefix("unix:"))
     site = site_of(job)
-    plain = client_of(site["engine"]).reach(site["application"], record.addresses[0], CONNECT)
+    reach = reached if site.get("beside") else client_of(site["engine"]).reach
+    plain = reach(site["application"], record.addresses[0], CONNECT)
     secured: socket.socket = trusting((folder / CERTIFICATE).read_text()).wrap_socket(plain)
     return secured
+
+
+def taken_up(job: str) -> bool:
+    """Start the master again of a job that has it beside its client, where it is gone and the job is not over; whether it was started."""
+    site = site_of(job)
+    if not site.get("beside") or launch.is_beside(job):
+        return False
+    told = client_of(site["engine"]).beside(site["application"])
+    if told is None:
+        return False
+    launch.beside(job, site["engine"], site["application"], told)
+    return True
 
 
 def fate(job: str) -> str:
@@ -250,6 +267,8 @@ def waits(job: str) -> str:
     site = site_of(job)
     if "application" not in site:
         return "it is being submitted" if submitting(job) else f"{BROKEN_OFF}, and it is ended now"
+    if site.get("beside"):
+        return f"its master was on the submitter's machine and is gone; there, this takes the job up: tm attach {job}"
     try:
         return str(client_of(site["engine"]).waits(site["application"], _described(job)))
     except TrainmasterError:

@@ -32,9 +32,9 @@ def sweep() -> list[str]:
 def resume(job: str) -> bool:
     """Start a master for `job` if none of its processes is left; whether one was started."""
     if engine_of(job) != "local":
-        from trainmaster.client.distant import conclude
+        from trainmaster.client.distant import conclude, taken_up
 
-        return conclude(job)
+        return taken_up(job) or conclude(job)
     from trainmaster.engines.local.sweep import sweep as clear
 
     return job in clear() and _start(job)

@@ -6,6 +6,7 @@ not its concern. The client side runs where a job is submitted, the master side 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -159,3 +160,9 @@ class ClientSide(Protocol):
     def fate(self, job_id: str) -> str:
         """What became of a job whose master is gone: `running`, `resumable`, `ended` or `unknown`, as the engine sees it."""
         ...
+
+
+def reached(application: str, address: str, within: float) -> socket.socket:
+    """A connection to a job's master at `address`, host:port, where that is reached directly. Raises OSError where there is none."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), within)

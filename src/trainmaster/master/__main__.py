@@ -11,7 +11,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
     from trainmaster.master.launch import agents
-    from trainmaster.master.main import afterwards, detach, here
+    from trainmaster.master.main import afterwards, beside, detach, here
 
     if arguments[:1] == ["--detach"]:
         arguments = arguments[1:]
@@ -20,6 +20,8 @@ def main() -> int:
     detach(arguments[0])
     if told.get("afterwards"):
         return afterwards(arguments[0], told)
+    if told.get("engine"):
+        return beside(arguments[0], told)
     return here(arguments[0], told, agents())
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainmaster.engines.local.template import Link
 
 AGENT = "trainmaster.agent.main:run"
+BESIDE = "beside.lock"  # in the job's directory: held by its master, where that is not in a container
 _KEPT = "environ.json"
 
 _prepared: socket.socket | None = None  # to the process that waits to become a master
@@ -77,6 +78,29 @@ def conclude(job: str, kill: Mapping[str, Any]) -> None:
     storage = job_storage(job)
     token = (storage / "token").read_text().strip()
     _spawn(str(storage), {"token": token, "secrets": {}, "kill": dict(kill), "afterwards": True})
+
+
+def beside(job: str, engine: str, application: str, told: Mapping[str, Any]) -> None:
+    """Start, on this machine, the master of a job whose agents are in containers of an engine."""
+    from trainmaster.engines.local.places import job_storage
+
+    _spawn(str(job_storage(job)), {**told, "engine": engine, "application": application})
+
+
+def is_beside(job: str) -> bool:
+    """Whether a master of the job lives on this machine that was started so."""
+    import fcntl
+
+    from trainmaster.engines.local.places import job_storage
+
+    try:
+        with (job_storage(job) / BESIDE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def _kept(storage: Path) -> dict[str, Any]:

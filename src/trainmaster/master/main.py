@@ -7,6 +7,7 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import json
 import logging
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
-from trainmaster.master.seats import Afterwards, Here, Seat
+from trainmaster.master.launch import BESIDE
+from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 # Python's own: what a start is spared (`cli.main`) would be hundreds of MiB of dead requests here.
@@ -88,6 +91,18 @@ def here(storage: str, told: Mapping[str, Any], link: Any) -> int:
 def afterwards(storage: str, told: Mapping[str, Any]) -> int:
     """Bring the job in the directory `storage` to its end, of which no engine runs anything any more."""
     return run(storage, told, Afterwards(storage, told, None))
+
+
+def beside(storage: str, told: Mapping[str, Any]) -> int:
+    """Be the master, on this machine, of a job whose agents are in containers of `told["engine"]`: the only one, for as long as we live."""
+    parts = import_module(f"trainmaster.engines.{told['engine']}.inside").beside(told["application"], told)
+    with (Path(storage) / BESIDE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        os.environ.update(told["stores"])
+        return run(storage, told, InContainer(told["engine"], parts, told["certificate"], told["key"]))
 
 
 def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:

@@ -191,21 +191,25 @@ class KubernetesClient:
         if not said.runtime_image:
             shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
         told = {"job": job_to(job), "site": dict(site), "certificate": certificate, "secret": dict(secret)}
-        self._asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
-        return {"application": f"{config.context}@{config.namespace}/{job_id}"}
+        beside = self._asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
+        return {
+            "application": f"{config.context}@{config.namespace}/{job_id}",
+            **({"beside": beside} if beside else {}),
+        }
 
     async def _submitted(
         self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any], files: Sequence[Shipped]
-    ) -> None:
+    ) -> dict[str, Any] | None:
+        """What the master is told, where it is not the cluster's to start."""
         reading = asyncio.create_task(asyncio.to_thread(shipping.read, files))
-        account = await rights.account(client, said)
+        account = "" if said.run_master == CLIENT else await rights.account(client, said)
         read = await reading
         pieces = [piece for piece, _ in read]
         kept = _there(told["job"], client.namespace)
         made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces))
         try:
             root = await client.create(CONFIGMAPS, made)
-            await self._started(client, job_id, job, said, {**told, "job": kept}, read, root, account)
+            return await self._started(client, job_id, job, said, {**told, "job": kept}, read, root, account)
         except BaseException:
             with contextlib.suppress(KubeError, TimeoutError):
                 async with asyncio.timeout(UNDONE):
@@ -216,7 +220,7 @@ class KubernetesClient:
     async def _started(
         self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any],
         read: Sequence[tuple[Piece, bytes]], root: Mapping[str, Any], account: str,
-    ) -> None:  # fmt: skip
+    ) -> dict[str, Any] | None:  # fmt: skip
         pieces = [piece for piece, _ in read]
         secret = told["secret"]
         environment = _environment(told["site"])
@@ -231,10 +235,12 @@ class KubernetesClient:
         held = {AGENT_SECRET: of_agent, MASTER_SECRET: of_master}
         kept = await client.create(SECRETS, objects.secret(job_id, owner, held, secret["token"]))
         owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
+        here = said.run_master == CLIENT
+        await asyncio.gather(client.create(SERVICES, objects.names(job_id, owner)), shipping.put(client, owner, read))
+        if here:
+            return {**of_master, "owner": owner["uid"]}
         made: Sequence[Any] = await asyncio.gather(
             client.create(SERVICES, objects.masters_service(job_id, owner, PORT)),
-            client.create(SERVICES, objects.names(job_id, owner)),
-            shipping.put(client, owner, read),
             *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
         )
         address = {"TRAINMASTER_ADDRESS": made[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
@@ -242,6 +248,7 @@ class KubernetesClient:
         inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
         template = master_pod(shape, inner, account or job_id)
         await client.create(JOBS, objects.masters_job(job_id, owner, template), strict=True)
+        return None
 
     @staticmethod
     def brings(url: str) -> bool:
@@ -273,6 +280,8 @@ class KubernetesClient:
             if root is None:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
             made = await _found(client, JOBS, master_name(job_id))
+            if made is None and await _found(client, SECRETS, job_id) is not None:
+                return "running", ""  # beside its client, or it is being submitted
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
             for one in (made.get("status") or {}).get("conditions") or ():
@@ -323,6 +332,15 @@ class KubernetesClient:
                     await asyncio.sleep(0.1)
 
         self._asked(self._config(application=application), remove)
+
+    def beside(self, application: str) -> dict[str, Any] | None:
+        """What a master is told that takes up a job beside its client; None where there is nothing to take up."""
+        job_id = parts(application)[2]
+        kept = self._asked(self._config(application=application), lambda client: _found(client, SECRETS, job_id))
+        if kept is None:
+            return None
+        told: dict[str, Any] = json.loads(b64decode(kept["data"][MASTER_SECRET]))
+        return {**told, "owner": kept["metadata"]["uid"]}
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """A connection to the job's master through the API server. Raises OSError where there is none."""

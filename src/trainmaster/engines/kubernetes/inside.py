@@ -42,6 +42,17 @@ def master() -> tuple[str, dict[str, Any], Any]:
     return str(directory), told, Parts(told, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"])
 
 
+def beside(application: str, told: dict[str, Any]) -> Any:
+    """The parts of a master's seat on its client's machine, which acts as the user, by his kubeconfig."""
+    from trainmaster.engines.kubernetes.client import parts
+    from trainmaster.engines.kubernetes.parts import Parts, address_towards
+    from trainmaster.kube.config import load
+
+    context, namespace, _ = parts(application)
+    config = load(context=context, namespace=namespace)
+    return Parts(told, told["owner"], address_towards(config), port=0, config=config)
+
+
 def _secret(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(Path(SECRET, name).read_bytes())
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.engines.kubernetes.engine import KubernetesMaster
@@ -63,6 +65,15 @@ class Parts:
             raise failed(error, self._where) from error
         finally:
             client.close()
+
+
+def address_towards(config: Config) -> str:
+    """Our address as the cluster's machines see it: the one by which we reach the API server. Nothing is sent."""
+    parts = urlsplit(config.server)
+    family, _, _, _, where = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)
+        return str(probe.getsockname()[0])
 
 
 def _devices(request: Request) -> tuple[str, ...]:

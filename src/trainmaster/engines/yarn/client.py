@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ import attrs
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
-from trainmaster.engines.contract import Free, Queue, Request, Shipped
+from trainmaster.engines.contract import Free, Queue, Request, Shipped, reached
 from trainmaster.engines.yarn import fitting, lifetime
 from trainmaster.engines.yarn.asks import INT, label_of, resource
 from trainmaster.engines.yarn.exits import given_up, line
@@ -59,6 +58,8 @@ T = TypeVar("T")
 
 class YarnClient:
     """`ClientSide` on YARN. `requests(job)` says which containers a job asks for, at its largest."""
+
+    reach = staticmethod(reached)
 
     def __init__(
         self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None, folder: str = ""
@@ -343,12 +344,6 @@ class YarnClient:
             return f"YARN runs {application}, and its master does not answer yet"
         size = amount(job.master.resources.memory, job.master.resources.cores, 0)
         return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue, size)}"
-
-    @staticmethod
-    def reach(application: str, address: str, within: float) -> socket.socket:
-        """A connection to a job's master at `address`. Raises OSError where there is none."""
-        host, _, port = address.rpartition(":")
-        return socket.create_connection((host.strip("[]"), int(port)), within)
 
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""
