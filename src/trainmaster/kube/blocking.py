@@ -51,8 +51,13 @@ class Blocking:
         self._clients: dict[int, Client] = {}  # process -> its client
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of `client` gives."""
-        return asyncio.run_coroutine_threadsafe(call, loop()).result()
+        """What a coroutine of `client` gives. It is cancelled where whoever waits is interrupted."""
+        future = asyncio.run_coroutine_threadsafe(call, loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
     @property
     def client(self) -> Client:

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from trainmaster.kube.client import Client, Object
-from trainmaster.kube.errors import ApiError, Gone, KubeError, Unreachable
+from trainmaster.kube.errors import ApiError, ConfError, Gone, KubeError
 from trainmaster.kube.kinds import Kind
 
 _KINDS = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
@@ -88,8 +88,8 @@ async def follow(
                         yield told
         except Gone:
             since = ""
-        except (Unreachable, ApiError) as error:
-            if not synced and isinstance(error, ApiError) and 400 <= error.code < 429:
+        except KubeError as error:
+            if not synced and _refused(error):
                 raise
             if _too_old(error):
                 since = ""
@@ -103,6 +103,11 @@ async def follow(
             await asyncio.sleep(
                 _FIRST * random.random()
             )  # a server that ends each watch at once is not asked in a circle
+
+
+def _refused(error: KubeError) -> bool:
+    """Whether no other try will go better, as far as one can know."""
+    return isinstance(error, ConfError) or (isinstance(error, ApiError) and 400 <= error.code < 429)
 
 
 def _too_old(error: KubeError) -> bool:

@@ -63,6 +63,7 @@ LOG = 16 * 1024 * 1024  # bytes of a job's events, snapshots and records
 OUTPUT = 8 * 1024 * 1024  # bytes of what its programs printed
 TAIL = 256 * 1024  # bytes of one attempt's
 SEGMENT = 1024 * 1024  # bytes in a file of events: what snapshots cover is dropped by files
+_TIMEOUT = 15.0  # s of one try
 _PATIENCE = 10.0  # s of tries within one call; whoever calls tries again, and says what it waits for
 _ROUNDS = 10
 _QUOTA = "exceeded quota"
@@ -427,7 +428,7 @@ def _client(context: str, namespace: str, *_: str) -> Blocking:
         if not context or not os.path.exists(f"{ACCOUNT}/token"):
             raise
         config = in_cluster(namespace)
-    return Blocking(config, patience=_PATIENCE)
+    return Blocking(config, timeout=_TIMEOUT, patience=_PATIENCE)
 
 
 def _printed(rows: list[Row], path: str) -> Iterator[str]:
