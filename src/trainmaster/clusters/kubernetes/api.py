@@ -87,8 +87,9 @@ def names_of_nodes(settings: Settings) -> list[str]:
 
 
 def furnish_node(place: Place, token: str, name: str, resources: Mapping[str, int]) -> None:
-    """Let a node count resources. The kubelet copies them to what is allocatable at its next word; one that starts anew forgets them."""
-    body = {"status": {"capacity": {resource: str(count) for resource, count in resources.items()}}}
+    """Let a node count resources. Its kubelet keeps them; one that starts anew forgets them."""
+    counted = {resource: str(count) for resource, count in resources.items()}
+    body = {"status": {"capacity": counted, "allocatable": counted}}
     ask(place, token, "PATCH", f"/api/v1/nodes/{name}/status", body, "application/strategic-merge-patch+json")
 
 

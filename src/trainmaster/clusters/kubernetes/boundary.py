@@ -89,7 +89,7 @@ def _linked(place: Place, first: Started, nodes: int) -> None:
             f"the link {name} is taken, or could not be made: {made.stderr.strip()}", anchor="cluster-failed"
         )
     _run(["ip", "addr", "add", f"{place.machine}/24", "dev", name])
-    _run(["ip", "link", "set", name, "up"])
+    _run(["ip", "link", "set", name, "alias", place.key, "up"])
     inside = [
         *(f"ip addr add {address}/24 dev eth0" for address in (place.ip, *map(place.node, range(1, nodes + 1)))),
         "ip link set eth0 up",
@@ -148,8 +148,16 @@ def close(place: Place) -> None:
             except OSError:  # what was in it has not quite ended
                 time.sleep(_PAUSE)
                 break
-    while place.network >= 0 and Path(f"/sys/class/net/{link(place.network)}").exists() and time.monotonic() < end:
+    while _link_is_there(place) and time.monotonic() < end:
         time.sleep(_PAUSE)
+
+
+def _link_is_there(place: Place) -> bool:
+    """Whether the link is there, and no other cluster's of the same number."""
+    try:
+        return Path(f"/sys/class/net/{link(place.network)}/ifalias").read_text().strip() == place.key
+    except OSError:
+        return False
 
 
 # -- control groups --
