@@ -17,10 +17,11 @@ import leftovers
 import pytest
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
-from s3 import s3, s3_server
+from s3 import s3, s3_for_pods, s3_server
 
 __all__ = [  # fixtures for all tests
-    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "s3", "s3_server", "secure_hadoop",
+    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "s3", "s3_for_pods", "s3_server",
+    "secure_hadoop",
 ]  # fmt: skip
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)

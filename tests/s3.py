@@ -21,6 +21,7 @@ from pathlib import Path
 import attrs
 import pytest
 import waiting
+from kubernetes import Cluster
 
 PROGRAM = Path(os.environ.get("TRAINMASTER_S3_SERVER") or Path(__file__).parent.parent / ".cache/bin/versitygw")
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests-secret", "AWS_REGION": "us-east-1"}
@@ -32,11 +33,12 @@ class Server:
 
     folder: Path
     port: int
+    host: str = "127.0.0.1"
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         if not PROGRAM.exists():
@@ -46,7 +48,7 @@ class Server:
             "ROOT_SECRET_KEY": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
             "PATH": os.environ["PATH"],
         }
-        command = [PROGRAM, "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", self.folder / "buckets"]
+        command = [PROGRAM, "--quiet", "--port", f"{self.host}:{self.port}", "posix", self.folder / "buckets"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, env=told, cwd=self.folder, stdout=log, stderr=log)
         waiting.until(self._answers, what=lambda: (self.folder / "log").read_text())
@@ -67,17 +69,17 @@ class Server:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log").read_text()
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.host, self.port)) == 0
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server of one's own, for tests that stop it."""
+def serving(host: str = "127.0.0.1") -> Iterator[Server]:
+    """A server of one's own, for tests that stop it, or that want it at another address of this machine."""
     folder = Path(tempfile.mkdtemp(prefix="tests-s3-"))
     (folder / "buckets").mkdir()
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = Server(folder, free.getsockname()[1])
+        free.bind((host, 0))
+        server = Server(folder, free.getsockname()[1], host)
     try:
         server.start()
         yield server
@@ -95,8 +97,20 @@ def s3_server() -> Iterator[Server]:
 @pytest.fixture
 def s3(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a bucket of the test's own; the variables that name server and key are set."""
+    lead_to(s3_server, monkeypatch)
+    return f"s3://{s3_server.bucket()}"
+
+
+def lead_to(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that name a server and its key."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": s3_server.endpoint}.items():
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.endpoint}.items():
         monkeypatch.setenv(name, value)
-    return f"s3://{s3_server.bucket()}"
+
+
+@pytest.fixture(scope="session")
+def s3_for_pods(kubernetes: Cluster) -> Iterator[Server]:
+    """A server that pods of the shared cluster reach."""
+    with serving(kubernetes.address) as server:
+        yield server

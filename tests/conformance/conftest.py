@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import ENGINES, Engine
+from conformance.kubernetes_engine import Kubernetes
 from hadoop import revived
+from s3 import lead_to
 
-ON_HADOOP = ("yarn",)
-MARKS = {"yarn": pytest.mark.xdist_group("hadoop")}
+ROWS: dict[str, type[Engine]] = {**ENGINES, "kubernetes": Kubernetes}
+MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
 
 
 def _needs(of: pytest.Metafunc | pytest.Item) -> list[str]:
@@ -23,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     brief = metafunc.definition.get_closest_marker("brief") is not None
     rows = []
-    for name, row in ENGINES.items():
+    for name, row in ROWS.items():
         if not any(need in row.lacks for need in _needs(metafunc)):
             marks = [MARKS[name]] if name in MARKS else []
             rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, pytest.mark.full]))
@@ -31,18 +33,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    for name, row in ENGINES.items():
+def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    for name, row in ROWS.items():
         for need in _needs(request.node):
             if need in row.lacks:  # for the end of the run: see tests/conftest.py
                 request.node.user_properties.append(("not on", f"{name}: {row.lacks[need]}"))
-    if request.param in ON_HADOOP:
-        request.getfixturevalue("on_hadoop")
-        revived(request.getfixturevalue("hadoop"))
     folder = tmp_path / "place"
     folder.mkdir()
-    made = ENGINES[request.param](folder)
+    made = _made(request, folder, monkeypatch)
     try:
         yield made
     finally:
         made.close()
+
+
+def _made(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    if request.param == "yarn":
+        request.getfixturevalue("on_hadoop")
+        revived(request.getfixturevalue("hadoop"))
+    if request.param == "kubernetes":
+        cluster, server = request.getfixturevalue("on_kubernetes"), request.getfixturevalue("s3_for_pods")
+        lead_to(server, monkeypatch)
+        return Kubernetes(folder, cluster, server)
+    return ENGINES[request.param](folder)

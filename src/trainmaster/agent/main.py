@@ -41,6 +41,7 @@ from trainmaster.agent.place import Place
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import Agent
+from trainmaster.agent.tails import Tails
 from trainmaster.agent.workplace import Workplace
 from trainmaster.log.storage import local_path
 
@@ -62,7 +63,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
     agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node") or os.uname().nodename))
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
-    agent.settle(place, None if local_path(spec["storage"]) is not None else _shipping(spec))
+    agent.settle(place, _logs_of(spec, agent, place))
     agent.tokens = spec.get("tokens")
     presence = None
     if spec.get("socket") and spec.get("engine", "local") == "local":
@@ -139,7 +140,14 @@ def _cache(spec: Mapping[str, Any]) -> str:
     return os.path.join(os.getcwd(), ".cache")
 
 
-def _shipping(spec: Mapping[str, Any]) -> Shipping:
+def _logs_of(spec: Mapping[str, Any], agent: Agent, place: Place) -> Shipping | Tails | None:
+    """How logs come to where they are kept; None where they are written there."""
+    if not spec["storage"] and not spec.get("directory"):
+        tails = Tails(agent.channel)
+        place.report = tails.report
+        return tails
+    if local_path(spec["storage"]) is not None:
+        return None
     every, piece = float(spec.get("log_every") or shipping.EVERY), int(spec.get("log_piece") or shipping.PIECE)
     return Shipping(lambda: _storage(spec), spec["task"], every, piece)
 

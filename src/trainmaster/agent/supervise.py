@@ -21,6 +21,7 @@ from trainmaster.agent.leasing import Leasing
 from trainmaster.agent.place import Place
 from trainmaster.agent.processes import Orphans, end_all, kin
 from trainmaster.agent.shipping import Shipping
+from trainmaster.agent.tails import Tails
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
@@ -51,7 +52,7 @@ class Agent:
         self.why = ""  # why it ended
         self._container, self._node = container, node
         self._place: Place | None = None
-        self._shipping: Shipping | None = None
+        self._shipping: Shipping | Tails | None = None
         self.tokens: Tokens | None = None
         self._attempts: dict[int, Attempt] = {}
         self._current = 0
@@ -61,7 +62,7 @@ class Agent:
         self._left = False  # all was told and stored, or given up
         self._hurrying: asyncio.Task[None] | None = None
 
-    def settle(self, place: Place, shipping: Shipping | None) -> None:
+    def settle(self, place: Place, shipping: Shipping | Tails | None) -> None:
         """Give the agent its place; before `run`."""
         self._place, self._shipping = place, shipping
         self.follows = Follows(place.task, self._source)
@@ -93,6 +94,8 @@ class Agent:
             self._follow(kind, message)
         elif kind == "lease":
             self.leasing.answered(message)
+        elif kind == "log-end-kept" and isinstance(self._shipping, Tails):
+            self._shipping.heard(message)
         elif kind == "tokens" and self.tokens is not None:
             self.tokens.heard(message)
             self._hand_back_tokens()  # the master knows by it that they are not lost with it

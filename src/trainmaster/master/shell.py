@@ -8,6 +8,7 @@ later batch. A log that cannot be written stops the turns, not the programs.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import logging
@@ -163,10 +164,23 @@ class Shell:
             self.feed.piece(message)
         elif kind == "lease":
             self._lease(connection, message)
+        elif kind == "log-end":
+            await self._keep_end(connection, message)
         elif kind == "tokens" and self._tokens is not None:
             now_there = self._tokens.bring(message)
             if now_there["until"] == message.get("until"):
                 self._handed_back.set()
+
+    async def _keep_end(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        """Keep the end of a log, for an agent that reaches no storage. Where that is full, it is lost: agents do not wait for it."""
+        from trainmaster.log.configmaps import keep_tail
+
+        attempt, data = int(message["attempt"]), base64.b64decode(message["data"])
+        try:
+            await asyncio.to_thread(keep_tail, self.storage, connection.task, attempt, int(message["bytes"]), data)
+        except StorageFailed as error:
+            log.warning("the end of %s's log is not kept: %s", connection.task, error.message)
+        connection.send({"type": "log-end-kept", "attempt": attempt})
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Leases are soft state: nobody need write them down, since a new master asks who holds what."""

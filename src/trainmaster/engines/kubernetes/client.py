@@ -35,18 +35,18 @@ from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MANAGED_BY, MASTER_PART, OUR_NAME, PART, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.objects import JOB_PART, master_name, owner_of
-from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, task_pod
+from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
 from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
-from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, PODS, SECRETS, SERVICES, Kind
+from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, POD_GROUPS, PODS, SECRETS, SERVICES, Kind
+from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
 PORT = 7077  # of the master, in its pod and at its Service
-CONFIGMAP_STORAGE = "configmaps://"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
 _DRY = "trainmaster-check"
@@ -152,7 +152,7 @@ class KubernetesClient:
         if said.run_master != CLIENT:
             made += [
                 *([] if account else (one for _, one in objects.account(job_id, owned))),
-                objects.masters_service(job_id, owned, PORT),
+                objects.way_to_master(job_id, owned, PORT),
                 objects.masters_job(job_id, owned, master_pod(shape, inner, account or job_id)),
             ]
         first = {request.role: request for request in reversed(asked)}
@@ -236,15 +236,18 @@ class KubernetesClient:
         kept = await client.create(SECRETS, objects.secret(job_id, owner, held, secret["token"]))
         owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
         here = said.run_master == CLIENT
-        await asyncio.gather(client.create(SERVICES, objects.names(job_id, owner)), shipping.put(client, owner, read))
+        shape = Shape(job_id, job, said, self._image, owner)
+        await asyncio.gather(
+            client.create(SERVICES, objects.names(job_id, owner)), shipping.put(client, owner, read),
+            *(client.create(POD_GROUPS, one) for one in pod_groups(shape)),
+        )  # fmt: skip
         if here:
             return {**of_master, "owner": owner["uid"]}
         made: Sequence[Any] = await asyncio.gather(
-            client.create(SERVICES, objects.masters_service(job_id, owner, PORT)),
+            client.create(SERVICES, objects.way_to_master(job_id, owner, PORT)),
             *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
         )
         address = {"TRAINMASTER_ADDRESS": made[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
-        shape = Shape(job_id, job, said, self._image, owner)
         inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
         template = master_pod(shape, inner, account or job_id)
         await client.create(JOBS, objects.masters_job(job_id, owner, template), strict=True)
@@ -369,7 +372,7 @@ class Store:
     @property
     def jobs(self) -> str:
         config = self._client._config()
-        return f"{CONFIGMAP_STORAGE}{config.context}@{config.namespace}"
+        return url_of(config.context, config.namespace)
 
     @property
     def inputs(self) -> str:
@@ -406,7 +409,7 @@ def parts(application: str) -> tuple[str, str, str]:
 
 def stored_elsewhere(job: Any) -> bool:
     """Whether the job has a storage of its own, which its agents reach too."""
-    return bool(job.storage) and not job.storage.startswith(CONFIGMAP_STORAGE)
+    return bool(job.storage) and not job.storage.startswith(SCHEME)
 
 
 def without(job: Any) -> Collection[str]:
@@ -422,9 +425,9 @@ def without(job: Any) -> Collection[str]:
 
 def _there(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     """The job as it is told in the cluster, where no context of a kubeconfig means anything."""
-    if not str(job.get("storage") or "").startswith(CONFIGMAP_STORAGE):
+    if not str(job.get("storage") or "").startswith(SCHEME):
         return dict(job)
-    return {**job, "storage": f"{CONFIGMAP_STORAGE}{namespace}"}
+    return {**job, "storage": url_of("", namespace)}
 
 
 def _environment(site: Mapping[str, Any]) -> dict[str, str]:

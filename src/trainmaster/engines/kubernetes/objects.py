@@ -86,7 +86,7 @@ def secret(job_id: str, owner: Mapping[str, Any], files: Mapping[str, Mapping[st
 
 def names(job_id: str, owner: Mapping[str, Any]) -> dict[str, Any]:
     """The headless Service: a task's name leads to its pod as soon as that has an address."""
-    spec = {"clusterIP": "None", "selector": {JOB: label_value(job_id)}, "publishNotReadyAddresses": True}
+    spec = {"clusterIP": "None", "selector": {JOB: label_value(job_id)}}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -95,10 +95,10 @@ def names(job_id: str, owner: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def masters_service(job_id: str, owner: Mapping[str, Any], port: int) -> dict[str, Any]:
+def way_to_master(job_id: str, owner: Mapping[str, Any], port: int) -> dict[str, Any]:
     selector = {JOB: label_value(job_id), PART: MASTER_PART}
     ports = [{"name": "master", "port": port, "targetPort": port}]
-    spec = {"selector": selector, "ports": ports, "publishNotReadyAddresses": True}
+    spec = {"selector": selector, "ports": ports}
     about = _about(job_id, "master", owner, master_name(job_id))
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
 

@@ -1,0 +1,185 @@
+"""The row `kubernetes`: real pods on two real nodes, in a namespace that enforces the Pod Security Standard "restricted".
+
+Jobs are submitted by a user who has the role `edit` there and no more; their masters have the account that `tm cluster grants` prints. Pods
+run as a user who is not root, in an image that holds Debian with Python and nothing of this machine's. Data are on an S3 server of this
+machine. The submitter's directory is a volume of the test's own, claimed by each job, by which programs see `engine.folder / "go"`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from conformance.engines import Engine, Submitted
+from kubernetes import Cluster
+from s3 import Server
+from waiting import until
+
+from trainmaster import linux
+from trainmaster.engines.kubernetes import rights
+
+PYTHON = "/usr/bin/python3"  # of the image
+PODS = "/api/v1/namespaces/{}/pods"
+
+
+class Kubernetes(Engine):
+    """A Kubernetes cluster: two nodes, S3. `close` looks for what a job has left in the namespace."""
+
+    name = "kubernetes"
+    nodes = 2
+    lacks: ClassVar = {
+        "submitters-place": "a task has a directory, an environment and limits of its own: it finds nothing of its submitter's",
+        "local-master": "master and agents are in pods, without sockets, ledger or control groups of this machine",
+        "local-data": "inputs, outputs and storage are where every pod reaches them: a path of the submitter's is refused",
+        "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
+        "only-engine": "what is tried is not of an engine, and is tried on one",
+        "application": "it is about YARN's applications",
+    }
+
+    def __init__(self, folder: Path, cluster: Cluster, s3: Server) -> None:
+        super().__init__(folder)
+        self.cluster, self._bucket = cluster, s3.bucket()
+        self._volume = f"tests-{uuid.uuid4().hex[:12]}"
+        folder.chmod(0o777)  # pods are another user
+        self._apply(*rights.granted(cluster.namespace), *self._claimed())
+        # The archive of the runtime is made once a run, not once a test.
+        runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
+        runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shared = folder.parent.parent / "runtime"
+        shared.mkdir(exist_ok=True)
+        if not runtime.exists():
+            runtime.symlink_to(shared)
+
+    def submit(self, roles: Mapping[str, Any], key: str = "", **keys: Any) -> Submitted:
+        """Programs in this machine's Python are in the image's."""
+        roles = json.loads(json.dumps(roles).replace(json.dumps(sys.executable)[1:-1], PYTHON))
+        return super().submit(roles, key, **keys)
+
+    def own(self) -> dict[str, Any]:
+        volumes = [{"claim": self._volume, "path": str(self.folder)}]
+        return {"storage": f"s3://{self._bucket}/jobs", "engines": {"kubernetes": {"volumes": volumes}}}
+
+    def place(self, name: str) -> str:
+        return f"s3://{self._bucket}/{name}"
+
+    def put(self, name: str, content: str | bytes) -> None:
+        self._store().put(name, content.encode() if isinstance(content, str) else content)
+
+    def files(self, name: str) -> dict[str, bytes]:
+        from trainmaster.data.stores import store_for
+
+        store = store_for(self.place(name))
+        return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
+
+    def remove(self, name: str) -> None:
+        self._store().remove(name)
+
+    def command_lines(self, made: Submitted) -> list[str]:
+        found = []
+        for pod in self.pods(made):
+            for pid in self._processes(pod):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace"))
+        return found
+
+    def process(self, made: Submitted, number: int = 1, task: str = "worker:0") -> int:
+        """The attempt's own process, by the number that it has in its pod, as this machine numbers it."""
+        within = made.attempt(number, task)["pid"]
+        serial = [event for event in made.told("granted") if event["task"] == task][-1]["container"]
+        (pod,) = (pod for pod in self.pods(made) if pod["metadata"]["name"] == serial)
+        return next(pid for pid in self._processes(pod) if _within(pid) == within)
+
+    def kill_master(self, made: Submitted) -> None:
+        """Kill the process of the job's master, not its pod."""
+        import signal
+
+        (pod,) = self.pods(made, "master")
+        for pid in self._processes(pod):
+            os.kill(pid, signal.SIGKILL)
+
+    def kill_node(self, node: str) -> None:
+        self.cluster.kill_node(int(node.rpartition("-")[2]))
+
+    def revive(self) -> None:
+        from kubernetes import revived
+
+        revived(self.cluster)
+
+    def pods(self, made: Submitted, part: str = "") -> list[dict[str, Any]]:
+        labels = f"trainmaster/job={made.id}" + (f",trainmaster/part={part}" if part else "")
+        found: list[dict[str, Any]] = json.loads(self._kubectl("get", "pods", "-l", labels, "-o", "json"))["items"]
+        return found
+
+    def left(self, made: Submitted) -> list[str]:
+        """What there is of a job in the namespace, but for its history."""
+        kinds = "pods,secrets,services,jobs,serviceaccounts,roles,rolebindings"
+        return self._kubectl("get", kinds, "-l", f"trainmaster/job={made.id}", "-o", "name").split()
+
+    def application(self, made: Submitted) -> str:
+        return str(json.loads((made.storage / "site.json").read_bytes())["application"])
+
+    def client(self) -> Any:
+        from trainmaster.engines.kubernetes.client import KubernetesClient
+
+        return KubernetesClient(lambda job: ())
+
+    def close(self) -> None:
+        client = self.client()
+        for made in self.jobs:
+            if made.run.status()["state"] in ("pending", "running"):  # a failed test has left it
+                client.end(self.application(made))
+            until(lambda made=made: not self.left(made), what=lambda made=made: f"{made.id} leaves {self.left(made)}")
+            self._kubectl("delete", "configmap", made.id, "--ignore-not-found", "--wait=false")
+        self._kubectl("delete", "pvc", self._volume, "--wait=false")
+        self.cluster.kubectl("delete", "pv", self._volume, "--wait=false")
+
+    def _processes(self, pod: Mapping[str, Any]) -> list[int]:
+        node = int(pod["spec"]["nodeName"].rpartition("-")[2])
+        return [pid for pid in self.cluster.processes(node, pod["metadata"]["uid"]) if not _pause(pid)]
+
+    def _kubectl(self, *words: str) -> str:
+        return self.cluster.kubectl("-n", self.cluster.namespace, *words)
+
+    def _apply(self, *objects: Mapping[str, Any]) -> None:
+        told = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.cluster.kubectl("apply", "-f", "-", input=json.dumps(told))
+
+    def _claimed(self) -> list[dict[str, Any]]:
+        size = {"storage": "1Gi"}
+        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        about = {"name": self._volume, "namespace": self.cluster.namespace}
+        of = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **about}
+        path = {"path": str(self.folder)}
+        return [
+            {
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self._volume},
+                "spec": {**spec, "capacity": size, "hostPath": path, "claimRef": of, "persistentVolumeReclaimPolicy": "Retain"},
+            },
+            {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about,
+                "spec": {**spec, "volumeName": self._volume, "resources": {"requests": size}},
+            },
+        ]  # fmt: skip
+
+    def _store(self) -> Any:
+        from trainmaster.data.stores import store_for
+
+        return store_for(f"s3://{self._bucket}")
+
+
+def _within(pid: int) -> int:
+    """A process's number in its own namespace (proc(5), NSpid)."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return -1
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), -1)
+
+
+def _pause(pid: int) -> bool:
+    found = linux.look(pid)
+    return found is None or found.name == "pause"
