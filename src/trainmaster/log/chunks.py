@@ -166,6 +166,14 @@ def digest(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:24]
 
 
+def label(text: str) -> str:
+    """A text as a label's value, as all objects of a job have it: itself where it can be that, else cut, with a hash of the whole."""
+    if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text):
+        return text
+    cleaned = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "x"
+    return f"{cleaned[:54].rstrip('-_.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
 def plain(text: str) -> str:
     """A text as part of an object's name and as a label's value: itself where it can be that."""
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):

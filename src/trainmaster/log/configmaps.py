@@ -49,6 +49,7 @@ from trainmaster.log.chunks import (
     content,
     digest,
     head_of,
+    label,
     parts,
     plain,
     read,
@@ -85,10 +86,10 @@ class ConfigMapStorage:
         self._prefix = plain(self.job)
         self._labels = {
             "app.kubernetes.io/managed-by": "trainmaster",
-            "trainmaster/job": self._prefix,
+            "trainmaster/job": label(self.job),
             "trainmaster/part": "log",
         }
-        self._all = f"trainmaster/job={self._prefix},trainmaster/part=log"
+        self._all = f"trainmaster/job={label(self.job)},trainmaster/part=log"
         self._owner: list[Object] | None = None
         self._settled: set[str] = set()
         self._used: dict[bool, int] = {}  # whether printed -> bytes there, as far as is known
@@ -152,8 +153,7 @@ class ConfigMapStorage:
 
     def remove(self, path: str) -> None:
         with _ours("remove", self._name(path)):
-            if self._kube.delete(CONFIGMAPS, self._head(path)):
-                self._kube.delete_all(CONFIGMAPS, self._selector(path))
+            self._drop(self._selector(path))
             self._used.clear()
 
     def exists(self, path: str) -> bool:
@@ -197,7 +197,7 @@ class ConfigMapStorage:
             self._drop_rest(path, pieces, mark)
             return False
         if old.chunk is not None or old.listed > CHUNK:
-            self._kube.delete_all(CONFIGMAPS, f"{self._selector(path)},{MARK}={old.mark}")
+            self._drop(f"{self._selector(path)},{MARK}={old.mark}")
         return True
 
     def _put_rest(self, path: str, pieces: list[bytes], mark: str) -> None:
@@ -206,7 +206,7 @@ class ConfigMapStorage:
 
     def _drop_rest(self, path: str, pieces: list[bytes], mark: str) -> None:
         if len(pieces) > 1:
-            self._kube.delete_all(CONFIGMAPS, f"{self._selector(path)},{MARK}={mark}")
+            self._drop(f"{self._selector(path)},{MARK}={mark}")
 
     # -- growing files --
 
@@ -287,6 +287,11 @@ class ConfigMapStorage:
 
     def _listed(self, labels: str) -> list[Row]:
         return [Row.of(obj) for obj in self._kube.list(CONFIGMAPS, labels=labels, metadata=True)[0]]
+
+    def _drop(self, labels: str) -> None:
+        """Delete objects, a head before its rest; each by its name, for the right to delete a collection is another one."""
+        for row in sorted(self._listed(labels), key=lambda row: len(row.name)):
+            self._kube.delete(CONFIGMAPS, row.name)
 
     def _selector(self, path: str) -> str:
         return f"{self._all},trainmaster/file={digest(path)}"
