@@ -19,7 +19,7 @@ from waiting import until_async
 from trainmaster.clusters.kubernetes.cluster import Cluster
 from trainmaster.clusters.kubernetes.settings import Settings
 from trainmaster.core.reading import job_from
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Waiting, Warned
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.engines.kubernetes.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
@@ -377,6 +377,17 @@ def test_the_masters_own_pod_is_none_of_the_tasks(kubernetes: Cluster) -> None:
     asyncio.run(scenario())
 
 
+def test_a_gang_that_is_granted_in_part_for_too_long_is_told(kubernetes: Cluster) -> None:
+    async def scenario() -> None:
+        said = {"gang_timeout": "2s", "roles": {"nowhere": {"node_selector": {"no": "node"}}}}
+        async with engine(kubernetes, {"worker": STAYS, "nowhere": STAYS}, said=said) as seat:
+            await seat.ask("worker:0", "nowhere:0", gang="group-0")
+            await seat.hears(Granted, "worker:0")
+            assert await seat.hears(GangOverdue) == GangOverdue("group-0", 2.0)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.full
 def test_a_thousand_pods_are_asked_for_at_once(kubernetes: Cluster) -> None:
     """On simulated nodes: pods that run nothing. Where the machine is busy their nodes seem to be away, and what is there is given up."""
@@ -427,10 +438,6 @@ def test_daemons_that_die_and_nodes_that_are_lost() -> None:
             lost = await seat.hears(ContainerLost, "on2:0", limit=120.0)
             assert (lost.reason, lost.figures["node"]) == ("node-lost", "node-2")
             await seat.none_left()  # what is left of it goes by force
-            await seat.ask("on2:0", serial=2)
-            cluster.start_node(2)
-            await seat.hears(Granted, "on2:0", 2, limit=120.0)
-            await seat.runs("on2:0", 2)
 
     with own_kubernetes(Settings(fast_expiry=True)) as cluster:
         asyncio.run(scenario(cluster))

@@ -299,3 +299,18 @@ def test_what_was_waited_for_is_waited_for_no_more() -> None:
     script.take(nothing)
     assert status(script.state)["waiting"] == ""
     assert not [event for event in script.take(nothing) if event.type == "waiting"]
+
+
+def test_what_an_engine_may_keep_no_longer_of_a_gang_is_given_back_and_asked_for_again() -> None:
+    script = Script(job(worker=role(2, "group")))
+    script.ask()
+    overdue = stimuli.GangOverdue("group-0", 5.0)
+    assert not script.take(overdue)  # nothing is granted
+    script.grant("worker:0")
+    script.take(overdue)
+    assert script.last("grants-returned")["seconds"] == 5.0
+    assert Order("worker:0", 1, 1, "leave", "1") in script.planned
+    script.take(stimuli.ContainerExited("worker:0", 1), stimuli.ContainerExited("worker:1", 1))
+    script.tick(PARTIAL_BACKOFF)
+    assert {action.task for action in script.planned if isinstance(action, Ask)} >= {"worker:0", "worker:1"}
+    assert not script.take(stimuli.GangOverdue("group-7", 5.0))

@@ -135,6 +135,9 @@ def test_what_we_deleted_ends_without_a_reason() -> None:
     end = ended(pod("Failed", died(143), deleting=30), by_us=True)
     assert end is not None
     assert (end.status, end.reason) == (-15, None)
+    young = ended(pod("Failed", died(137, "ContainerStatusUnknown"), deleting=5), by_us=True)
+    assert young is not None
+    assert young.reason is None
 
 
 def test_a_pod_that_vanished_while_it_ran_may_run_on() -> None:

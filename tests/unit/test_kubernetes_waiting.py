@@ -8,6 +8,7 @@ import pytest
 
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.kubernetes import waiting
+from trainmaster.engines.kubernetes.gangs import Patience
 from trainmaster.engines.kubernetes.nodes import asked
 from trainmaster.engines.kubernetes.waiting import denial, of_containers, of_events, of_pod, unscheduled
 from trainmaster.kube.errors import Unreachable, of_status
@@ -172,3 +173,18 @@ def test_what_a_pod_takes_of_its_node_is_its_containers_or_the_largest_before_th
         "initContainers": [container("100m", "4Gi")],
     }
     assert asked({"spec": spec}) == {"cpu": 1.5, "memory": 4 * GIB}
+
+
+def test_part_of_a_gang_is_kept_for_so_long_while_what_it_needs_is_missing() -> None:
+    patience = Patience(5.0)
+    first, second = (Request(f"worker:{n}", 1, "worker", n, GIB, 1.0, gang="g", least=2) for n in (0, 1))
+    growth = Request("worker:2", 1, "worker", 2, GIB, 1.0, gang="g", least=2)
+    patience.granted(first, 0.0)
+    assert patience.overdue([second], 4.0) == []
+    assert patience.overdue([second], 5.0) == ["g"]
+    assert patience.overdue([second], 50.0) == []  # told once
+    patience.granted(first, 60.0)
+    assert patience.overdue([growth], 100.0) == []  # it begins without
+    forever = Patience(None)
+    forever.granted(first, 0.0)
+    assert forever.overdue([second], 1e6) == []

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainmaster.core import failures, stimuli
 from trainmaster.core.actions import Ask, CommitFor, Order, Release, Step
-from trainmaster.core.advance import advance
+from trainmaster.core.advance import PARTIAL_BACKOFF, advance
 from trainmaster.core.events import Fact
 from trainmaster.core.fold import SHORT_LIFE, TAKEOVERS
 from trainmaster.core.state import (
@@ -142,6 +142,14 @@ def _warned(state: State, told: stimuli.Warned, now: float) -> list[Fact]:
     if _holder(state, told.task, told.serial) is None:
         return []
     return [("warned", {"task": told.task, "seconds": told.seconds, "reason": told.reason})]
+
+
+def _gang_overdue(state: State, told: stimuli.GangOverdue, now: float) -> list[Fact]:
+    """The same as when `timeouts.start` passes."""
+    group = next((one for one in state.groups if f"group-{one.number}" == told.gang), None)
+    if group is None or group.sizes is not None or state.ending is not None or not any(group.granted.values()):
+        return []
+    return [("grants-returned", {"group": group.number, "seconds": told.seconds, "until": now + PARTIAL_BACKOFF})]
 
 
 # -- agents --
@@ -336,6 +344,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.ContainerExited: _container_over,
     stimuli.ContainerLost: _container_over,
     stimuli.Warned: _warned,
+    stimuli.GangOverdue: _gang_overdue,
     stimuli.Connected: _connected,
     stimuli.Disconnected: _disconnected,
     stimuli.Report: _report,

@@ -84,6 +84,14 @@ class Warned(Plain):
     reason: str = "preempted"
 
 
+@attrs.frozen(slots=True, eq=False, repr=False)
+class GangOverdue(Plain):
+    """Part of a gang has been granted for `seconds`, as long as the engine may keep it from others, and what it needs besides has not."""
+
+    gang: str
+    seconds: float
+
+
 # -- what agents tell --
 
 
@@ -195,6 +203,7 @@ Stimulus: TypeAlias = (
     | ContainerExited
     | ContainerLost
     | Warned
+    | GangOverdue
     | Connected
     | Disconnected
     | Report

@@ -14,9 +14,18 @@ from typing import Any, Protocol
 import attrs
 
 from trainmaster.core.plain import Plain
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, KillRequested, Refused, Waiting, Warned
+from trainmaster.core.stimuli import (
+    ContainerExited,
+    ContainerLost,
+    GangOverdue,
+    Granted,
+    KillRequested,
+    Refused,
+    Waiting,
+    Warned,
+)
 
-Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | KillRequested
+Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

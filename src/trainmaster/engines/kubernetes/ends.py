@@ -58,6 +58,7 @@ _DISK = re.compile(
 _NOT_THERE = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
 _SIGNALS = 64  # a status above 128 is a signal's, as shells and runtimes write it
 _KILLED = 137
+_UNKNOWN = "ContainerStatusUnknown"  # also of a container that was deleted while it was being started
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
           "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}  # fmt: skip
 
@@ -167,8 +168,8 @@ def ended(pod: Pod, *, by_us: bool = False) -> End | None:
     if status.get("phase") not in OVER and not died:
         return None
     code = _code(died)
-    if died.get("reason") == "ContainerStatusUnknown":
-        return End(code, "node-lost", {"node": node_of(pod)})  # its node was started anew: it has ended
+    if died.get("reason") == _UNKNOWN and not deleted(pod):  # its node was started anew: it has ended
+        return End(code, "node-lost", {"node": node_of(pod)})
     found = _by_status(pod) or _of_disruption(pod) or _of_container(pod, died) or _of_preparation(pod)
     reason, figures = found or (None, {})
     if reason is None and deleted(pod) and not by_us:

@@ -25,10 +25,11 @@ import attrs
 
 from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.core.job import Job
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Warned
+from trainmaster.core.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.kubernetes import ends, waiting
 from trainmaster.engines.kubernetes.foreign import failed
+from trainmaster.engines.kubernetes.gangs import Patience
 from trainmaster.engines.kubernetes.names import selector, task_of
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.settings import Settings
@@ -101,6 +102,7 @@ class KubernetesMaster:
         self._ran: set[str] = set()  # roles of which a container ran
         self._without: Counter[str] = Counter()  # by role: containers that found no Python
         self._gathering = Gathering(self._now)
+        self._patience = Patience(said.gang_timeout)
         self._explained = Explained(client)
         self._away = ""
         self._asked = False  # whether this master has said what it wants
@@ -342,6 +344,7 @@ class KubernetesMaster:
         request = self._wanted.pop(key)
         held.granted, held.request, held.placed = True, request, self._now()
         self._vanished.pop(key[0], None)
+        self._patience.granted(request, self._now())
         if not self._gathering.add(key, request):
             self._tell(Granted(*key, held.name, ends.node_of(held.pod)))
         self._gathered()
@@ -420,6 +423,8 @@ class KubernetesMaster:
                 if key in self._wanted and key not in self._held:
                     self._begin(self._create(key))
             self._gathered()
+            for gang in self._patience.overdue(self._wanted.values(), now):
+                self._tell(GangOverdue(gang, self._said.gang_timeout or 0.0))
             for key, held in list(self._held.items()):
                 self._overdue(key, held, now)
             if now - explained >= EXPLAIN:
