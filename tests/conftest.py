@@ -131,6 +131,8 @@ def _begin_what_is_shared(request: pytest.FixtureRequest) -> None:
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     if "s3" in [value for value in parameters.values() if isinstance(value, str)]:
         request.getfixturevalue("s3_server")
+    if "kubernetes" in [value for value in parameters.values() if isinstance(value, str)]:
+        request.getfixturevalue("s3_for_pods")
 
 
 _OURS = (leftovers.MARK, "TRAINMASTER_STATE_DIR", "TRAINMASTER_RUNTIME_DIR")

@@ -31,6 +31,7 @@ from trainmaster.core.errors import BadInput
 
 GPU = "nvidia.com/gpu"
 SHARED = Settings(nodes=2, simulated=20, resources={GPU: 2}, fast_expiry=True)
+RUNNING = os.environ.get("TRAINMASTER_TEST_KUBERNETES", "")  # the folder of a cluster to use, which a developer left running
 _PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}"
 
 
@@ -54,6 +55,11 @@ def own_kubernetes(settings: Settings) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Cluster]:
+    if RUNNING:
+        found = Cluster.read(Path(RUNNING))
+        assert found is not None, f"there is no cluster in {RUNNING}"
+        yield found
+        return
     with own_kubernetes(SHARED) as cluster:
         yield cluster
 

@@ -72,7 +72,6 @@ class Settings:
 
     context: str = ""
     namespace: str = ""
-    kubeconfig: str = ""
     service_account: str = ""  # of the master's pod, one that may make pods; "": made with the job
     run_master: str = CLUSTER
     task_service_account: str = ""  # "": programs get no token of the cluster
@@ -219,7 +218,7 @@ _PODS: dict[str, keys.Reader] = {
     "limit_cores": keys.flag, "labels": keys.labels, "annotations": keys.texts, "pod": _templates,
 }  # fmt: skip
 _READ: dict[str, keys.Reader] = {
-    "context": keys.text, "namespace": keys.object_name, "kubeconfig": keys.text, "service_account": keys.object_name,
+    "context": keys.text, "namespace": keys.object_name, "service_account": keys.object_name,
     "run_master": keys.shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
     "runtime_image": keys.text, "queue": keys.object_name, "volcano": keys.object_name,
     "gang_timeout": keys.shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
