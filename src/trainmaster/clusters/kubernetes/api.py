@@ -6,6 +6,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ from trainmaster.core.errors import EngineFailed
 
 HOST_NAMESPACE = f"{NAMESPACE}-host"
 _TIMEOUT = 10.0  # s
+_AT_ONCE = 16
 _PEOPLE = {"edit": "edit", "view": "view"}  # user -> the stock role it has in both namespaces
 
 
@@ -95,14 +97,20 @@ def furnish_node(place: Place, token: str, name: str, resources: Mapping[str, in
 
 def furnish(place: Place, token: str, settings: Settings) -> None:
     """Make what a user finds: namespaces, rights, DNS, simulated nodes. What is there already is left as it is."""
-    wanted = [*_namespaces(), *_rights(), *(_dns(place) if settings.nodes else []), *_simulated(settings)]
-    for path, thing in wanted:
+
+    def make(wanted: tuple[str, dict[str, Any]]) -> None:
+        path, thing = wanted
         answer = ask(place, token, "POST", path, thing)
         if answer.status not in (200, 201, 409):
             raise EngineFailed(
                 f"{thing['kind']} {thing['metadata']['name']} could not be made: {answer.said[:500]}",
                 anchor="cluster-failed",
             )
+
+    for one in (*_namespaces(), *_rights(), *(_dns(place) if settings.nodes else [])):
+        make(one)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a node takes a while to be asked for, and there may be many
+        list(pool.map(make, _simulated(settings)))
 
 
 _Things = list[tuple[str, dict[str, Any]]]

@@ -216,12 +216,15 @@ class Cluster:
 
     def _wait(self, waits: Any, names: Iterable[str], limit: float = READY) -> None:
         end = time.monotonic() + limit
+        began = time.monotonic()
         while told := waits():
             if dead := [name for name in names if not self.daemon(name).alive]:
                 raise self._failed(f"the {dead[0]} ended", dead[0])
             if time.monotonic() > end:
                 raise self._failed(f"the cluster was not ready after {limit:g} s: {told}", "kube-apiserver")
-            time.sleep(_PAUSE)
+            # Whoever is asked for the state of 1,000 nodes has no time for them meanwhile.
+            time.sleep(max(_PAUSE, 2 * (time.monotonic() - began)))
+            began = time.monotonic()
 
     def _failed(self, message: str, name: str) -> EngineFailed:
         log = self.daemon(name).log
