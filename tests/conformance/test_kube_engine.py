@@ -433,7 +433,7 @@ def test_daemons_that_die_and_nodes_that_are_lost() -> None:
             await seat.master.release("on1:0", 1)
             cluster.daemon("kube-apiserver").start()
             assert (await seat.hears(ContainerExited, "on1:0", limit=120.0)).status == 9
-            await until_async(lambda: seat.told[-1] == Waiting("", "", ""), 60, lambda: seat.told)
+            await until_async(lambda: Waiting("", "", "") in seat.told, 60, lambda: seat.told)
             cluster.kill_node(2)
             lost = await seat.hears(ContainerLost, "on2:0", limit=120.0)
             assert (lost.reason, lost.figures["node"]) == ("node-lost", "node-2")
