@@ -52,7 +52,7 @@ def yarn(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv(name, value)
     folder = tmp_path / "place"
     folder.mkdir()
-    made = Yarn(folder)
+    made = Yarn(folder, cluster)
     yield made
     made.close()
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.engines import ENGINES, Engine
+from conformance.engines import Engine, Local, Yarn
 from conformance.kubernetes_engine import Kubernetes
 from hadoop import revived
 from s3 import lead_to
 
-ROWS: dict[str, type[Engine]] = {**ENGINES, "kubernetes": Kubernetes}
+ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes}
 MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
 
 
@@ -49,10 +49,12 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 def _made(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     if request.param == "yarn":
-        request.getfixturevalue("on_hadoop")
-        revived(request.getfixturevalue("hadoop"))
+        cluster = request.getfixturevalue("on_hadoop")
+        revived(cluster)
+        return Yarn(folder, cluster)
     if request.param == "kubernetes":
         cluster, server = request.getfixturevalue("on_kubernetes"), request.getfixturevalue("s3_for_pods")
         lead_to(server, monkeypatch)
+        monkeypatch.setenv("TRAINMASTER_SITE", "")  # the row's own, until the test is over
         return Kubernetes(folder, cluster, server)
-    return ENGINES[request.param](folder)
+    return Local(folder)

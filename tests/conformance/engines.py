@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -216,6 +217,21 @@ class Engine:
         found = [Path(f"/proc/{one.process.pid}/cmdline").read_bytes() for one in processes_of(made.id)]
         return [line.decode(errors="replace") for line in found]
 
+    def process(self, made: Submitted, number: int = 1, task: str = "worker:0") -> int:
+        """The process of an attempt's program, as this machine numbers it."""
+        return int(made.attempt(number, task)["pid"])
+
+    def kill_master(self, made: Submitted) -> None:
+        """Kill the process of the job's master."""
+        raise NotImplementedError(self.name)
+
+    def kill_node(self, node: str) -> None:
+        """Have a node fall silent, by the name that events give it; what runs there may run on. `revive` brings it back."""
+        raise NotImplementedError(self.name)
+
+    def revive(self) -> None:
+        """Start again what of the cluster was killed."""
+
     def own(self) -> dict[str, Any]:
         """Keys that every job needs on this engine."""
         return {}
@@ -273,8 +289,9 @@ class Yarn(Engine):
         "only-engine": "what is tried is not of an engine, and is tried on one",
     }
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
         super().__init__(folder)
+        self.cluster = cluster
         self.root = f"/tmp/tests-{uuid.uuid4().hex[:12]}"
         # The archive of the runtime is made once a run, not once a test.
         runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
@@ -301,6 +318,16 @@ class Yarn(Engine):
 
     def command_lines(self, made: Submitted) -> list[str]:
         return list(in_containers(self.application(made)).values())
+
+    def kill_master(self, made: Submitted) -> None:
+        os.kill(container_process(self.application(made), "", "master"), signal.SIGKILL)
+
+    def kill_node(self, node: str) -> None:
+        number = next(number for number in range(1, self.nodes + 1) if self.cluster.node_id(number) == node)
+        self.cluster.daemon(f"nodemanager-{number}").kill()
+
+    def revive(self) -> None:
+        revived(self.cluster)
 
     def application(self, made: Submitted) -> str:
         return str(json.loads((made.storage / "site.json").read_bytes())["application"])
@@ -334,7 +361,7 @@ def yarn_on(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     revived(cluster)
     place = folder / "place"
     place.mkdir()
-    made = Yarn(place)
+    made = Yarn(place, cluster)
     try:
         yield made
     finally:
@@ -373,6 +400,3 @@ def processes_of(job: str) -> list[Any]:
     from trainmaster.engines.local import processes
 
     return processes.living(job)
-
-
-ENGINES: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from conformance.engines import Engine, Submitted
-from kubernetes import Cluster
+from kubernetes import Cluster, revived
 from s3 import Server
 from waiting import until
 
@@ -38,7 +39,8 @@ class Kubernetes(Engine):
         "local-data": "inputs, outputs and storage are where every pod reaches them: a path of the submitter's is refused",
         "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
         "only-engine": "what is tried is not of an engine, and is tried on one",
-        "application": "it is about YARN's applications",
+        "application": "it is about YARN's applications and queues",
+        "frameworks": "the image has no framework; the examples run there with this machine's Python in tests of their own",
     }
 
     def __init__(self, folder: Path, cluster: Cluster, s3: Server) -> None:
@@ -46,6 +48,9 @@ class Kubernetes(Engine):
         self.cluster, self._bucket = cluster, s3.bucket()
         self._volume = f"tests-{uuid.uuid4().hex[:12]}"
         folder.chmod(0o777)  # pods are another user
+        site = folder.parent / "site.yaml"  # what jobs of the command line begin with; those of the API have `own`
+        site.write_text(json.dumps(self.own()))
+        os.environ["TRAINMASTER_SITE"] = str(site)
         self._apply(*rights.granted(cluster.namespace), *self._claimed())
         # The archive of the runtime is made once a run, not once a test.
         runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
@@ -95,8 +100,6 @@ class Kubernetes(Engine):
 
     def kill_master(self, made: Submitted) -> None:
         """Kill the process of the job's master, not its pod."""
-        import signal
-
         (pod,) = self.pods(made, "master")
         for pid in self._processes(pod):
             os.kill(pid, signal.SIGKILL)
@@ -105,8 +108,6 @@ class Kubernetes(Engine):
         self.cluster.kill_node(int(node.rpartition("-")[2]))
 
     def revive(self) -> None:
-        from kubernetes import revived
-
         revived(self.cluster)
 
     def pods(self, made: Submitted, part: str = "") -> list[dict[str, Any]]:

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import Engine, Submitted, Yarn, container_process, role, workers
-from hadoop import revived
+from conformance.engines import Engine, Submitted, Yarn, role, workers
 from waiting import until
 
 from trainmaster import linux
 from trainmaster.client.places import job_ids
-from trainmaster.clusters.hadoop_cluster import Cluster
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.yarn.client import YarnClient
 from trainmaster.log.dfs import open_dfs
@@ -96,8 +94,8 @@ def test_50_tasks(engine: Engine) -> None:
 
 def test_an_agent_that_is_killed_ends_its_program_and_its_task_begins_again(engine: Engine) -> None:
     job = running(engine)
-    pid = int(job.lines("worker:1")[0].split()[1])
-    os.kill(linux.look(job.attempt(1, "worker:1")["pid"]).parent, signal.SIGKILL)
+    pid = engine.process(job, 1, "worker:1")
+    os.kill(linux.look(pid).parent, signal.SIGKILL)
     until(lambda: not lives(pid), what="the program's end")
     job.until_status("a second attempt", lambda status: status["tasks"][1]["attempt"] == 2)
     job.until_line("attempt 2", "worker:1")
@@ -121,6 +119,7 @@ def test_counted_devices_are_granted_and_more_than_there_are_are_refused(engine:
 
 
 @NODES
+@pytest.mark.needs("application")
 def test_who_waits_says_for_what(engine: Engine) -> None:
     """A job that there is no room for says what it asked for and what is free; other reasons are in test_yarn_asks."""
     size = {"cores": 0.05, "memory": "2500MiB"}
@@ -139,6 +138,7 @@ def test_who_waits_says_for_what(engine: Engine) -> None:
 
 
 @NODES
+@pytest.mark.needs("application")
 @pytest.mark.parametrize(
     ("resources", "keys", "words"),
     [
@@ -159,9 +159,8 @@ def test_what_the_cluster_never_grants_is_refused_at_submit(
 @NODES
 @pytest.mark.brief
 def test_the_masters_death_is_not_noticed_by_programs(engine: Engine) -> None:
-    assert isinstance(engine, Yarn)
     job = running(engine)
-    os.kill(container_process(engine.application(job), "", "master"), signal.SIGKILL)
+    engine.kill_master(job)
     job.until_status("a new master", lambda status: status["epoch"] == 2, NODES_TELL)
     engine.write("go", "")
     status = job.succeeded(NODES_TELL)
@@ -172,15 +171,14 @@ def test_the_masters_death_is_not_noticed_by_programs(engine: Engine) -> None:
 
 
 @NODES
-def test_a_node_dies_and_comes_back_with_what_ran_there(engine: Engine, hadoop: Cluster) -> None:
+def test_a_node_dies_and_comes_back_with_what_ran_there(engine: Engine) -> None:
     """Its tasks begin again elsewhere; what still runs on it ends by itself, and is never heard again."""
     job = running(engine)
     nodes = {task["task"]: task["node"] for task in job.status()["tasks"]}
     task = next(iter(nodes))
     lost = [key for key, node in nodes.items() if node == nodes[task]]
-    pids = [int(job.lines(key)[0].split()[1]) for key in lost]
-    number = next(number for number in (1, 2) if hadoop.node_id(number) == nodes[task])
-    hadoop.daemon(f"nodemanager-{number}").kill()
+    pids = [engine.process(job, 1, key) for key in lost]
+    engine.kill_node(nodes[task])
     try:
         job.until_status(
             "another attempt",
@@ -189,7 +187,7 @@ def test_a_node_dies_and_comes_back_with_what_ran_there(engine: Engine, hadoop: 
         )
         until(lambda: not any(map(lives, pids)), NODES_TELL, what="the end of what ran on the lost node")
     finally:
-        revived(hadoop)
+        engine.revive()
     for key in lost:
         until(lambda key=key: "attempt 2" in "".join(job.lines(key, 2)), NODES_TELL, what="the second attempt")
     engine.write("go", "")

@@ -16,7 +16,7 @@ from placing import EXAMPLES
 
 import trainmaster
 
-pytestmark = [pytest.mark.full]
+pytestmark = [pytest.mark.full, pytest.mark.needs("frameworks")]
 LIMIT = 400.0  # s
 
 

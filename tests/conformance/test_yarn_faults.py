@@ -61,7 +61,7 @@ def cluster(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def yarn(cluster: Cluster, tmp_path: Path) -> Iterator[Yarn]:
     folder = tmp_path / "place"
     folder.mkdir()
-    made = Yarn(folder)
+    made = Yarn(folder, cluster)
     yield made
     hdfs_serves(cluster)
     made.close()

@@ -90,7 +90,7 @@ class Secure:
 def at(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secure]:
     place = entered(cluster, folder, monkeypatch)
     (folder / "place").mkdir()
-    made = Secure(place, Yarn(folder / "place"), monkeypatch)
+    made = Secure(place, Yarn(folder / "place", cluster), monkeypatch)
     try:
         yield made
     finally:

@@ -22,7 +22,7 @@ def test_nothing_said_is_the_defaults() -> None:
 
 def test_what_is_said_of_the_job() -> None:
     given = {
-        "context": "prod", "namespace": "research", "kubeconfig": "~/k", "service_account": "trainer", "run_master": "client",
+        "context": "prod", "namespace": "research", "service_account": "trainer", "run_master": "client",
         "task_service_account": "reader", "runtime_image": "registry.example/trainmaster:1", "queue": "lq", "gang_timeout": "2m",
     }  # fmt: skip
     said = settings(given)

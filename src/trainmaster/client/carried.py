@@ -40,14 +40,16 @@ def rerouted(job: Job, local: Iterable[str], engine: str) -> Job:
     cannot be carried, or a path of an output is taken.
     """
     wanted = set(local)
-    inputs, outputs = dict(job.inputs), dict(job.outputs)
+    if not wanted:
+        return job
+    store, inputs, outputs = client_of(engine).store(job), dict(job.inputs), dict(job.outputs)
     for name in (name for name in inputs if f"inputs.{name}" in wanted):
-        inputs[name] = attrs.evolve(inputs[name], url=_place_of(inputs[name], engine))
+        inputs[name] = attrs.evolve(inputs[name], url=_place_of(inputs[name], store.inputs))
     if ours := {name: made for name, made in outputs.items() if f"outputs.{name}" in wanted}:
         from trainmaster.data.checks import check_outputs
 
         check_outputs(attrs.evolve(job, outputs=ours))
-        folder = f"{client_of(engine).store().outputs}/{secrets.token_hex(6)}"
+        folder = f"{store.outputs}/{secrets.token_hex(6)}"
         outputs |= {name: attrs.evolve(made, url=f"{folder}/{name}") for name, made in ours.items()}
     return attrs.evolve(job, inputs=inputs, outputs=outputs)
 
@@ -64,10 +66,10 @@ def restored(job: Job, carried: Mapping[str, str]) -> Job:
 def carry(job: Job, carried: Mapping[str, str], engine: str) -> None:
     """Put the inputs where the job will read them. Raises BadInput where one has changed since, StorageFailed."""
     if any(key.startswith("outputs.") for key in carried):
-        client_of(engine).store().private("outputs")
+        client_of(engine).store(job).private("outputs")
     for name, given in job.inputs.items():
         if (url := carried.get(f"inputs.{name}")) is not None:
-            _put(attrs.evolve(given, url=url), given.url, engine)
+            _put(attrs.evolve(given, url=url), given.url, client_of(engine).store(job).private("inputs"))
 
 
 def brought(job: str, status: dict[str, Any]) -> dict[str, Any]:
@@ -101,10 +103,10 @@ def bringing(job: str, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
         yield {**item, "end": brought(job, item["end"])} if "end" in item else item
 
 
-def _place_of(given: Input, engine: str) -> str:
+def _place_of(given: Input, inputs: str) -> str:
     listing = _listed(given)
     names = [listing.relative(file) for file in listing.files]
-    folder = f"{client_of(engine).store().inputs}/{_digest(listing)}"
+    folder = f"{inputs}/{_digest(listing)}"
     return f"{folder}/{names[0]}" if len(names) == 1 else folder
 
 
@@ -146,13 +148,13 @@ def _digest(listing: Listing) -> str:
     return total.hexdigest()[:32]
 
 
-def _put(given: Input, url: str, engine: str) -> None:
+def _put(given: Input, url: str, inputs: str) -> None:
     from trainmaster.data.stores import store_for
     from trainmaster.data.transfer import Flow, retried
 
     listing = _listed(given)
     digest = _digest(listing)
-    store = store_for(client_of(engine).store().private("inputs"))
+    store = store_for(inputs)
     if digest not in url:
         raise BadInput(
             f"the input {given.name} changed while it was submitted", place=f"inputs.{given.name}.url: {given.url}",

@@ -177,8 +177,8 @@ class KubernetesClient:
 
     # -- submitting --
 
-    def store(self) -> Store:
-        return Store(self)
+    def store(self, job: Any = None) -> Store:
+        return Store(self, job)
 
     def submit(
         self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
@@ -364,10 +364,12 @@ class KubernetesClient:
 
 
 class Store:
-    """What a cluster keeps of our jobs where they name no storage: their logs in ConfigMaps, and no data."""
+    """Where a cluster's jobs, and what comes with them, are kept: their logs in ConfigMaps where a job names no storage, and no data; else
+    its storage, which holds inputs and outputs of the submitter's machine too.
+    """
 
-    def __init__(self, client: KubernetesClient) -> None:
-        self._client = client
+    def __init__(self, client: KubernetesClient, job: Any = None) -> None:
+        self._client, self._job = client, job
 
     @property
     def jobs(self) -> str:
@@ -376,11 +378,21 @@ class Store:
 
     @property
     def inputs(self) -> str:
-        raise _no_place("an input")
+        return self.private("inputs")
 
     @property
     def outputs(self) -> str:
-        raise _no_place("an output")
+        return self.private("outputs")
+
+    def private(self, kind: str) -> str:
+        """The folder `inputs` or `outputs` of the job's storage. Raises BadInput where it has none."""
+        if self._job is None or not stored_elsewhere(self._job):
+            raise BadInput(
+                f"{kind} that are paths of this machine need a storage that the pods reach, and the job has none", place="storage",
+                mend="set storage to a URL (s3://, hdfs://); or name places that the pods reach; or mount a volume by "
+                "engines.kubernetes.volumes, and write file://PATH", anchor="not-on-the-cluster",
+            )  # fmt: skip
+        return f"{self._job.storage.rstrip('/')}/{kind}"
 
     def kept(self, job: str) -> dict[str, Any] | None:
         """How a job of ours is reached that was submitted from another machine; None where there is none."""
@@ -469,14 +481,6 @@ async def _found(client: Client, kind: Kind, name: str) -> dict[str, Any] | None
         return await client.get(kind, name)
     except NotFound:
         return None
-
-
-def _no_place(what: str) -> BadInput:
-    return BadInput(
-        f"{what} is a path of this machine, and the pods do not see it", place="inputs and outputs",
-        mend="put it on storage that they reach (s3://, hdfs://), or mount a volume: engines.kubernetes.volumes, and write file://PATH",
-        anchor="not-on-the-cluster",
-    )  # fmt: skip
 
 
 _clients: dict[tuple[int, str, str], Blocking] = {}

@@ -171,7 +171,7 @@ class YarnClient:
 
     # -- submitting --
 
-    def store(self) -> Store:
+    def store(self, job: Any = None) -> Store:
         return Store(self.conf, self.user)
 
     def submit(
