@@ -49,6 +49,7 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
         ("core", ["trainmaster.core", "attrs"]),
         ("simulation", ["trainmaster.simulation", "trainmaster.core", "attrs"]),
         ("hadoop", ["trainmaster.hadoop", "attrs", "google.protobuf"]),
+        ("kube", ["trainmaster.kube", "attrs", "h11", "websockets", "yaml"]),
     ],
 )
 def test_a_package_imports_no_more_than_it_may(package: str, allowed: list[str]) -> None:

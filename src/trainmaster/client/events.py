@@ -66,9 +66,17 @@ def _reached(event: Data) -> str:
     )
 
 
+def _wanted(event: Data) -> str:
+    if not event.get("resource"):
+        return "nothing is waited for any more"
+    free = f", free {event['free']}" if event.get("free") else ""
+    return f"waiting for {event['resource']}: asked {event.get('asked', '?')}{free}"
+
+
 _DERIVED: dict[str, Callable[[Data], str]] = {
     "tasks": _tasks,
     "made": _made,
+    "wanted": _wanted,
     "shards": _shards,
     "reached": _reached,
     "follows": told,

@@ -72,7 +72,7 @@ EVENTS: dict[str, Kind] = {
     "master-started": _barrier("master {epoch} took over"),
     "inputs-listed": _barrier("the inputs were listed, and the checkpoint set to begin from was named"),
     "asked": _note("containers were asked for: {tasks}"),
-    "waiting": _note("waiting for {resource}: asked {asked}, free {free}"),
+    "waiting": _note("{wanted}"),
     "granted": _note("{task} was granted {container} on {node}"),
     "stray": _note("a container that {task} wants no more was granted"),
     "refused": _note("the engine refused {task}: {detail}"),

@@ -47,6 +47,7 @@ _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
 _REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
 # What templates leave as it is of our init containers.
 _OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
+_LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}  # of a container that fails: its state has them
 _OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of their own
 
 
@@ -292,12 +293,12 @@ def _filled(
     program = {
         "name": PROGRAM, "image": image, **pull, "command": [escaped(one) for one in inside.command], "workingDir": inside.cwd,
         "env": [*_variables(), *(_literal(one) for one in inside.env)], "resources": resources,
-        "volumeMounts": [*mounts, *inside.mounts],
+        "volumeMounts": [*mounts, *inside.mounts], **_LAST_WORDS,
     }  # fmt: skip
     spec["containers"] = [program]
     if inside.init:
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
-        spec["initContainers"] = [_init(one, {"image": image, **pull, "resources": small}) for one in inside.init]
+        spec["initContainers"] = [_init(one, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for one in inside.init]
     spec["volumes"] = [*volumes, *inside.volumes]
     if said.pull_secrets:
         spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]
