@@ -11,8 +11,11 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 @click.option("-n", "--number", type=click.IntRange(1), default=20, show_default=True, help="how many at most")
 @click.option("-a", "--all", "everything", is_flag=True, help="all of them")
 @click.option("--running", is_flag=True, help="those that have not ended")
+@click.option(
+    "--engine", metavar="NAME", default="", help="with those of its cluster that were submitted from other machines"
+)
 @json_option
-def command(number: int, everything: bool, running: bool) -> None:
+def command(number: int, everything: bool, running: bool, engine: str) -> None:
     """The jobs of this machine, newest first."""
     import time
 
@@ -24,6 +27,12 @@ def command(number: int, everything: bool, running: bool) -> None:
     from trainmaster.log.index import jobs
     from trainmaster.log.storage import LocalStorage
 
+    if engine:
+        from trainmaster.client.describe import check_engine
+        from trainmaster.client.distant import adopt_all
+
+        check_engine(engine)
+        adopt_all(engine)
     with kept("read the jobs", state_dir()):
         sweep()
         found = [job for job in jobs(LocalStorage(state_dir())) if not (running and job.ended)]

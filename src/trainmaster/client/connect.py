@@ -39,6 +39,8 @@ def live(job: str) -> Live | None:
     """The job's master, or None where none answers."""
     try:
         token = (job_storage(job) / TOKEN_FILE).read_text().strip()
+        if not token:  # found on its cluster when it was over, and its token with it
+            return None
         if engine_of(job) == "local":
             connect = functools.partial(unix, str(master_socket(job)))
         else:

@@ -189,6 +189,16 @@ def adopt(engine: str, wanted: str) -> list[str]:
     return sorted(found)
 
 
+def adopt_all(engine: str) -> None:
+    """Have this machine know all jobs of ours on the cluster."""
+    if engine == "local":
+        return
+    client = client_of(engine)
+    for job, application in client.found("").items():
+        if not job_storage(job).exists() and (note := client.store().kept(job)) is not None:
+            _adopted(job, application, note)
+
+
 def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
     import shutil
     import tempfile

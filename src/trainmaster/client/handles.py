@@ -7,6 +7,7 @@ given as the job has it or as its ids begin, which are in small letters and hold
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import attrs
 
@@ -15,7 +16,7 @@ from trainmaster.client.places import engine_of, in_id, job_ids, site_of
 from trainmaster.core.errors import BadInput, NotFound, TrainmasterError
 
 _SHOWN = 5
-CLUSTER = "yarn"
+LOCAL, YARN, KUBERNETES = ENGINES
 _APPLICATION = re.compile(r"application_\d+_\d+")
 _ENDING = re.compile("-[a-z2-7]{6}")  # what an id has behind the name
 
@@ -76,22 +77,36 @@ def _elsewhere(handle: Handle) -> tuple[str, str]:
     """The job of ours on a cluster that is meant, submitted from another machine; "" where there is none, or no cluster is at hand. And,
     "" else, why a cluster could not be asked.
     """
-    from trainmaster.hadoop.conf import is_named
-
-    asked = handle.engine == CLUSTER or _APPLICATION.fullmatch(handle.id) is not None
-    if not asked and not is_named():
-        return "", ""
     from trainmaster.client.distant import adopt
 
-    try:
-        found = adopt(CLUSTER, handle.id)
-    except TrainmasterError as error:
-        if asked:
-            raise
-        return "", error.message  # it need not be there at all
-    if len(found) > 1:
-        raise _ambiguous(f"{handle.id} is the beginning of {len(found)} jobs", found)
-    return found[0] if found else "", ""
+    unasked = ""
+    for engine, asked in _clusters(handle):
+        try:
+            found = adopt(engine, handle.id)
+        except TrainmasterError as error:
+            if asked:
+                raise
+            unasked = error.message  # it need not be there at all
+            continue
+        if len(found) > 1:
+            raise _ambiguous(f"{handle.id} is the beginning of {len(found)} jobs", found)
+        if found:
+            return found[0], ""
+    return "", unasked
+
+
+def _clusters(handle: Handle) -> Iterator[tuple[str, bool]]:
+    """The clusters that may have the job, and whether it must be there: the one that the handle names, else those at hand."""
+    from trainmaster.hadoop.conf import is_named as hadoop_is_named
+    from trainmaster.kube.config import is_named as kubernetes_is_named
+
+    if handle.engine != LOCAL or _APPLICATION.fullmatch(handle.id):
+        yield YARN if handle.engine == LOCAL else handle.engine, True
+        return
+    if hadoop_is_named():
+        yield YARN, False
+    if kubernetes_is_named():
+        yield KUBERNETES, False
 
 
 def _present(name: str, named: list[str]) -> str:

@@ -104,6 +104,11 @@ def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, fol
 # -- files --
 
 
+def is_named(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a cluster is at hand: a kubeconfig, or the one that we are in."""
+    return bool(_files(environ, "")) or os.path.exists(f"{ACCOUNT}/token")
+
+
 def _files(environ: Mapping[str, str], path: str) -> list[str]:
     """The kubeconfig files that there are. One that is named alone must be there."""
     if path:

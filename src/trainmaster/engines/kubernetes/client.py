@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.reading import job_to
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.kubernetes import ends, objects, rights, shipping, waiting
 from trainmaster.engines.kubernetes.entry import (
@@ -32,16 +32,17 @@ from trainmaster.engines.kubernetes.entry import (
 )
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.names import JOB as LABEL
-from trainmaster.engines.kubernetes.names import MANAGED_BY, MASTER_PART, OUR_NAME, PART, label_value, selector
+from trainmaster.engines.kubernetes.names import MASTER_PART, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
-from trainmaster.engines.kubernetes.objects import JOB_PART, master_name, owner_of
+from trainmaster.engines.kubernetes.objects import master_name, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
+from trainmaster.engines.kubernetes.store import Store, parts, stored_elsewhere, there
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
 from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
-from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, POD_GROUPS, PODS, SECRETS, SERVICES, Kind
+from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, POD_GROUPS, PODS, SECRETS, SERVICES
 from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
@@ -71,7 +72,7 @@ class KubernetesClient:
         """The site's, of roles for which the job names none."""
         return self._environ.get(IMAGE, "")
 
-    def _config(self, said: Settings | None = None, application: str = "") -> Config:
+    def config(self, said: Settings | None = None, application: str = "") -> Config:
         """Where a job is or would be: as its application says, else as the job says, else as the kubeconfig has it."""
         context, namespace = self.context, self.namespace
         if said is not None:
@@ -83,7 +84,7 @@ class KubernetesClient:
         except KubeError as error:
             raise failed(error) from error
 
-    def _asked(self, config: Config, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def asked(self, config: Config, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         async def ask() -> T:
             async with Client(config) as client:
                 return await question(client)
@@ -99,7 +100,7 @@ class KubernetesClient:
     @property
     def place(self) -> str:
         """Where the API server is."""
-        return self._config().server
+        return self.config().server
 
     # -- before --
 
@@ -115,7 +116,7 @@ class KubernetesClient:
                 place="checkpoint.url", mend="set checkpoint.url or storage to a URL that the pods reach (s3://, hdfs://)",
                 anchor="no-storage",
             )  # fmt: skip
-        self._asked(self._config(said), lambda client: self._checked(client, job, said))
+        self.asked(self.config(said), lambda client: self._checked(client, job, said))
 
     async def _checked(self, client: Client, job: Any, said: Settings) -> None:
         await _exists(client)
@@ -130,7 +131,7 @@ class KubernetesClient:
     def objects(self, job: Any, asked: Sequence[Request]) -> list[dict[str, Any]]:
         """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
         said = settings(job.engines.get("kubernetes") or {})
-        config = self._config(said)
+        config = self.config(said)
         job_id = f"{job.name.lower()[:_SHOWN]}-dryrun"
         owned = owner_of(job_id, "")
         pieces = [] if said.runtime_image else [Piece(RUNTIME, "", (f"trainmaster-{RUNTIME}",), unpacked=True)]
@@ -143,7 +144,7 @@ class KubernetesClient:
             said.runtime_image,
             master=True,
         )
-        account = self._asked(config, lambda client: rights.account(client, said)) if said.run_master != CLIENT else ""
+        account = self.asked(config, lambda client: rights.account(client, said)) if said.run_master != CLIENT else ""
         made = [
             objects.root(job_id, _there(job_to(job), config.namespace), {}, "", boot(pieces)),
             objects.secret(job_id, owned, {AGENT_SECRET: {}, MASTER_SECRET: {}}, ""),
@@ -165,11 +166,11 @@ class KubernetesClient:
 
     def namespace_of(self) -> str:
         """The namespace that jobs go to which name none."""
-        return self._config().namespace
+        return self.config().namespace
 
     def free(self) -> Sequence[Free]:
         """The nodes, and what is free on each."""
-        return self._asked(self._config(), lambda client: Nodes(client, lambda node: None).free())
+        return self.asked(self.config(), lambda client: Nodes(client, lambda node: None).free())
 
     def queues(self) -> Sequence[Queue]:
         """None: what shares a cluster out is a part of its own there."""
@@ -186,12 +187,12 @@ class KubernetesClient:
     ) -> dict[str, Any]:  # fmt: skip
         """Start the job's master; what `site.json` says of it. Parameters as those of the other engines' clients."""
         said = settings(job.engines.get("kubernetes") or {})
-        config = self._config(said)
+        config = self.config(said)
         shipped = list(files)
         if not said.runtime_image:
             shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
         told = {"job": job_to(job), "site": dict(site), "certificate": certificate, "secret": dict(secret)}
-        beside = self._asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
+        beside = self.asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
         return {
             "application": f"{config.context}@{config.namespace}/{job_id}",
             **({"beside": beside} if beside else {}),
@@ -202,8 +203,10 @@ class KubernetesClient:
     ) -> dict[str, Any] | None:
         """What the master is told, where it is not the cluster's to start."""
         reading = asyncio.create_task(asyncio.to_thread(shipping.read, files))
+        tidying = asyncio.create_task(objects.tidy(client))
         account = "" if said.run_master == CLIENT else await rights.account(client, said)
         read = await reading
+        await asyncio.wait({tidying})  # what failed of it is for the next one to do
         pieces = [piece for piece, _ in read]
         kept = _there(told["job"], client.namespace)
         made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces))
@@ -265,10 +268,8 @@ class KubernetesClient:
 
     def found(self, wanted: str) -> dict[str, str]:
         """Our jobs in the namespace that are meant by `wanted`, the beginning of an id or an application: id -> application."""
-        config = self._config()
-        rows = self._asked(
-            config, lambda client: client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}")
-        )[0]
+        config = self.config()
+        rows = self.asked(config, objects.tidy)
         made = {
             row["metadata"]["name"]: f"{config.context}@{config.namespace}/{row['metadata']['name']}" for row in rows
         }
@@ -279,11 +280,11 @@ class KubernetesClient:
         _, namespace, job_id = parts(application)
 
         async def look(client: Client) -> tuple[str, str]:
-            root = await _found(client, CONFIGMAPS, job_id)
+            root = await there(client, CONFIGMAPS, job_id)
             if root is None:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
-            made = await _found(client, JOBS, master_name(job_id))
-            if made is None and await _found(client, SECRETS, job_id) is not None:
+            made = await there(client, JOBS, master_name(job_id))
+            if made is None and await there(client, SECRETS, job_id) is not None:
                 return "running", ""  # beside its client, or it is being submitted
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
@@ -293,7 +294,7 @@ class KubernetesClient:
                     return state, str(one.get("message") or f"its Job is {one['type'].lower()}")
             return "running", ""
 
-        return self._asked(self._config(application=application), look)
+        return self.asked(self.config(application=application), look)
 
     def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
         """Why Kubernetes starts no master of it any more: the reason, and its figures."""
@@ -318,8 +319,8 @@ class KubernetesClient:
 
     def _masters(self, application: str) -> list[dict[str, Any]]:
         labels = selector(parts(application)[2], MASTER_PART)
-        return self._asked(
-            self._config(application=application), lambda client: client.list(PODS, labels=labels)
+        return self.asked(
+            self.config(application=application), lambda client: client.list(PODS, labels=labels)
         )[0]  # fmt: skip
 
     def end(self, application: str) -> None:
@@ -334,12 +335,12 @@ class KubernetesClient:
                 while (await client.list(PODS, labels=f"{LABEL}={label_value(job_id)}"))[0]:  # noqa: ASYNC110  it has to be asked
                     await asyncio.sleep(0.1)
 
-        self._asked(self._config(application=application), remove)
+        self.asked(self.config(application=application), remove)
 
     def beside(self, application: str) -> dict[str, Any] | None:
         """What a master is told that takes up a job beside its client; None where there is nothing to take up."""
         job_id = parts(application)[2]
-        kept = self._asked(self._config(application=application), lambda client: _found(client, SECRETS, job_id))
+        kept = self.asked(self.config(application=application), lambda client: there(client, SECRETS, job_id))
         if kept is None:
             return None
         told: dict[str, Any] = json.loads(b64decode(kept["data"][MASTER_SECRET]))
@@ -348,7 +349,7 @@ class KubernetesClient:
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """A connection to the job's master through the API server. Raises OSError where there is none."""
         _, _, job_id = parts(application)
-        blocking = _blocking(self._config(application=application))
+        blocking = _blocking(self.config(application=application))
         try:
             pods = blocking.list(PODS, labels=selector(job_id, MASTER_PART))[0]
             running = [
@@ -361,67 +362,6 @@ class KubernetesClient:
             return blocking.connect(running[0]["metadata"]["name"], int(address.rpartition(":")[2]))
         except KubeError as error:
             raise ConnectionError(str(error)) from error
-
-
-class Store:
-    """Where a cluster's jobs, and what comes with them, are kept: their logs in ConfigMaps where a job names no storage, and no data; else
-    its storage, which holds inputs and outputs of the submitter's machine too.
-    """
-
-    def __init__(self, client: KubernetesClient, job: Any = None) -> None:
-        self._client, self._job = client, job
-
-    @property
-    def jobs(self) -> str:
-        config = self._client._config()
-        return url_of(config.context, config.namespace)
-
-    @property
-    def inputs(self) -> str:
-        return self.private("inputs")
-
-    @property
-    def outputs(self) -> str:
-        return self.private("outputs")
-
-    def private(self, kind: str) -> str:
-        """The folder `inputs` or `outputs` of the job's storage. Raises BadInput where it has none."""
-        if self._job is None or not stored_elsewhere(self._job):
-            raise BadInput(
-                f"{kind} that are paths of this machine need a storage that the pods reach, and the job has none", place="storage",
-                mend="set storage to a URL (s3://, hdfs://); or name places that the pods reach; or mount a volume by "
-                "engines.kubernetes.volumes, and write file://PATH", anchor="not-on-the-cluster",
-            )  # fmt: skip
-        return f"{self._job.storage.rstrip('/')}/{kind}"
-
-    def kept(self, job: str) -> dict[str, Any] | None:
-        """How a job of ours is reached that was submitted from another machine; None where there is none."""
-        client = self._client
-
-        async def look(api: Client) -> dict[str, Any] | None:
-            root = await _found(api, CONFIGMAPS, job)
-            if root is None or root["metadata"].get("labels", {}).get(PART) != JOB_PART:
-                return None
-            secret = await _found(api, SECRETS, job)
-            told = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
-            if not stored_elsewhere(job_from(told["job"])):
-                told["job"]["storage"] = self.jobs
-            token = b64decode(secret["data"]["token"]).decode() if secret else ""
-            return {**told, "token": token, "certificate": root["data"]["certificate"]}
-
-        return client._asked(client._config(), look)
-
-
-def parts(application: str) -> tuple[str, str, str]:
-    """Context, namespace and id."""
-    place, _, job_id = application.rpartition("/")
-    context, _, namespace = place.rpartition("@")
-    return context, namespace, job_id
-
-
-def stored_elsewhere(job: Any) -> bool:
-    """Whether the job has a storage of its own, which its agents reach too."""
-    return bool(job.storage) and not job.storage.startswith(SCHEME)
 
 
 def without(job: Any) -> Collection[str]:
@@ -474,13 +414,6 @@ async def _tried(client: Client, role: str, pod: Mapping[str, Any]) -> None:
             mend="change the job, or choose another namespace",
             anchor="pod-refused",
         ) from error
-
-
-async def _found(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:
-    try:
-        return await client.get(kind, name)
-    except NotFound:
-        return None
 
 
 _clients: dict[tuple[int, str, str], Blocking] = {}

@@ -44,8 +44,8 @@ def master() -> tuple[str, dict[str, Any], Any]:
 
 def beside(application: str, told: dict[str, Any]) -> Any:
     """The parts of a master's seat on its client's machine, which acts as the user, by his kubeconfig."""
-    from trainmaster.engines.kubernetes.client import parts
     from trainmaster.engines.kubernetes.parts import Parts, address_towards
+    from trainmaster.engines.kubernetes.store import parts
     from trainmaster.kube.config import load
 
     context, namespace, _ = parts(application)

@@ -12,23 +12,30 @@ What the Secret owns is for a job that runs, and is removed with it at the end; 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainmaster.engines.kubernetes.names import (
     JOB,
+    MANAGED_BY,
     MASTER_PART,
+    OUR_NAME,
     PART,
     ROLE,
     label_value,
     labels_of_master,
     subdomain_of,
 )
-from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from trainmaster.kube.client import Client
+from trainmaster.kube.kinds import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
+ENDED, STAMP = "trainmaster/ended", "%Y-%m-%dT%H:%M:%SZ"  # an annotation of the root, and the form of its time
+KEPT = timedelta(days=7)  # that a job's history stays, where nobody deletes it
 RESTARTS = 1000  # of a master: each is told, and a job that gets nowhere ends by its own rules
 # What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
 RULES: tuple[dict[str, Any], ...] = (
@@ -120,3 +127,17 @@ def account(job_id: str, owner: Mapping[str, Any]) -> list[tuple[Kind, dict[str,
         (ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": about, "rules": list(RULES)}),
         (ROLE_BINDINGS, {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": about, "roleRef": role, "subjects": [subject]}),
     ]  # fmt: skip
+
+
+def expired(roots: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
+    """The jobs whose history has stayed its time."""
+    ended = {str(one["metadata"]["name"]): (one["metadata"].get("annotations") or {}).get(ENDED) for one in roots}
+    return [name for name, at in ended.items() if at and now - datetime.strptime(at, STAMP).replace(tzinfo=UTC) > KEPT]
+
+
+async def tidy(client: Client) -> list[dict[str, Any]]:
+    """The metadata of the roots of our jobs in the namespace; those that have expired are deleted, with all that they own."""
+    roots, _ = await client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}", metadata=True)
+    over = expired(roots, datetime.now(UTC))
+    await asyncio.gather(*(client.delete(CONFIGMAPS, name, propagation="Background") for name in over))
+    return [one for one in roots if one["metadata"]["name"] not in over]

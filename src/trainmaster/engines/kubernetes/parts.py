@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.engines.kubernetes.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.entry import AGENT, Piece, inside
 from trainmaster.engines.kubernetes.foreign import failed
-from trainmaster.engines.kubernetes.objects import owner_of
+from trainmaster.engines.kubernetes.objects import ENDED, STAMP, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, task_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.packed import packed
@@ -19,7 +20,7 @@ from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, in_cluster
 from trainmaster.kube.errors import KubeError
-from trainmaster.kube.kinds import SECRETS
+from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
 
 PORT = 7077  # of the master, in its pod and at its Service
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
@@ -58,8 +59,9 @@ class Parts:
 
     def leave(self) -> None:
         """What was made for the job to run goes, ourselves with it. What its history needs stays."""
-        client = Blocking(self._where)
+        client, ended = Blocking(self._where), {ENDED: datetime.now(UTC).strftime(STAMP)}
         try:
+            client.patch(CONFIGMAPS, self._told["job_id"], {"metadata": {"annotations": ended}})
             client.delete(SECRETS, self._told["job_id"], propagation="Background")
         except KubeError as error:
             raise failed(error, self._where) from error

@@ -298,7 +298,9 @@ def _filled(
     spec["containers"] = [program]
     if inside.init:
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
-        spec["initContainers"] = [_init(one, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for one in inside.init]
+        spec["initContainers"] = [
+            _init(one, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for one in inside.init
+        ]
     spec["volumes"] = [*volumes, *inside.volumes]
     if said.pull_secrets:
         spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]

@@ -1,0 +1,87 @@
+"""Where a cluster's jobs are kept, and how one is found again."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.reading import job_from
+from trainmaster.engines.kubernetes.names import PART
+from trainmaster.engines.kubernetes.objects import JOB_PART
+from trainmaster.kube.client import Client
+from trainmaster.kube.errors import NotFound
+from trainmaster.kube.kinds import CONFIGMAPS, SECRETS, Kind
+from trainmaster.log.configmaps import SCHEME, url_of
+
+if TYPE_CHECKING:
+    from trainmaster.engines.kubernetes.client import KubernetesClient
+
+
+class Store:
+    """Where a cluster's jobs, and what comes with them, are kept: their logs in ConfigMaps where a job names no storage, and no data; else
+    its storage, which holds inputs and outputs of the submitter's machine too.
+    """
+
+    def __init__(self, client: KubernetesClient, job: Any = None) -> None:
+        self._client, self._job = client, job
+
+    @property
+    def jobs(self) -> str:
+        config = self._client.config()
+        return url_of(config.context, config.namespace)
+
+    @property
+    def inputs(self) -> str:
+        return self.private("inputs")
+
+    @property
+    def outputs(self) -> str:
+        return self.private("outputs")
+
+    def private(self, kind: str) -> str:
+        """The folder `inputs` or `outputs` of the job's storage. Raises BadInput where it has none."""
+        if self._job is None or not stored_elsewhere(self._job):
+            raise BadInput(
+                f"{kind} that are paths of this machine need a storage that the pods reach, and the job has none", place="storage",
+                mend="set storage to a URL (s3://, hdfs://); or name places that the pods reach; or mount a volume by "
+                "engines.kubernetes.volumes, and write file://PATH", anchor="not-on-the-cluster",
+            )  # fmt: skip
+        return f"{self._job.storage.rstrip('/')}/{kind}"
+
+    def kept(self, job: str) -> dict[str, Any] | None:
+        """How a job of ours is reached that was submitted from another machine; None where there is none."""
+        client = self._client
+
+        async def look(api: Client) -> dict[str, Any] | None:
+            root = await there(api, CONFIGMAPS, job)
+            if root is None or root["metadata"].get("labels", {}).get(PART) != JOB_PART:
+                return None
+            secret = await there(api, SECRETS, job)
+            told = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
+            if not stored_elsewhere(job_from(told["job"])):
+                told["job"]["storage"] = self.jobs
+            token = b64decode(secret["data"]["token"]).decode() if secret else ""
+            return {**told, "token": token, "certificate": root["data"]["certificate"]}
+
+        return client.asked(client.config(), look)
+
+
+def parts(application: str) -> tuple[str, str, str]:
+    """Context, namespace and id."""
+    place, _, job_id = application.rpartition("/")
+    context, _, namespace = place.rpartition("@")
+    return context, namespace, job_id
+
+
+def stored_elsewhere(job: Any) -> bool:
+    """Whether the job has a storage of its own, which its agents reach too."""
+    return bool(job.storage) and not job.storage.startswith(SCHEME)
+
+
+async def there(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(kind, name)
+    except NotFound:
+        return None
