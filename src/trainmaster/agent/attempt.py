@@ -286,6 +286,7 @@ class Attempt:
             output.started()
             records.forked()
         self.place.mark(self._program.pids)
+        self.place.exceeded()  # what came before is not its
         if began:
             began()
         try:
@@ -318,7 +319,7 @@ class Attempt:
                 await (program.tidy() if not program.running else self._end_program(None, None))
             else:
                 outcome = await self._wrong(*watching.result())
-            if group is not None and not outcome.well and (exceeded := group.exceeded()) is not None:
+            if not outcome.well and (exceeded := (group or self.place).exceeded()) is not None:
                 outcome = Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
         finally:
             watching.cancel()
@@ -426,6 +427,7 @@ class Attempt:
         told = {**self._end_of(failure, outcome), "tail": tail(self.spool.path, TAIL)}
         if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
             told["stopped"] = True  # else it failed in the same moment, by itself
+            told |= {"reason": "container-exited", "figures": {}} if self.place.going else {}
         if self._watching is not None:
             told["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:

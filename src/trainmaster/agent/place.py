@@ -53,6 +53,8 @@ class Place:
     threads: Threads = attrs.field(factory=Threads)
     prepared: bool = False  # the role's `prepare` command has run
     blamed_port: bool = False
+    _memory: Any = None
+    going: bool = False  # the engine ends the container, and all in it
 
     def settle_address(self) -> None:
         """Have the address on the network that the job names. Raises BadInput where this host has none there."""
@@ -101,6 +103,18 @@ class Place:
         from trainmaster.engines.local.limits import MemoryLimit
 
         return MemoryLimit.create(self.job, self.task, limit)
+
+    def exceeded(self) -> dict[str, int] | None:
+        """Figures where the kernel has killed something of this container for its memory; None where it has not, or is not ours to see."""
+        if self.engine != "kubernetes":
+            return None
+        if self._memory is None:
+            from trainmaster.agent.container_memory import ContainerMemory
+
+            self._memory = ContainerMemory()
+            return None
+        found: dict[str, int] | None = self._memory.exceeded()
+        return found
 
     @staticmethod
     def inside(launch: Launch, group: Any) -> Launch:

@@ -47,7 +47,7 @@ def adapted(job: Job, engine: str) -> Job:
                 anchor="not-on-the-cluster",
             )  # fmt: skip
     roles = {name: attrs.evolve(role, workdir=COPIED) for name, role in job.roles.items()}
-    storage = job.storage or client_of(engine).store().jobs
+    storage = job.storage or client_of(engine).store(job).jobs
     return rerouted(attrs.evolve(job, roles=roles, storage=storage), carried(job), engine)
 
 
@@ -313,18 +313,26 @@ def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
 
     site = site_of(job)
     found, why = _fate(job)
-    if found == "running" or live(job) is not None:
+    if found == "running" or live(job) is not None or (found == "unknown" and _removed(job)):
         return False
     try:
         if closed(Past(job).state()):
             return False
     except NotFound:  # its master never wrote
         pass
+    client = client_of(site["engine"])
     if kill is None:
-        given_up = client_of(site["engine"]).given_up(site["application"]) if found == "failed" else None
+        given_up = client.given_up(site["application"]) if found == "failed" else None
         kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": site["engine"], "why": why}
     begin(job, kill)
+    if found == "failed":  # what is left of it there
+        client.end(site["application"])
     return True
+
+
+def _removed(job: str) -> bool:
+    """Whether somebody has deleted the job from its cluster, and its log with it: then there is nothing to write an end into."""
+    return _described(job).storage.startswith("configmaps://") and "application" in site_of(job)
 
 
 def end(job: str, by: str, why: str) -> None:

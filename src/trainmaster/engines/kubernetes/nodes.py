@@ -100,9 +100,12 @@ class Nodes:
         if self._looked is not None and now - self._looked < YOUNG:
             return self._free
         self._looked, self._free = now, []
-        if not self._synced:
-            return []
         try:
+            if not self._synced:
+                if not await self._client.review("list", NODES):
+                    return []
+                for known in (await self._client.list(NODES))[0]:
+                    self._take(known)
             if not await self._client.review("list", PODS, namespace="*"):
                 return []
             pods, _ = await self._client.list(PODS, namespace="*")

@@ -10,6 +10,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from
 from trainmaster.engines.kubernetes.names import PART
 from trainmaster.engines.kubernetes.objects import JOB_PART
+from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import NotFound
 from trainmaster.kube.kinds import CONFIGMAPS, SECRETS, Kind
@@ -29,7 +30,8 @@ class Store:
 
     @property
     def jobs(self) -> str:
-        config = self._client.config()
+        said = None if self._job is None else settings(self._job.engines.get("kubernetes") or {})
+        config = self._client.config(said)
         return url_of(config.context, config.namespace)
 
     @property
