@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.client.connect import Disconnected, Facts, Past, live
 from trainmaster.client.follow import follow
-from trainmaster.client.places import engine_of
+from trainmaster.client.places import engine_of, site_of
 from trainmaster.client.sweep import resume
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
@@ -18,10 +18,11 @@ FOUND = 35.0  # s within which a master is back: its agents' grace, and a little
 def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     """Ask for the end. Returns the final status where the job has ended already, else None.
 
-    `force`: its processes are ended first, whatever its master says; a new one then ends the job, and starts nothing of it.
+    `force`: its processes are ended first, whatever its master says; a new one then ends the job, and starts nothing of it. So is a job
+    that still waits on a cluster for its first master, for there is none to be asked.
     """
     by = f"user {getpass.getuser()}"
-    if force and engine_of(job) != "local" and _final(job) is None:
+    if engine_of(job) != "local" and (force or _unbegun(job)) and _final(job) is None:
         from trainmaster.client.distant import end
 
         end(job, by, why)
@@ -86,6 +87,18 @@ def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
     raise EngineFailed(
         f"no master of {job} answers", mend=f"see what became of it: tm status {job}", anchor="master-gone"
     )
+
+
+def _unbegun(job: str) -> bool:
+    """Whether the job waits on a cluster for its first master."""
+    site = site_of(job)
+    if "application" not in site or site.get("beside"):
+        return False
+    try:
+        Past(job).state()
+    except NotFound:
+        return True
+    return False
 
 
 def _final(job: str) -> Facts | None:

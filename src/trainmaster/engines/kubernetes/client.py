@@ -13,13 +13,15 @@ import os
 import socket
 from base64 import b64decode
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_to
+from trainmaster.core.reasons import words
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
-from trainmaster.engines.kubernetes import ends, objects, rights, shipping, waiting
+from trainmaster.engines.kubernetes import ends, masters, objects, rights, shipping, waiting
 from trainmaster.engines.kubernetes.entry import (
     AGENT,
     AGENT_SECRET,
@@ -123,10 +125,14 @@ class KubernetesClient:
         await rights.check(client, said)
         shape = Shape(_DRY, job, said, self._image, None)
         made = {request.role: request for request in self._requests(job)}
+        inner = inside(_DRY, MASTER, [], {}, said.runtime_image)
         async with asyncio.TaskGroup() as group:
             for request in made.values():
-                pod = task_pod(shape, request, inside(_DRY, MASTER, [], {}, said.runtime_image))
-                group.create_task(_tried(client, request.role, pod))
+                group.create_task(_tried(client, f"roles.{request.role}", task_pod(shape, request, inner)))
+            if said.run_master != CLIENT:
+                pod = master_pod(shape, inner)
+                named = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": _DRY}}
+                group.create_task(_tried(client, "master", named))
 
     def objects(self, job: Any, asked: Sequence[Request]) -> list[dict[str, Any]]:
         """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
@@ -288,17 +294,23 @@ class KubernetesClient:
                 return "running", ""  # beside its client, or it is being submitted
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
-            for one in (made.get("status") or {}).get("conditions") or ():
+            told = made.get("status") or {}
+            for one in told.get("conditions") or ():
                 if one["type"] in ("Complete", "Failed") and one["status"] == "True":
                     state = "ended" if one["type"] == "Complete" else "failed"
                     return state, str(one.get("message") or f"its Job is {one['type'].lower()}")
+            if not told.get("ready") and (why := masters.never(await masters.pods(client, job_id), datetime.now(UTC))):
+                return "failed", words(*why)
             return "running", ""
 
         return self.asked(self.config(application=application), look)
 
     def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
         """Why Kubernetes starts no master of it any more: the reason, and its figures."""
-        pods = self._masters(application)
+        job_id = parts(application)[2]
+        pods = self.asked(self.config(application=application), lambda client: masters.pods(client, job_id))
+        if (never := masters.never(pods, datetime.now(UTC))) is not None:
+            return never
         end = next((found for pod in pods if (found := ends.ended(pod)) is not None), None)
         if end is not None and end.reason in ("no-python", "out-of-memory", "localization-failed"):
             return end.reason, dict(end.figures)
@@ -306,22 +318,16 @@ class KubernetesClient:
 
     def waits(self, application: str, job: Any) -> str:
         """What a job waits for whose master does not answer."""
-        pods = self._masters(application)
-        if not pods:
-            state, why = self.fate_of(application)
-            return f"Kubernetes has it as {state}: {why}" if state != "running" else "its master's pod is being made"
-        newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-        trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
-        if trouble is None:
-            phase = str(newest["status"].get("phase") or "made").lower()
-            return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
-        return f"its master's pod waits: {trouble.detail}"
+        job_id = parts(application)[2]
 
-    def _masters(self, application: str) -> list[dict[str, Any]]:
-        labels = selector(parts(application)[2], MASTER_PART)
-        return self.asked(
-            self.config(application=application), lambda client: client.list(PODS, labels=labels)
-        )[0]  # fmt: skip
+        async def look(client: Client) -> str:
+            made = await masters.pods(client, job_id)
+            return await masters.waits(client, await there(client, JOBS, master_name(job_id)), made)
+
+        state, why = self.fate_of(application)
+        if state != "running":
+            return f"Kubernetes has it as {state}: {why}"
+        return self.asked(self.config(application=application), look)
 
     def end(self, application: str) -> None:
         """Have all of it ended but its history, and wait until its pods are gone."""
@@ -398,8 +404,8 @@ async def _exists(client: Client) -> None:
         return
 
 
-async def _tried(client: Client, role: str, pod: Mapping[str, Any]) -> None:
-    """Whether the cluster would make such a pod: templates, policies and classes are the server's to judge."""
+async def _tried(client: Client, place: str, pod: Mapping[str, Any]) -> None:
+    """Whether the cluster would make such a pod, for what the job says at `place`: policies and classes are the server's to judge."""
     try:
         await client.create(PODS, pod, dry_run=True, strict=True)
     except Conflict:
@@ -409,8 +415,8 @@ async def _tried(client: Client, role: str, pod: Mapping[str, Any]) -> None:
         if trouble.hopeless is None:  # a quota that is full now
             return
         raise BadInput(
-            f"{role}: {trouble.detail}",
-            place=f"roles.{role}",
+            f"{place.rpartition('.')[2]}: {trouble.detail}",
+            place=place,
             mend="change the job, or choose another namespace",
             anchor="pod-refused",
         ) from error

@@ -170,7 +170,7 @@ def ended(pod: Pod, *, by_us: bool = False) -> End | None:
     code = _code(died)
     if died.get("reason") == _UNKNOWN and not deleted(pod):  # its node was started anew: it has ended
         return End(code, "node-lost", {"node": node_of(pod)})
-    found = _by_status(pod) or _of_disruption(pod) or _of_container(pod, died) or _of_preparation(pod)
+    found = _by_status(pod) or _of_disruption(pod) or _of_container(pod, died) or preparation(pod)
     reason, figures = found or (None, {})
     if reason is None and deleted(pod) and not by_us:
         reason, figures = _deleted(pod)
@@ -236,7 +236,7 @@ def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figure
     return (None, {}) if died else None
 
 
-def _of_preparation(pod: Pod) -> tuple[str, Figures] | None:
+def preparation(pod: Pod) -> tuple[str, Figures] | None:
     """By the end of a container that prepares ours, or stands beside it."""
     status = pod.get("status") or {}
     for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):

@@ -1,0 +1,90 @@
+"""A job's master as its Job and pods tell of it: what it waits for, and whether it will ever run.
+
+Kubernetes tries for ever what cannot be: an init container that finds no Python, an image that nobody has. Where no master of the job has
+run yet, that is the job's end, for the user can mend it and submit again; where one has, it is a matter of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trainmaster.engines.kubernetes import ends, waiting
+from trainmaster.engines.kubernetes.ends import Figures, Pod
+from trainmaster.engines.kubernetes.names import MASTER_PART, selector
+from trainmaster.kube.client import Client
+from trainmaster.kube.errors import Forbidden
+from trainmaster.kube.kinds import EVENTS, PODS
+
+
+async def pods(client: Client, job_id: str) -> list[dict[str, Any]]:
+    """Those of the job's master, the newest last."""
+    found, _ = await client.list(PODS, labels=selector(job_id, MASTER_PART))
+    return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
+    """Why the first master of a job will never run, as a reason with figures; None where it may, or has run."""
+    if len(made) != 1 or any(ends.started(pod) or _restarted(pod) for pod in made):
+        return None
+    [pod] = made
+    if (end := ends.preparation(_as_last(pod))) is not None and end[0] == "no-python":
+        return end
+    age = _age(pod["metadata"], now)
+    trouble = waiting.of_pod(ends.essence(pod), age)
+    if trouble is None or trouble.hopeless is None or age < trouble.hopeless:
+        return None
+    return "refused", {"task": "its master", "detail": trouble.detail}
+
+
+async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Pod]) -> str:
+    """What a master is waited for that does not answer: `job` is its Job, `made` its pods."""
+    if not made:
+        refused = [one for one in await _events(client, job) if one.get("reason") == "FailedCreate"]
+        if not refused:
+            return "its master's pod is being made"
+        message = " ".join(str(refused[-1].get("message") or "").split()).removeprefix("Error creating: ")
+        return f"its master's pod is not made: {message[:300]}"
+    newest = made[-1]
+    trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
+    slow = (
+        ends.node_of(newest) and not ends.started(newest) and _age(newest["metadata"], datetime.now(UTC)) > waiting.SLOW
+    )
+    if trouble is None and slow:
+        trouble = waiting.of_events(newest, await _events(client, newest))
+    if trouble is None:
+        phase = str(newest["status"].get("phase") or "made").lower()
+        return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
+    return f"its master's pod waits: {trouble.detail}"
+
+
+async def _events(client: Client, thing: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """What was told of an object, the newest last."""
+    if thing is None:
+        return []
+    try:
+        found, _ = await client.list(EVENTS, fields=f"involvedObject.uid={thing['metadata']['uid']}")
+    except Forbidden:
+        return []
+    return sorted(found, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
+
+
+def _as_last(pod: Pod) -> Pod:
+    """The pod with each init container that is tried again as it last ended."""
+    status = pod.get("status") or {}
+    rows = [
+        {**row, "state": row.get("lastState") or {}} if "waiting" in (row.get("state") or {}) else row
+        for row in status.get("initContainerStatuses") or ()
+    ]
+    return {**pod, "status": {**status, "initContainerStatuses": rows}}
+
+
+def _restarted(pod: Pod) -> bool:
+    rows = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(row.get("restartCount") for row in rows)
+
+
+def _age(about: Mapping[str, Any], now: datetime) -> float:
+    made = datetime.fromisoformat(str(about["creationTimestamp"]).replace("Z", "+00:00"))
+    return (now - made).total_seconds()
