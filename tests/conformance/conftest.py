@@ -12,6 +12,7 @@ from hadoop import revived
 from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes}
+LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak}  # of tests that are not brief, where a job takes seconds
 MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
 
 
@@ -28,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name, row in ROWS.items():
         if not any(need in row.lacks for need in _needs(metafunc)):
             marks = [MARKS[name]] if name in MARKS else []
-            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, pytest.mark.full]))
+            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, LONG[name]]))
     metafunc.parametrize("engine", rows, indirect=True)
 
 

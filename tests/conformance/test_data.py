@@ -319,8 +319,7 @@ def test_a_checkpoint_is_restored_before_the_next_attempt(engine: Engine) -> Non
     job = engine.submit(workers(program, restart={"scope": "task", "limit": 2}), checkpoint=checkpointing())
     job.until_line("written")
     until(lambda: job.told("checkpoint-saved"), what="the set")
-    pid = job.told("started")[0]["pid"]
-    os.kill(pid, 9)
+    os.kill(engine.process(job), 9)
     job.succeeded()
     assert job.lines("worker:0", 2) == ["restored 41"]
 

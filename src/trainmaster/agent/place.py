@@ -104,8 +104,10 @@ class Place:
 
         return MemoryLimit.create(self.job, self.task, limit)
 
-    def exceeded(self) -> dict[str, int] | None:
-        """Figures where the kernel has killed something of this container for its memory; None where it has not, or is not ours to see."""
+    def exceeded(self, limit: int | None = None) -> dict[str, int] | None:
+        """Figures where the kernel has killed something of this container for its memory; None where it has not, or is not ours to see.
+        `limit`: what the program itself may use.
+        """
         if self.engine != "kubernetes":
             return None
         if self._memory is None:
@@ -114,7 +116,7 @@ class Place:
             self._memory = ContainerMemory()
             return None
         found: dict[str, int] | None = self._memory.exceeded()
-        return found
+        return found if found is None or limit is None else {**found, "limit": limit}
 
     @staticmethod
     def inside(launch: Launch, group: Any) -> Launch:
