@@ -718,6 +718,9 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
         assert kinds[kinds.index("started") + 1 :] == ["checkpoint", "ended", *(["left"] if how == "left" else [])]
         ended = await master.report("ended")
         assert (ended["stopped"], ended["status"], ended["tail"][-1]) == (True, 0, "saved")
+        assert ended["reason"] == ("exit" if how == "left" else "container-exited"), (
+            "whoever is ended has not succeeded"
+        )
 
     play(act)
 

@@ -73,8 +73,10 @@ def touch_role(state: State, role: str) -> None:
 
 
 def renew(state: State, task: Task, at: float) -> None:
-    """The task's next attempt."""
+    """The task's next attempt, in another container where this one is to be taken back, or its agent has told that it is ending."""
     undoom(state, task)
+    if task.hold == GRANTED and (task.warned is not None or task.reason == "container-exited"):
+        task.resized = True
     task.attempt += 1
     task.started, task.outputs, task.reason, task.figures, task.tail = None, {}, "", {}, []
     task.warned = None

@@ -98,7 +98,7 @@ class Task(Plain):
     sent: dict[str, str] = attrs.field(factory=dict)  # verb -> what was sent to the present connection
     reported: int = 0  # the last report of the present container taken in
     memory_factor: float = 1.0
-    resized: bool = False  # its next attempt needs a container of another size
+    resized: bool = False  # its next attempt needs another container: of another size, or as this one is to go
     past: list[Past] = attrs.field(factory=list)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ def agent() -> dict[str, Any]:
 def master() -> tuple[str, dict[str, Any], Any]:
     """(the job's directory in this pod, what the master is told, its seat's parts)."""
     told = _secret(MASTER_SECRET)
+    # Who is the first process of a pod ignores what it has no handler for. The next master is there before we are gone, and agents stay
+    # with us until then; a master that is killed loses nothing.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     os.environ.update(told["stores"])
     directory = Path("jobs", told["job_id"]).absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it outlives a master that is started again in its pod
