@@ -135,6 +135,11 @@ _UNUSED = {  # key -> why it changes nothing, and whether it does so on this mac
 def doubts(job: Job, engine: str = "local") -> Iterator[str]:
     """What is likely not meant: said at submit, once."""
     yield from _unused(job, engine == "local")
+    if engine == "kubernetes" and not job.storage:
+        yield (
+            "there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end; "
+            "for full logs set storage to a URL (s3://, hdfs://)"
+        )
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
         shards = any(given.as_ == "shards" for given in uses(job, role.name))

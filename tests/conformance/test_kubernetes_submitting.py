@@ -1,0 +1,499 @@
+"""Submitting to a Kubernetes: who may, what is wrong with what is asked, and what is told of it.
+
+Each test has a namespace of its own, which enforces the Pod Security Standard "restricted" and where the users `edit` and `view` have their
+roles. What goes wrong at submit is one clear error, and nothing is left: no object in the namespace, no job on this machine. What goes
+wrong later is told in words, and the job can be ended; then nothing is left but its history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from conformance.engines import TM, Submitted, python
+from kubernetes import Cluster
+from waiting import until
+
+import trainmaster
+from trainmaster.client.places import job_ids
+from trainmaster.clusters.kubernetes.images import HOST
+from trainmaster.engines.kubernetes import rights
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+full = pytest.mark.full
+
+LIMIT = 180.0  # s for a job; reached by a failure alone
+KINDS = "pods,secrets,services,jobs,serviceaccounts,roles,rolebindings,configmaps,persistentvolumeclaims,resourcequotas"
+NOWHERE = "localhost/nosuch/image:1"
+SMALL = {"resources": {"cores": 0.05, "memory": "96MiB"}}
+WAIT = "echo here; until test -e /tmp/go; do sleep 0.05; done"
+
+
+@attrs.define
+class Place:
+    """A namespace, and a directory from which is submitted to it."""
+
+    cluster: Cluster
+    namespace: str
+    folder: Path
+    there: set[str] = attrs.field(factory=set)  # objects that are nobody's to remove
+    jobs: list[Submitted] = attrs.field(factory=list)
+
+    def kubectl(self, *words: str, told: str | None = None) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *words, input=told)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", told=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.there |= self.objects()
+
+    def objects(self) -> set[str]:
+        return set(self.kubectl("get", KINDS, "-o", "name").split())
+
+    def left(self) -> list[str]:
+        """What somebody has made there, and not removed."""
+        return sorted(self.objects() - self.there)
+
+    def nothing_left(self) -> None:
+        assert job_ids() == []
+        until(lambda: not self.left(), what=lambda: self.left())
+
+    def history_alone(self, *jobs: str) -> None:
+        """Nothing is left of the jobs but ConfigMaps, each of which says whose it is."""
+        until(lambda: all(name.startswith("configmap/") for name in self.left()), LIMIT, what=lambda: self.left())
+        of = ",".join(jobs)
+        ours = set(self.kubectl("get", "configmaps", "-l", f"trainmaster/job in ({of})", "-o", "name").split())
+        assert set(self.left()) == ours
+
+    def kubeconfig(self, user: str = "edit", **cluster: Any) -> str:
+        """That of a user, who works in this namespace; `cluster`: what is said otherwise of the cluster."""
+        told = json.loads(self.cluster.kubeconfig(user).read_text())
+        told["contexts"][0]["context"]["namespace"] = self.namespace
+        told["clusters"][0]["cluster"] |= cluster
+        path = self.folder.parent / f"{user}-{len(cluster)}.kubeconfig"
+        path.write_text(json.dumps(told))
+        return str(path)
+
+    def tm(self, *words: str, limit: float = LIMIT, **environ: str) -> subprocess.CompletedProcess[str]:
+        told = {name: value for name, value in {**os.environ, **environ}.items() if value}
+        return subprocess.run(
+            [TM, *words], cwd=self.folder, env=told, capture_output=True, text=True, timeout=limit, check=False
+        )
+
+    def file(self, command: Any = "true", role: dict[str, Any] | None = None, **keys: Any) -> str:
+        """A small job as a file."""
+        of = {"command": command, "restart": "never", **SMALL, **(role or {})}
+        job = {"name": "t", "roles": {"worker": of}, "master": SMALL, "files": [], **keys}
+        path = self.folder / f"{uuid.uuid4().hex[:8]}.json"
+        path.write_text(json.dumps(job))
+        return path.name
+
+    def submit(self, command: Any = "true", **keys: Any) -> Submitted:
+        """The same, started."""
+        done = self.tm("submit", self.file(command, **keys), "--engine", "kubernetes")
+        assert done.returncode == 0, done.stderr
+        self.jobs.append(Submitted(trainmaster.attach(done.stdout.strip())))
+        return self.jobs[-1]
+
+    def refused(self, file: str, status: int = 2, command: str = "submit", **environ: str) -> str:
+        """What a submission is answered that is refused; nothing is left of it."""
+        done = self.tm(command, file, "--engine", "kubernetes", **environ)
+        assert (done.returncode, done.stderr.count("error: ")) == (status, 1), done.stderr
+        assert "Traceback" not in done.stderr
+        self.nothing_left()
+        return done.stderr
+
+
+@pytest.fixture
+def bare(on_kubernetes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Masters have no account there."""
+    place = Place(on_kubernetes, f"tests-{uuid.uuid4().hex[:12]}", tmp_path / "place")
+    place.folder.mkdir()
+    group = "rbac.authorization.k8s.io"
+    made: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": place.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        },
+        *(
+            {
+                "apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": {"name": user, "namespace": place.namespace},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+                "subjects": [{"kind": "User", "name": user}],
+            }
+            for user in ("edit", "view")
+        ),
+    ]  # fmt: skip
+    on_kubernetes.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    own = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+    try:
+        until(lambda: own <= place.objects(), what="what each namespace has")
+        place.there = place.objects()
+        monkeypatch.setenv("KUBECONFIG", place.kubeconfig())
+        yield place
+        for job in place.jobs:
+            if job.status()["state"] in ("pending", "running"):  # a failed test has left it
+                place.tm("kill", "--force", job.id)
+    finally:
+        on_kubernetes.kubectl("delete", "namespace", place.namespace, "--wait=false")
+
+
+@pytest.fixture
+def place(bare: Place) -> Place:
+    """Masters have the account there that `tm cluster grants` prints."""
+    bare.apply(*rights.granted(bare.namespace))
+    return bare
+
+
+# -- which cluster, and who we are --
+
+
+def test_a_cluster_that_is_not_named_or_not_there_or_does_not_know_us_is_told(bare: Place) -> None:
+    file = bare.file()
+    assert "no cluster is known" in bare.refused(file, KUBECONFIG="", HOME=str(bare.folder))
+    assert "there is no /nowhere" in bare.refused(file, KUBECONFIG="/nowhere")
+    dead = bare.kubeconfig(server="https://127.0.0.1:1")
+    assert "127.0.0.1:1: connection refused" in bare.refused(file, 3, KUBECONFIG=dead)
+    stranger = Path(bare.kubeconfig("nobody"))
+    stranger.write_text(stranger.read_text().replace('"token": "', '"token": "expired'))
+    told = bare.refused(file, KUBECONFIG=str(stranger))
+    assert "does not know who you are (nobody of " in told
+    assert "[kubernetes-login]" in told
+
+
+@full
+def test_a_right_that_is_missing_is_named(bare: Place) -> None:
+    file = bare.file()
+    for user in ("nobody", "view"):
+        told = bare.refused(file, KUBECONFIG=bare.kubeconfig(user))
+        assert re.search(rf"{user} may not .*create pods.* in namespace {bare.namespace}", told)
+        assert "--clusterrole edit" in told
+    elsewhere = bare.file(engines={"kubernetes": {"namespace": "nowhere"}})
+    told = bare.refused(elsewhere, KUBECONFIG=bare.kubeconfig("admin"))
+    assert "there is no namespace nowhere" in told
+    assert "engines.kubernetes.namespace: nowhere" in told
+    assert "in namespace nowhere" in bare.refused(elsewhere)  # who may not see whether it is there
+
+
+@full
+def test_without_an_account_for_masters_the_error_is_what_an_administrator_applies(bare: Place) -> None:
+    told = bare.refused(bare.file())
+    yaml = told.partition("apply once\n")[2]
+    assert yaml.strip() == bare.tm("cluster", "grants").stdout.strip()
+    bare.kubectl("apply", "-f", "-", told=yaml)
+    bare.there = bare.objects()
+    done = bare.tm("run", bare.file("echo fine"), "--engine", "kubernetes")
+    assert (done.returncode, done.stdout) == (0, "worker:0 fine\n"), done.stderr
+    bare.history_alone(*job_ids())
+    named = bare.tm(
+        "submit", bare.file(engines={"kubernetes": {"service_account": "nosuch"}}), "--engine", "kubernetes"
+    )
+    assert named.returncode == 2
+    assert "there is no service account nosuch" in named.stderr
+    assert "engines.kubernetes.service_account: nosuch" in named.stderr
+
+
+@full
+def test_who_may_make_roles_needs_no_account_and_each_job_has_its_own(
+    bare: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", bare.kubeconfig("admin"))
+    job = bare.submit(WAIT)
+    job.until_line("here")
+    assert {f"serviceaccount/{job.id}", f"role.rbac.authorization.k8s.io/{job.id}"} <= set(bare.left())
+    pod = bare.kubectl(
+        "get", "pods", "-l", "trainmaster/part=master", "-o", "jsonpath={.items[*].spec.serviceAccountName}"
+    )
+    assert pod == job.id
+    job.run.kill("enough")
+    assert job.end(LIMIT)["state"] == "killed"
+    bare.history_alone(job.id)
+
+
+# -- what is asked --
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # what is wrong -> the job's keys, the error's words, its place
+    "an unknown key": ({"engines": {"kubernetes": {"namespaze": "x"}}}, "did you mean namespace?", "engines.kubernetes.namespaze"),
+    "a template that takes what is ours": (
+        {"engines": {"kubernetes": {"pod": {"spec": {"containers": [{"name": "program", "command": ["x"]}]}}}}},
+        "a template cannot change it", "engines.kubernetes.pod.spec.containers[program].command",
+    ),
+    "a template with an unknown field": (
+        {"engines": {"kubernetes": {"pod": {"spec": {"nodeNaem": "x"}}}}}, "Kubernetes has no such field",
+        "engines.kubernetes.pod.spec.nodeNaem",
+    ),
+    "a template that the cluster refuses": (
+        {"engines": {"kubernetes": {"pod": {"spec": {"dnsPolicy": "Odd"}}}}}, 'spec.dnsPolicy: Unsupported value: "Odd"', "roles.worker",
+    ),
+    "what the namespace forbids": (
+        {"engines": {"kubernetes": {"volumes": [{"host_path": "/etc", "path": "/x"}]}}}, 'violates PodSecurity "restricted:latest"',
+        "roles.worker",
+    ),
+    "a master that the namespace forbids": (
+        {"engines": {"kubernetes": {"roles": {"master": {"run_as": {"user": 0}}}}}}, "master: the cluster refuses the pod", "master",
+    ),
+    "a class that is not there": (
+        {"engines": {"kubernetes": {"priority_class": "nosuch"}}}, "no PriorityClass with name nosuch", "roles.worker",
+    ),
+    "a checkpoint without a place": ({"checkpoint": "ckpt"}, "checkpoints have no place", "checkpoint.url"),
+    "an input of this machine": ({"inputs": {"train": "data.csv"}}, "the job has none", "storage"),
+    "an output of this machine": ({"outputs": {"model": "out"}}, "the job has none", "storage"),
+    "a name that is too long": ({"name": "x" * 64}, "at most 63", "name"),
+    "a name with odd letters": ({"name": "a b/c"}, "expected a name of letters", "name"),
+    "more files than Secrets hold": ({"files": ["big"]}, "Secrets of a cluster hold 32 MiB", "files"),
+}  # fmt: skip
+
+
+@full
+def test_bad_input_is_told_by_its_place(place: Place) -> None:
+    (place.folder / "data.csv").write_text("1\n")
+    (place.folder / "big").write_bytes(os.urandom(34 * 2**20))
+    for what, (keys, words, where) in WRONG.items():
+        told = place.refused(place.file(**keys))
+        assert words in told, what
+        assert f"\n  {where}" in told, (what, told)
+    told = place.refused(place.file(), TRAINMASTER_KUBERNETES_IMAGE="")
+    assert "has no image" in told
+    assert "environment.image" in told
+
+
+def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
+    kubernetes = {"volumes": [{"empty": "1GiB", "path": "/scratch"}], "node_selector": {"kubernetes.io/os": "linux"}}
+    file = place.file("echo $HOME '$(HOME)'", engines={"kubernetes": kubernetes})
+    done = place.tm("run", file, "--engine", "kubernetes", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    place.nothing_left()
+    answer = place.kubectl("apply", "--dry-run=server", "-f", "-", told=done.stdout)
+    kinds = [line.partition("/")[0] for line in answer.splitlines() if line.endswith("(server dry run)")]
+    assert sorted(kinds) == ["configmap", "job.batch", "pod", "secret", "service", "service"], answer
+    place.nothing_left()
+
+
+@full
+def test_a_quota_that_is_full_at_submit_is_told_and_leaves_nothing(place: Place) -> None:
+    full_now = {"hard": {"count/secrets": "1"}}
+    place.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": full_now})
+    until(lambda: _used(place, "few"))
+    told = place.refused(place.file())
+    assert "exceeded quota: few" in told
+
+
+def _used(place: Place, quota: str) -> bool:
+    return bool(place.kubectl("get", "resourcequota", quota, "-o", "jsonpath={.status.used}"))
+
+
+# -- what is told while it waits --
+
+ABSENT = {"claim": "nosuch", "path": "/x"}
+WAITING: dict[str, tuple[dict[str, Any], str]] = {  # what is in the way -> the job's keys, the words of its status
+    "no image, of the master": ({"environment": {"image": NOWHERE}}, f"its master's pod waits: .*cannot fetch the image {NOWHERE}"),
+    "no image, of a task": ({"role": {"image": NOWHERE}}, f"cannot fetch the image {NOWHERE}"),
+    "no claim, of the master": (
+        {"engines": {"kubernetes": {"volumes": [ABSENT]}}}, "its master's pod waits: volume claim nosuch not found",
+    ),
+    "no claim, of a task": (
+        {"engines": {"kubernetes": {"roles": {"worker": {"volumes": [ABSENT]}}}}}, "volume claim nosuch not found",
+    ),
+    "no config map": (
+        {"engines": {"kubernetes": {"volumes": [{"config_map": "nosuch", "path": "/x"}]}}},
+        'its master\'s pod waits: .* cannot mount a volume: .*configmap "nosuch" not found',
+    ),
+    "no node of that kind": (
+        {"engines": {"kubernetes": {"node_selector": {"colour": "green"}}}},
+        "its master's pod waits: no node of .* the labels that are wanted",
+    ),
+}  # fmt: skip
+
+
+@full
+def test_what_a_job_waits_for_is_told_in_words_and_it_can_be_killed(place: Place) -> None:
+    made = {what: place.submit(**keys) for what, (keys, _) in WAITING.items()}
+    for what, job in made.items():
+        told = re.compile(WAITING[what][1])
+        job.until_status(what, lambda status, told=told: told.search(str(status.get("waiting"))))
+    done = place.tm("kill", *(job.id for job in made.values()))
+    assert done.returncode == 0, done.stderr
+    assert [job.status()["state"] for job in made.values()] == ["killed"] * len(made)
+    place.history_alone(*(job.id for job in made.values()))
+
+
+@full
+def test_a_quota_that_admits_no_pod_is_waited_for(place: Place) -> None:
+    place.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    )
+    until(lambda: _used(place, "none"))
+    job = place.submit("echo fine")
+    job.until_status("the quota", lambda status: "exceeded quota: none" in str(status.get("waiting")))
+    place.kubectl("patch", "resourcequota", "none", "--type=merge", "-p", '{"spec": {"hard": {"pods": "1"}}}')
+    job.until_status("one more pod", lambda status: "quota none is full" in str(status.get("waiting")))
+    place.kubectl("delete", "resourcequota", "none")
+    job.succeeded(LIMIT)
+    place.history_alone(job.id)
+
+
+# -- what can never run --
+
+
+@full
+def test_an_image_without_python_and_one_that_may_not_be_fetched_end_the_job(place: Place) -> None:
+    """Of the master as of a task: Kubernetes would try for ever."""
+    jobs = {
+        "no-python": [place.submit(environment={"image": HOST}), place.submit(role={"image": HOST})],
+        "refused": [
+            place.submit(environment={"image": NOWHERE}, engines={"kubernetes": {"pull": "never"}}),
+            place.submit(environment={"image": "UPPER//x:1"}),
+        ],
+    }
+    master, task = jobs["no-python"]
+    assert HOST in master.failed("no-python")["figures"]["node"]
+    end = task.end(LIMIT)
+    assert end["state"] == "failed"
+    assert f"image {HOST}" in str(end["reason"])
+    never, odd = (job.failed("refused")["figures"]["detail"] for job in jobs["refused"])
+    assert f"does not have the image {NOWHERE}, and may not fetch it (pull: never)" in never
+    assert odd == "UPPER//x:1 is no name of an image"
+    place.history_alone(*(job.id for job in place.jobs))
+
+
+# -- names --
+
+
+@full
+def test_names_that_kubernetes_would_not_have_and_two_jobs_of_one_name(place: Place) -> None:
+    odd = f"3D.Net_{'x' * 50}"
+    jobs = [place.submit(WAIT, name=odd), place.submit(WAIT, name="same"), place.submit(WAIT, name="same")]
+    for job in jobs:
+        job.until_line("here")
+    told = place.tm("status", "same")
+    assert told.returncode == 2
+    assert "2 jobs named same are running" in told.stderr
+    assert place.tm("kill", jobs[1].id).returncode == 0
+    assert place.tm("status", "same").stdout.startswith(f"{jobs[2].id} running")
+    assert place.tm("status", odd).stdout.startswith(f"{jobs[0].id} running")
+    for job in (jobs[0], jobs[2]):
+        job.run.kill()
+        assert job.end(LIMIT)["state"] == "killed"
+    place.history_alone(*(job.id for job in jobs))
+
+
+# -- without a storage, and from elsewhere --
+
+
+@full
+def test_the_end_of_a_log_that_failed_is_kept_without_storage_and_that_is_said(place: Place) -> None:
+    long = python("import sys\nfor n in range(9000): print(n, 'y' * 50)\nprint('last words')\nsys.exit(3)")
+    done = place.tm("run", place.file(long), "--engine", "kubernetes")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("full logs") == 1, done.stderr
+    assert "storage" in done.stderr
+    [job] = job_ids()
+    place.history_alone(job)
+    place.jobs.append(Submitted(trainmaster.attach(job)))
+    kept = place.jobs[-1].lines()
+    assert kept[-1] == "last words"
+    assert 200 * 1024 < sum(len(line) + 1 for line in kept) <= 260 * 1024
+
+
+@full
+def test_a_job_is_found_from_another_machine(place: Place, tmp_path: Path) -> None:
+    job = place.submit(f"{WAIT}; echo done")
+    job.until_line("here")
+    elsewhere = {"TRAINMASTER_STATE_DIR": str(tmp_path / "other")}
+    assert place.tm("status", job.id, **elsewhere).stdout.startswith(f"{job.id} running")
+    other = {"TRAINMASTER_STATE_DIR": str(tmp_path / "third")}
+    assert job.id in place.tm("list", "--engine", "kubernetes", **other).stdout
+    assert place.tm("logs", job.id, **other).stdout == "worker:0 here\n"
+    assert place.tm("kill", job.id, **elsewhere).returncode == 0
+    assert place.tm("status", job.id, **other).stdout.startswith(f"{job.id} killed")
+    place.history_alone(job.id)
+
+
+# -- a master beside the command --
+
+
+@full
+def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place) -> None:
+    """The user's own rights are enough; what runs goes on while no master does."""
+    job = bare.submit(f"{WAIT}; echo done", engines={"kubernetes": {"run_master": "client"}})
+    job.until_line("here")
+    assert bare.tm("status", job.id).stdout.startswith(f"{job.id} running")
+    assert bare.tm("logs", job.id).stdout == "worker:0 here\n"
+    [master] = _masters(job.id)
+    os.kill(master, signal.SIGKILL)
+    until(lambda: not _masters(job.id))
+    [pod] = bare.kubectl("get", "pods", "-o", "name").split()
+    watching = subprocess.Popen(
+        [TM, "attach", job.id], cwd=bare.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        until(lambda: _masters(job.id), LIMIT, what="another master")
+        bare.kubectl("exec", pod, "-c", "program", "--", "touch", "/tmp/go")
+        said, _ = watching.communicate(timeout=LIMIT)
+    finally:
+        watching.kill()
+        watching.wait()
+    assert watching.returncode == 0, said
+    assert "worker:0 done\n" in said
+    status = job.succeeded(LIMIT)
+    assert [task["attempt"] for task in status["tasks"]] == [1]
+    bare.history_alone(job.id)
+
+
+def _masters(job: str) -> list[int]:
+    """The processes of this machine that are the job's master."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
+            if b"--detach" in command and command[-2].endswith(job.encode()):
+                found.append(int(entry))
+    return found
+
+
+# -- Ctrl-C --
+
+INSTANTS: dict[str, Callable[[Place], object]] = {
+    "the job is written here": lambda place: job_ids(),
+    "something is in the cluster": lambda place: place.left(),
+    "its Secret is there": lambda place: any(name.startswith("secret/t-") for name in place.left()),
+    "its Job is there": lambda place: any(name.startswith("job.batch/") for name in place.left()),
+}
+
+
+@full
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_an_interrupted_submission_leaves_nothing(place: Place, instant: str) -> None:
+    """Or all of it, where it was over by then: a job that is known here."""
+    (place.folder / "data.bin").write_bytes(os.urandom(20 * 2**20))
+    command = [TM, "submit", place.file("sleep 1000", files=["data.bin"]), "--engine", "kubernetes"]
+    asking = subprocess.Popen(
+        command, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        until(lambda: INSTANTS[instant](place) or asking.poll() is not None, LIMIT, what=instant)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(asking.pid, signal.SIGINT)
+        _, errors = asking.communicate(timeout=LIMIT)
+    finally:
+        asking.kill()
+        asking.wait()
+    assert asking.returncode in (0, 130, -signal.SIGINT), errors  # at its very end Python lets the signal kill it
+    assert "Traceback" not in errors
+    if not job_ids():
+        place.nothing_left()
+        return
+    job = Submitted(trainmaster.attach(job_ids()[0]))
+    place.jobs.append(job)
+    job.run.kill("no more")
+    assert job.end(LIMIT)["state"] == "killed"
+    place.history_alone(job.id)
