@@ -286,7 +286,7 @@ class Attempt:
             output.started()
             records.forked()
         self.place.mark(self._program.pids)
-        self.place.exceeded()  # forgets what came before
+        self.place.exceeded(None)  # forgets what came before
         if began:
             began()
         try:
@@ -319,10 +319,7 @@ class Attempt:
                 await (program.tidy() if not program.running else self._end_program(None, None))
             else:
                 outcome = await self._wrong(*watching.result())
-            if (
-                not outcome.well
-                and (exceeded := group.exceeded() if group else self.place.exceeded(memory)) is not None
-            ):
+            if not outcome.well and (exceeded := self.place.exceeded(group, memory)) is not None:
                 outcome = Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
         finally:
             watching.cancel()

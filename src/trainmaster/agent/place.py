@@ -104,10 +104,13 @@ class Place:
 
         return MemoryLimit.create(self.job, self.task, limit)
 
-    def exceeded(self, limit: int | None = None) -> dict[str, int] | None:
-        """Figures where the kernel has killed something of this container for its memory; None where it has not, or is not ours to see.
-        `limit`: what the program itself may use.
+    def exceeded(self, group: Any, limit: int | None = None) -> dict[str, int] | None:
+        """Figures where the kernel has killed something of `group`, or of this container, for its memory; None where it has not, or that is
+        not ours to see. `limit`: what the program itself may use of the container.
         """
+        if group is not None:
+            told: dict[str, int] | None = group.exceeded()
+            return told
         if self.engine != "kubernetes":
             return None
         if self._memory is None:

@@ -14,6 +14,8 @@ import attrs
 from trainmaster.clusters.kubernetes.conf import DNS, NAMESPACE, Place
 from trainmaster.clusters.kubernetes.settings import Settings
 from trainmaster.core.errors import EngineFailed
+from trainmaster.engines.kubernetes.rights import granted
+from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 
 HOST_NAMESPACE = f"{NAMESPACE}-host"
 _TIMEOUT = 10.0  # s
@@ -129,8 +131,14 @@ def _namespaces() -> _Things:
 
 
 def _rights() -> _Things:
+    """What the people may do; and what an administrator applies once: the account of jobs' masters."""
     api = "rbac.authorization.k8s.io"
-    return [
+    applied = [
+        (kind.path(namespace), one)
+        for namespace in (NAMESPACE, HOST_NAMESPACE)
+        for kind, one in zip((SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS), granted(namespace), strict=True)
+    ]
+    return applied + [
         (
             f"/apis/{api}/v1/namespaces/{namespace}/rolebindings",
             {
