@@ -19,7 +19,18 @@ import figures
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 # Those that print rows as `figures` has them.
-ROWS = ("first_line", "help", "memory", "tasks200", "upkeep", "hdfs_log", "hdfs_staging", "yarn_start", "yarn_tasks200")
+ROWS = (
+    "first_line",
+    "help",
+    "memory",
+    "tasks200",
+    "upkeep",
+    "hdfs_log",
+    "hdfs_staging",
+    "yarn_start",
+    "yarn_tasks200",
+    "kubernetes_start",
+)
 TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation")  # print tables of their own
 
 

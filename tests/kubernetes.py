@@ -31,7 +31,9 @@ from trainmaster.core.errors import BadInput
 
 GPU = "nvidia.com/gpu"
 SHARED = Settings(nodes=2, simulated=20, resources={GPU: 2}, fast_expiry=True)
-RUNNING = os.environ.get("TRAINMASTER_TEST_KUBERNETES", "")  # the folder of a cluster to use, which a developer left running
+RUNNING = os.environ.get(
+    "TRAINMASTER_TEST_KUBERNETES", ""
+)  # the folder of a cluster to use, which a developer left running
 _PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}"
 
 

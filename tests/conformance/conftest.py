@@ -12,7 +12,10 @@ from hadoop import revived
 from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes}
-LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak}  # of tests that are not brief, where a job takes seconds
+LONG = {
+    "yarn": pytest.mark.full,
+    "kubernetes": pytest.mark.soak,
+}  # of tests that are not brief, where a job takes seconds
 MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
 
 
