@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": "where each value of a job comes from",
     "doctor": "whether this machine is ready",
     "cluster": "what a cluster has free; clusters to try an engine",
+    "image": "images for jobs on Kubernetes",
     "completion": "completion of commands and jobs for a shell",
 }
 

@@ -1,0 +1,16 @@
+"""`tm image`: images for jobs on Kubernetes."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.given import json_option
+from trainmaster.cli.subcommands import Subcommands
+
+SUBCOMMANDS = {"build": "build an image with Python and what programs need, or one of our runtime"}
+
+
+@click.group("image", cls=Subcommands, table=SUBCOMMANDS)
+@json_option
+def command() -> None:
+    """Images for jobs on Kubernetes. One with a Python >= 3.11 is all that a job needs."""

@@ -1,0 +1,88 @@
+"""Images for users' jobs: the recipe, and the program of this machine that builds it.
+
+Recipes are `Containerfile` (what programs run in) and `Containerfile.runtime` (what `engines.kubernetes.runtime_image` names) beside the
+cluster's files: plain OCI recipes, to be read, changed and built by hand as well. They are built in a directory of their own that holds
+what they name and nothing else of this machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainmaster.core.errors import BadInput, EngineFailed
+
+# Tool -> how it builds; the first that is there is used. `build` of buildah is called `bud` in its older releases, and in newer ones too.
+TOOLS: dict[str, tuple[str, ...]] = {
+    "docker": ("build",),
+    "podman": ("build",),
+    "buildah": ("bud",),
+    "nerdctl": ("build",),
+}
+BASE, RUNTIME_BASE = "python:3.12-slim", "busybox:stable"
+REQUIREMENTS, ARCHIVE = "requirements.txt", "runtime.tar.gz"  # in the directory that is built
+_FOLDER = Path(__file__).parent / "kubernetes"
+_OPTIONAL = "requirements"  # of the lines between `# [requirements]` and `# [end]`
+
+
+def recipe(base: str = "", requirements: str = "", runtime: bool = False) -> str:
+    """The recipe as text. Raises BadInput where `requirements`, a file, is not there, or is given for a runtime."""
+    if requirements and runtime:
+        raise BadInput(
+            "an image of the runtime has no packages of programs", place=f"--requirements {requirements}",
+            mend="build two images: one with --runtime, one without", anchor="image-build",
+        )  # fmt: skip
+    if requirements and not Path(requirements).is_file():
+        raise BadInput(
+            f"the file {requirements} does not exist", place=f"--requirements {requirements}",
+            mend=f"it is looked for in {Path.cwd()}", anchor="no-file",
+        )  # fmt: skip
+    text = (_FOLDER / ("Containerfile.runtime" if runtime else "Containerfile")).read_text()
+    begin, end = f"# [{_OPTIONAL}]\n", "# [end]\n"
+    before, _, rest = text.partition(begin)
+    inner, _, after = rest.partition(end)
+    text = before + (inner if requirements else "") + after
+    return text.replace("@BASE@", base or (RUNTIME_BASE if runtime else BASE))
+
+
+def tool(wanted: str = "") -> str:
+    """The tool to build with. Raises BadInput where none is there, or not the wanted one."""
+    known = ", ".join(TOOLS)
+    if wanted and wanted not in TOOLS:
+        raise BadInput(
+            f"there is no tool {wanted!r} that we know",
+            place=f"--with {wanted}",
+            mend=f"tools: {known}",
+            anchor="image-build",
+        )
+    found = next((one for one in ([wanted] if wanted else TOOLS) if shutil.which(one)), "")
+    if not found:
+        raise BadInput(
+            f"{wanted} is not on PATH" if wanted else f"none of {known} is on PATH, and one of them builds the image",
+            mend="install one; or build what --print prints where one is", anchor="image-build",
+        )  # fmt: skip
+    return found
+
+
+def build(
+    chosen: str, name: str, text: str, requirements: str = "", archive: Path | None = None, more: Sequence[str] = ()
+) -> None:
+    """Build the image `name`; the tool's own words go to stderr. `archive`: of the runtime. Raises EngineFailed where it fails."""
+    with tempfile.TemporaryDirectory(prefix="trainmaster-image-") as folder:
+        place = Path(folder)
+        (place / "Containerfile").write_text(text)
+        if requirements:
+            shutil.copyfile(requirements, place / REQUIREMENTS)
+        if archive is not None:
+            shutil.copyfile(archive, place / ARCHIVE)
+        command = [chosen, *TOOLS[chosen], "--tag", name, "--file", str(place / "Containerfile"), *more, folder]
+        status = subprocess.run(command, stdout=sys.stderr.fileno(), check=False).returncode
+    if status:
+        raise EngineFailed(
+            f"{chosen} could not build {name}: it exited with {status}",
+            mend="its own words are above; see the recipe: tm image build --print", anchor="image-build",
+        )  # fmt: skip
