@@ -117,7 +117,7 @@ class Kubernetes(Engine):
 
     def left(self, made: Submitted) -> list[str]:
         """What there is of a job in the namespace, but for its history."""
-        kinds = "pods,secrets,services,jobs,serviceaccounts,roles,rolebindings"
+        kinds = "pods,secrets,services,replicasets,serviceaccounts,roles,rolebindings"
         return self._kubectl("get", kinds, "-l", f"trainmaster/job={made.id}", "-o", "name").split()
 
     def application(self, made: Submitted) -> str:

@@ -13,13 +13,14 @@ from waiting import until
 from trainmaster.clusters.kubernetes import Cluster
 from trainmaster.core.reading import job_from
 from trainmaster.engines.kubernetes.names import subdomain_of
+from trainmaster.engines.kubernetes.objects import masters_set, owner_of
 from trainmaster.engines.kubernetes.pods import HOME, WORK, Inside, Shape, check, master_pod, request_of, task_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.kubernetes.templates import applied, template
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.config import load
 from trainmaster.kube.errors import ApiError, Forbidden
-from trainmaster.kube.kinds import CONFIGMAPS, JOBS, PODS, SECRETS, SERVICES
+from trainmaster.kube.kinds import CONFIGMAPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -241,8 +242,8 @@ def test_what_is_said_is_taken_where_pods_are_restricted(place: Place, said: dic
     assert made["status"]["phase"] == "Pending"
     shape = place.shape(said, role)
     template = master_pod(shape, Inside([{"name": "runtime"}], ["true"]), "trainer")
-    spec = {"backoffLimit": 100, "template": template}
-    place.client.create(JOBS, {"metadata": place.meta(place.job_id), "spec": spec}, dry_run=True, strict=True)
+    made = masters_set(place.job_id, owner_of(place.job_id, "1"), template)
+    place.client.create(REPLICA_SETS, made, dry_run=True, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.xdist_group("kubernetes")
 full = pytest.mark.full
 
 LIMIT = 180.0  # s for a job; reached by a failure alone
-KINDS = "pods,secrets,services,jobs,serviceaccounts,roles,rolebindings,configmaps,persistentvolumeclaims,resourcequotas"
+KINDS = "pods,secrets,services,replicasets,serviceaccounts,roles,rolebindings,configmaps,persistentvolumeclaims,resourcequotas"
 NOWHERE = "localhost/nosuch/image:1"
 SMALL = {"resources": {"cores": 0.05, "memory": "96MiB"}}
 WAIT = "echo here; until test -e /tmp/go; do sleep 0.05; done"
@@ -274,7 +274,7 @@ def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
     place.nothing_left()
     answer = place.kubectl("apply", "--dry-run=server", "-f", "-", told=done.stdout)
     kinds = [line.partition("/")[0] for line in answer.splitlines() if line.endswith("(server dry run)")]
-    assert sorted(kinds) == ["configmap", "job.batch", "pod", "secret", "service", "service"], answer
+    assert sorted(kinds) == ["configmap", "pod", "replicaset.apps", "secret", "service", "service"], answer
     place.nothing_left()
 
 
@@ -466,7 +466,7 @@ INSTANTS: dict[str, Callable[[Place], object]] = {
     "the job is written here": lambda place: job_ids(),
     "something is in the cluster": lambda place: place.left(),
     "its Secret is there": lambda place: any(name.startswith("secret/t-") for name in place.left()),
-    "its Job is there": lambda place: any(name.startswith("job.batch/") for name in place.left()),
+    "its master is asked for": lambda place: any(name.startswith("replicaset.apps/") for name in place.left()),
 }
 
 

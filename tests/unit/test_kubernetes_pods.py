@@ -297,13 +297,13 @@ def test_the_masters_pod() -> None:
         master={"resources": {"memory": "512MiB", "overhead": "0B"}, "nodes": {"labels": {"pool": "cpu"}}},
     )  # fmt: skip
     pod = master_pod(made, INSIDE)
-    assert "name" not in pod["metadata"], "the Job gives it one"
+    assert "name" not in pod["metadata"], "its ReplicaSet gives it one"
     assert pod["metadata"]["labels"]["trainmaster/part"] == "master"
     assert pod["metadata"]["labels"]["of"] == "master"
     spec = pod["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("trainer", True)
     assert spec["nodeSelector"] == {"pool": "cpu"}
-    assert spec["restartPolicy"] == "OnFailure"
+    assert spec["restartPolicy"] == "Always"
     assert [one.get("tolerationSeconds") for one in spec["tolerations"]] == [None, 5, 5]
     assert program(pod)["resources"]["limits"] == {"memory": str(512 * 2**20)}
     assert master_pod(made, INSIDE, "made")["spec"]["serviceAccountName"] == "made"

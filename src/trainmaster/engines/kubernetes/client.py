@@ -21,7 +21,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
-from trainmaster.engines.kubernetes import ends, masters, objects, rights, shipping, waiting
+from trainmaster.engines.kubernetes import masters, objects, rights, shipping, waiting
 from trainmaster.engines.kubernetes.entry import (
     AGENT,
     AGENT_SECRET,
@@ -44,7 +44,7 @@ from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
 from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
-from trainmaster.kube.kinds import CONFIGMAPS, JOBS, NAMESPACES, POD_GROUPS, PODS, SECRETS, SERVICES
+from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, POD_GROUPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
@@ -160,7 +160,7 @@ class KubernetesClient:
             made += [
                 *([] if account else (one for _, one in objects.account(job_id, owned))),
                 objects.way_to_master(job_id, owned, PORT),
-                objects.masters_job(job_id, owned, master_pod(shape, inner, account or job_id)),
+                objects.masters_set(job_id, owned, master_pod(shape, inner, account or job_id)),
             ]
         first = {request.role: request for request in reversed(asked)}
         inner = inside(job_id, AGENT, pieces, {}, said.runtime_image)
@@ -259,7 +259,7 @@ class KubernetesClient:
         address = {"TRAINMASTER_ADDRESS": made[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
         inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
         template = master_pod(shape, inner, account or job_id)
-        await client.create(JOBS, objects.masters_job(job_id, owner, template), strict=True)
+        await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
         return None
 
     @staticmethod
@@ -289,17 +289,14 @@ class KubernetesClient:
             root = await there(client, CONFIGMAPS, job_id)
             if root is None:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
-            made = await there(client, JOBS, master_name(job_id))
+            made = await there(client, REPLICA_SETS, master_name(job_id))
             if made is None and await there(client, SECRETS, job_id) is not None:
                 return "running", ""  # beside its client, or it is being submitted
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
-            told = made.get("status") or {}
-            for one in told.get("conditions") or ():
-                if one["type"] in ("Complete", "Failed") and one["status"] == "True":
-                    state = "ended" if one["type"] == "Complete" else "failed"
-                    return state, str(one.get("message") or f"its Job is {one['type'].lower()}")
-            if not told.get("ready") and (why := masters.never(await masters.pods(client, job_id), datetime.now(UTC))):
+            runs = (made.get("status") or {}).get("readyReplicas")
+            why = None if runs else masters.hopeless(await masters.pods(client, job_id), datetime.now(UTC))
+            if why is not None:
                 return "failed", words(*why)
             return "running", ""
 
@@ -309,12 +306,7 @@ class KubernetesClient:
         """Why Kubernetes starts no master of it any more: the reason, and its figures."""
         job_id = parts(application)[2]
         pods = self.asked(self.config(application=application), lambda client: masters.pods(client, job_id))
-        if (never := masters.never(pods, datetime.now(UTC))) is not None:
-            return never
-        end = next((found for pod in pods if (found := ends.ended(pod)) is not None), None)
-        if end is not None and end.reason in ("no-python", "out-of-memory", "localization-failed"):
-            return end.reason, dict(end.figures)
-        return "master-failed", {"masters": objects.RESTARTS, "detail": str((end.figures if end else {}).get("detail") or "")}  # fmt: skip
+        return masters.hopeless(pods, datetime.now(UTC)) or ("master-failed", {"masters": 1, "detail": ""})
 
     def waits(self, application: str, job: Any) -> str:
         """What a job waits for whose master does not answer."""
@@ -322,7 +314,7 @@ class KubernetesClient:
 
         async def look(client: Client) -> str:
             made = await masters.pods(client, job_id)
-            return await masters.waits(client, await there(client, JOBS, master_name(job_id)), made)
+            return await masters.waits(client, await there(client, REPLICA_SETS, master_name(job_id)), made)
 
         state, why = self.fate_of(application)
         if state != "running":
@@ -334,7 +326,7 @@ class KubernetesClient:
         job_id = parts(application)[2]
 
         async def remove(client: Client) -> None:
-            await client.delete(JOBS, master_name(job_id), propagation="Background")
+            await client.delete(REPLICA_SETS, master_name(job_id), propagation="Background")
             await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
             await client.delete(SECRETS, job_id, propagation="Background")
             async with asyncio.timeout(ENDED_WITHIN):

@@ -1,4 +1,4 @@
-"""A job's master as its Job and pods tell of it: what it waits for, and whether it will ever run.
+"""A job's master as its ReplicaSet and pods tell of it: what it waits for, and whether it will ever run.
 
 Kubernetes tries for ever what cannot be: an init container that finds no Python, an image that nobody has. Where no master of the job has
 run yet, that is the job's end, for the user can mend it and submit again; where one has, it is a matter of a node.
@@ -17,11 +17,30 @@ from trainmaster.kube.client import Client
 from trainmaster.kube.errors import Forbidden
 from trainmaster.kube.kinds import EVENTS, PODS
 
+MOST = 6  # restarts of a master in its pod, some minutes with Kubernetes' pauses, after which it is given up
+
 
 async def pods(client: Client, job_id: str) -> list[dict[str, Any]]:
     """Those of the job's master, the newest last."""
     found, _ = await client.list(PODS, labels=selector(job_id, MASTER_PART))
     return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def hopeless(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
+    """Why no master of a job will ever run on, as a reason with figures: the first one cannot, or one fails again and again."""
+    return never(made, now) or next((why for pod in made if (why := _failing(pod))), None)
+
+
+def _failing(pod: Pod) -> tuple[str, Figures] | None:
+    for row in (pod.get("status") or {}).get("containerStatuses") or ():
+        over = (row.get("lastState") or {}).get("terminated")
+        if over and row.get("restartCount", 0) >= MOST and "waiting" in (row.get("state") or {}):
+            if over.get("reason") == "OOMKilled":
+                limit = (pod["spec"]["containers"][0].get("resources") or {}).get("limits", {}).get("memory", 0)
+                return "out-of-memory", {"used": ends.quantity(limit), "limit": ends.quantity(limit)}
+            last = str(over.get("message") or "").strip().splitlines()
+            return "master-failed", {"masters": row["restartCount"] + 1, "detail": last[-1][:300] if last else ""}
+    return None
 
 
 def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
@@ -39,7 +58,7 @@ def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
 
 
 async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Pod]) -> str:
-    """What a master is waited for that does not answer: `job` is its Job, `made` its pods."""
+    """What a master is waited for that does not answer: `job` is its ReplicaSet, `made` its pods."""
     if not made:
         refused = [one for one in await _events(client, job) if one.get("reason") == "FailedCreate"]
         if not refused:

@@ -4,7 +4,7 @@
     Secret     <job>           token, key and secrets; it owns all that follows, the pods, and the pieces of the files
     Service    <job>           headless: the tasks' names
     Service    <job>-master    by which agents find the master, wherever its pod is
-    Job        <job>-master    the master's pod, which Kubernetes starts again when it dies, on another node too
+    ReplicaSet <job>-master    the master's pod: another one is made at once where it is deleted, or lost with its node
     ServiceAccount, Role, RoleBinding  <job>   where the submitter may make them: the master's rights in the namespace
 
 What the Secret owns is for a job that runs, and is removed with it at the end; the cluster's garbage collector does that.
@@ -36,7 +36,6 @@ from trainmaster.kube.kinds import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACC
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
 ENDED, STAMP = "trainmaster/ended", "%Y-%m-%dT%H:%M:%SZ"  # an annotation of the root, and the form of its time
 KEPT = timedelta(days=7)  # that a job's history stays, where nobody deletes it
-RESTARTS = 1000  # of a master: each is told, and a job that gets nowhere ends by its own rules
 # What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
 RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete", "patch"]},
@@ -50,7 +49,7 @@ RULES: tuple[dict[str, Any], ...] = (
 
 
 def master_name(job_id: str) -> str:
-    """Of the master's Service and Job."""
+    """Of the master's Service and ReplicaSet."""
     return f"{subdomain_of(job_id)}-master"
 
 
@@ -110,10 +109,12 @@ def way_to_master(job_id: str, owner: Mapping[str, Any], port: int) -> dict[str,
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
 
 
-def masters_job(job_id: str, owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    spec = {"backoffLimit": RESTARTS, "completions": 1, "parallelism": 1, "template": dict(template)}
+def masters_set(job_id: str, owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """No Job: that would wait ever longer after each pod that was deleted."""
+    selector = {"matchLabels": {JOB: label_value(job_id), PART: MASTER_PART}}
+    spec = {"replicas": 1, "selector": selector, "template": dict(template)}
     about = _about(job_id, "master", owner, master_name(job_id))
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": about, "spec": spec}
 
 
 def account(job_id: str, owner: Mapping[str, Any]) -> list[tuple[Kind, dict[str, Any]]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +26,7 @@ from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
 
 PORT = 7077  # of the master, in its pod and at its Service
+GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
 
@@ -37,6 +41,7 @@ class Parts:
     def __init__(
         self, told: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
     ) -> None:
+        self._inside = config is None
         self._told, self._where = told, config or in_cluster(told["namespace"])
         self._owner = owner_of(told["job_id"], uid, "Secret")
         self.address, self.port = address, port
@@ -55,7 +60,7 @@ class Parts:
             environment = {**told["environment"], **packed(given)}
             return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, said.runtime_image))
 
-        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said)
+        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said, in_pod=self._inside)
 
     def leave(self) -> None:
         """What was made for the job to run goes, ourselves with it. What its history needs stays."""
@@ -67,6 +72,9 @@ class Parts:
             raise failed(error, self._where) from error
         finally:
             client.close()
+        if self._inside:  # Kubernetes would start us again: it ends us with our pod
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+            time.sleep(GONE_WITHIN)
 
 
 def address_towards(config: Config) -> str:

@@ -125,7 +125,7 @@ def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[
     """The template of the master's pod: metadata and spec. Kubernetes starts a master that ends badly again, in its pod or in another."""
     said, size, nodes = shape.said.of(MASTER), shape.job.master.resources, shape.job.master.nodes
     spec = {
-        "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
+        "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
         **_account(service_account or shape.said.service_account),
         **_where(said, nodes.labels),
     }  # fmt: skip

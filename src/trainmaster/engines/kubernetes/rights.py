@@ -18,8 +18,8 @@ from trainmaster.kube.client import Client
 from trainmaster.kube.errors import Forbidden, NotFound
 from trainmaster.kube.kinds import (
     CONFIGMAPS,
-    JOBS,
     PODS,
+    REPLICA_SETS,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
@@ -32,7 +32,7 @@ ACCOUNT = "trainmaster"  # of masters, where none is named
 _GROUP = "rbac.authorization.k8s.io"
 Right = tuple[str, Kind]
 _SUBMITS: Sequence[Right] = (("create", CONFIGMAPS), ("create", SECRETS), ("create", SERVICES), ("delete", SECRETS))
-_BY_A_MASTER: Sequence[Right] = (("create", JOBS),)
+_BY_A_MASTER: Sequence[Right] = (("create", REPLICA_SETS),)
 _AS_A_MASTER: Sequence[Right] = (("create", PODS), ("delete", PODS), ("watch", PODS), ("update", CONFIGMAPS))
 _ON_ROLES: Sequence[Right] = (("create", SERVICE_ACCOUNTS), ("create", ROLES), ("create", ROLE_BINDINGS))
 
