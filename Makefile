@@ -75,7 +75,7 @@ test: setup frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) tests
 
 test-full: test
-	$(PYTEST) $(PARALLEL) -m full tests
+	$(PYTEST) $(PARALLEL) -m "full and not soak" tests
 
 soak: setup frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) -m soak tests

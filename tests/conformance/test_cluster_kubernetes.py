@@ -258,6 +258,7 @@ def named() -> Iterator[str]:
         kubernetes_clusters.down("own")
 
 
+@pytest.mark.full
 def test_its_life_from_the_command_line_and_the_machine_is_as_before(named: str) -> None:
     folder = kubernetes_clusters.folder_of(named)
     before = traces(folder)
@@ -343,6 +344,7 @@ def test_two_run_side_by_side_and_one_ends_alone(kubernetes: Cluster) -> None:
         assert kubernetes.state == "running"
 
 
+@pytest.mark.full
 def test_simulated_nodes_alone_need_no_root(tmp_path: Path) -> None:
     """Nodes that only say that they run pods, for whoever has neither root nor containerd."""
     place = tmp_path / "plain"

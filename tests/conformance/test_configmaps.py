@@ -32,7 +32,7 @@ from trainmaster.log.segments import number
 from trainmaster.log.snapshots import restart, write_snapshot
 from trainmaster.log.storage import storage_for
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
 TESTS = Path(__file__).parent.parent
 
 

@@ -33,7 +33,7 @@ from trainmaster.kube.errors import (
 from trainmaster.kube.kinds import CONFIGMAPS, NODES, PODS, SECRETS
 from trainmaster.kube.watching import Seen, follow
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
 
 ECHO = """
 import signal, socket, sys, threading

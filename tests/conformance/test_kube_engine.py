@@ -30,7 +30,7 @@ from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
 from trainmaster.kube.kinds import CONFIGMAPS, PODS
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
 
 IMAGE = "localhost/trainmaster/debian:1"
 STAYS = "trap 'exit 9' TERM; echo there; while :; do sleep 0.1; done"
@@ -388,7 +388,7 @@ def test_a_gang_that_is_granted_in_part_for_too_long_is_told(kubernetes: Cluster
     asyncio.run(scenario())
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_a_thousand_pods_are_asked_for_at_once(kubernetes: Cluster) -> None:
     """On simulated nodes: pods that run nothing. Where the machine is busy their nodes seem to be away, and what is there is given up."""
 
@@ -413,7 +413,6 @@ def test_a_thousand_pods_are_asked_for_at_once(kubernetes: Cluster) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.full
 def test_daemons_that_die_and_nodes_that_are_lost() -> None:
     """An API server that is killed is waited for, and what happened meanwhile is told; a node's pods are lost when Kubernetes says so."""
 

@@ -22,7 +22,7 @@ from trainmaster.kube.config import load
 from trainmaster.kube.errors import ApiError, Forbidden
 from trainmaster.kube.kinds import CONFIGMAPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
 
 LOOK = """
 import getpass, json, os, pathlib, socket, sys, tempfile

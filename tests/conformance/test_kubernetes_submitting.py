@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 import pytest
-from conformance.engines import TM, Submitted, python
+from conformance.engines import TM, Submitted
 from kubernetes import Cluster
 from waiting import until
 
@@ -391,7 +391,7 @@ def test_names_that_kubernetes_would_not_have_and_two_jobs_of_one_name(place: Pl
 
 @full
 def test_the_end_of_a_log_that_failed_is_kept_without_storage_and_that_is_said(place: Place) -> None:
-    long = python("import sys\nfor n in range(9000): print(n, 'y' * 50)\nprint('last words')\nsys.exit(3)")
+    long = ["python3", "-c", "import sys\nfor n in range(9000): print(n, 'y' * 50)\nprint('last words')\nsys.exit(3)"]
     done = place.tm("run", place.file(long), "--engine", "kubernetes")
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("full logs") == 1, done.stderr
@@ -436,7 +436,7 @@ def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place)
         [TM, "attach", job.id], cwd=bare.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        until(lambda: _masters(job.id), LIMIT, what="another master")
+        until(lambda: len(job.told("reconnected")) == 1 or watching.poll() is not None, LIMIT, what=lambda: job.events())
         bare.kubectl("exec", pod, "-c", "program", "--", "touch", "/tmp/go")
         said, _ = watching.communicate(timeout=LIMIT)
     finally:
@@ -488,7 +488,8 @@ def test_an_interrupted_submission_leaves_nothing(place: Place, instant: str) ->
         asking.kill()
         asking.wait()
     assert asking.returncode in (0, 130, -signal.SIGINT), errors  # at its very end Python lets the signal kill it
-    assert "Traceback" not in errors
+    # Python swallows an interrupt that comes within a destructor, and says so; the submission then goes on.
+    assert "Traceback" not in errors or errors.startswith("Exception ignored in"), errors
     if not job_ids():
         place.nothing_left()
         return
