@@ -436,7 +436,11 @@ def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place)
         [TM, "attach", job.id], cwd=bare.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        until(lambda: len(job.told("reconnected")) == 1 or watching.poll() is not None, LIMIT, what=lambda: job.events())
+        until(
+            lambda: len(job.told("agent-connected")) == 2 or watching.poll() is not None,
+            LIMIT,
+            what=lambda: job.events(),
+        )
         bare.kubectl("exec", pod, "-c", "program", "--", "touch", "/tmp/go")
         said, _ = watching.communicate(timeout=LIMIT)
     finally:

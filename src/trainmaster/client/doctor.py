@@ -21,6 +21,7 @@ from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.quantities import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from trainmaster.engines.kubernetes.client import KubernetesClient
     from trainmaster.engines.yarn.client import YarnClient
     from trainmaster.log.dfs import Dfs
 
@@ -46,6 +47,7 @@ def examined() -> Iterator[Finding]:
     for name, check in CHECKS.items():
         yield _finding(name, check, BAD)
     yield from _cluster()
+    yield from _kubernetes()
 
 
 Told = tuple[str, str, str]  # state, text, mend
@@ -244,3 +246,68 @@ def _ticket(client: YarnClient) -> Told:
 
 
 CLUSTER: dict[str, Callable[[YarnClient], Told]] = {"ticket": _ticket, "yarn": _yarn, "home on HDFS": _home}
+
+
+# -- Kubernetes --
+
+
+def _kubernetes() -> Iterator[Finding]:
+    """Of the cluster that the kubeconfig leads to: where it answers, what its user may do there."""
+    from trainmaster.kube.config import is_named
+
+    if not is_named():
+        none = "neither KUBECONFIG nor ~/.kube/config is there; one is needed for --engine kubernetes alone"
+        yield Finding("kubernetes", GOOD, none)
+        return
+    from trainmaster.client.places import client_of
+
+    client: KubernetesClient = client_of("kubernetes")
+    found = _finding("kubernetes", functools.partial(_server, client), WARNING)
+    yield found
+    if found.state == GOOD:
+        for name, check in KUBERNETES.items():
+            yield _finding(name, functools.partial(check, client), WARNING)
+
+
+def _server(client: KubernetesClient) -> Told:
+    config = client.config()
+    version = client.asked(config, lambda api: api.version())
+    return (
+        GOOD,
+        f"{version} at {config.server}, {config.user or 'its pod'} of {config.source}, namespace {config.namespace}",
+        "",
+    )
+
+
+def _rights(client: KubernetesClient) -> Told:
+    """To submit; and the account that the job's master will have."""
+    from trainmaster.engines.kubernetes import rights
+    from trainmaster.engines.kubernetes.client import exists
+    from trainmaster.engines.kubernetes.settings import settings
+
+    config = client.config()
+    beside = settings({"run_master": "client"})
+    client.asked(config, exists)
+    client.asked(config, lambda api: rights.check(api, beside))
+    try:
+        account = client.asked(config, lambda api: rights.account(api, settings({})))
+    except BadInput as error:
+        applied = f"tm cluster grants --namespace {config.namespace} | kubectl apply -f -"
+        mend = f"an administrator applies once: {applied}; until then: --set engines.kubernetes.run_master=client"
+        return WARNING, error.message, mend
+    return (
+        GOOD,
+        f"jobs may run in {config.namespace}; their masters are {account or 'given an account with each job'}",
+        "",
+    )
+
+
+def _images(client: KubernetesClient) -> Told:
+    from trainmaster.engines.kubernetes.client import IMAGE
+
+    if named := os.environ.get(IMAGE, ""):
+        return GOOD, f"{named}, for jobs that name none", ""
+    return GOOD, f"{IMAGE} is not set: each job names its own, by environment.image", ""
+
+
+KUBERNETES: dict[str, Callable[[KubernetesClient], Told]] = {"rights on kubernetes": _rights, "image": _images}

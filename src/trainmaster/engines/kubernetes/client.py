@@ -121,7 +121,7 @@ class KubernetesClient:
         self.asked(self.config(said), lambda client: self._checked(client, job, said))
 
     async def _checked(self, client: Client, job: Any, said: Settings) -> None:
-        await _exists(client)
+        await exists(client)
         await rights.check(client, said)
         shape = Shape(_DRY, job, said, self._image, None)
         made = {request.role: request for request in self._requests(job)}
@@ -384,7 +384,8 @@ def _environment(site: Mapping[str, Any]) -> dict[str, str]:
     return {"TRAINMASTER_PYTHON": f"{site['environment']}/bin/python3"} if site.get("environment") else {}
 
 
-async def _exists(client: Client) -> None:
+async def exists(client: Client) -> None:
+    """Raise BadInput where the client's namespace is not there."""
     try:
         await client.get(NAMESPACES, client.namespace)
     except NotFound:
