@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,28 @@ def beside(application: str, told: dict[str, Any]) -> Any:
 
     context, namespace, _ = parts(application)
     config = load(context=context, namespace=namespace)
-    return Parts(told, told["owner"], address_towards(config), port=0, config=config)
+    return Parts(told, told["owner"], address_towards(config), _port_before(told), config)
+
+
+def _port_before(told: dict[str, Any]) -> int:
+    """Where the master before us was: agents without a storage read no record, and come back to where they were. 0 where there was none,
+    or somebody else is there by now.
+    """
+    from trainmaster.engines.local.places import job_storage
+    from trainmaster.log.epochs import read_master
+    from trainmaster.log.storage import place_of, storage_for
+
+    record = read_master(storage_for(place_of(job_storage(told["job_id"]))), told["token"])
+    number = record.addresses[0].rpartition(":")[2] if record is not None else ""
+    if not number.isdigit():
+        return 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(number)))
+        except OSError:
+            return 0
+    return int(number)
 
 
 def _secret(name: str) -> dict[str, Any]:
