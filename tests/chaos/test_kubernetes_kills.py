@@ -137,7 +137,7 @@ def kill_until(kube: Kubernetes, seeds: Any, wanted: int, a_job: int) -> None:
     assert seeds.only is not None, f"only {done} kills"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_5_masters_are_deleted(kube: Kubernetes, seeds: Any) -> None:
     kill_until(kube, seeds, 5, 5)
 
@@ -224,7 +224,7 @@ def struck_often(kube: Kubernetes, seed: int, blows: int) -> None:
     counted_once(kube, job)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_5_blows(kube: Kubernetes, seeds: Any) -> None:
     for seed in seeds(1):
         struck_often(kube, seed, 5)

@@ -24,7 +24,7 @@ from waiting import until
 from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
 
-pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.soak]
 
 TELL = 180.0  # s within which what came back has been heard of; reached by a failure alone
 AWAY = 30.0  # s that an API server is away

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -91,10 +90,7 @@ class KubernetesMaster:
         client: Client,
         make: Callable[[Request], Mapping[str, Any]],
         said: Settings,
-        in_pod: bool = False,
     ) -> None:
-        """`in_pod`: a SIGTERM means that our own pod is taken away, and another master comes."""
-        self._in_pod = in_pod
         self._job_id, self._client, self._make, self._said = job_id, client, make, said
         self._roles = frozenset(job.roles)
         self._nodes = Nodes(client, self._node_changed, said.pods.accelerator)
@@ -126,8 +122,6 @@ class KubernetesMaster:
 
     async def open(self, epoch: int) -> Sequence[Holder]:
         """The pods that are placed, those that have ended meanwhile too: what became of them is told at once."""
-        if self._in_pod:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._taken_away)
         following = self._begin(self._follow())
         synced = asyncio.create_task(self._synced.wait())
         await asyncio.wait({following, synced}, return_when=asyncio.FIRST_COMPLETED)
@@ -141,9 +135,6 @@ class KubernetesMaster:
             held.granted = True
             asyncio.get_running_loop().call_soon(self._look_at, key, held)
         return [Holder(*key, held.name, ends.node_of(held.pod)) for key, held in placed]
-
-    def _taken_away(self) -> None:
-        self._changes.put_nowait(EngineFailed("the master's pod is taken away", anchor="master-ended"))
 
     async def ask(self, requests: Sequence[Request]) -> None:
         wanted = {(one.task, one.serial): one for one in requests}

@@ -60,7 +60,7 @@ class Parts:
             environment = {**told["environment"], **packed(given)}
             return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, said.runtime_image))
 
-        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said, in_pod=self._inside)
+        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said)
 
     def leave(self) -> None:
         """What was made for the job to run goes, ourselves with it. What its history needs stays."""
