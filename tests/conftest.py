@@ -15,6 +15,7 @@ import attrs
 import hypothesis
 import leftovers
 import pytest
+from _pytest.nodeid import coerce_node_id
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from s3 import s3, s3_for_pods, s3_server
@@ -23,6 +24,8 @@ __all__ = [  # fixtures for all tests
     "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "s3", "s3_for_pods", "s3_server",
     "secure_hadoop",
 ]  # fmt: skip
+
+KUBERNETES = "kubernetes"  # the group of tests that use the shared cluster
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -46,6 +49,21 @@ def pytest_report_header(config: pytest.Config) -> str:
     if config.option.seed is not None:
         return f"seed: {config.option.seed} alone"
     return f"seeds: from {config.option.base_seed} (again with --base-seed {config.option.base_seed})"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One worker of a run has the Kubernetes cluster, which is much for two cores.
+
+    pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect. A run whose
+    tests on Hadoop are spread over its workers, each with a cluster of its own, is over sooner; so that is left.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+        if KUBERNETES in groups and not item.nodeid.endswith(f"@{KUBERNETES}"):
+            item._id = coerce_node_id(f"{item.nodeid}@{KUBERNETES}")  # type: ignore[attr-defined]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
