@@ -413,6 +413,7 @@ def test_a_thousand_pods_are_asked_for_at_once(kubernetes: Cluster) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.soak
 def test_daemons_that_die_and_nodes_that_are_lost() -> None:
     """An API server that is killed is waited for, and what happened meanwhile is told; a node's pods are lost when Kubernetes says so."""
 
