@@ -701,7 +701,7 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
 ) -> None:
     async def act(master: Master) -> None:
         checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 100, "keep": 3, "set": None}
-        master.begin()
+        master.begin(engine="kubernetes")
         prepare = {"workdir": "copy", "checkpoint": checkpoint}
         command = (
             "trap 'mkdir ckpt; echo 2 > ckpt/step; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
