@@ -40,6 +40,7 @@ class Kubernetes(Engine):
         "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
         "only-engine": "what is tried is not of an engine, and is tried on one",
         "application": "it is about YARN's applications and queues",
+        "largest": "a user of a namespace is not told how large nodes are, and there may be larger ones: what fits none waits, in words",
         "frameworks": "the image has no framework; the examples run there with this machine's Python in tests of their own",
     }
 

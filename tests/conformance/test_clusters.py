@@ -109,11 +109,18 @@ def test_an_agent_that_is_killed_ends_its_program_and_its_task_begins_again(engi
 
 @NODES
 @pytest.mark.brief
-def test_counted_devices_are_granted_and_more_than_there_are_are_refused(engine: Engine) -> None:
+def test_counted_devices_are_granted(engine: Engine) -> None:
     gpus = {"cores": 0.05, "memory": "64MiB", "gpus": 2}
     job = engine.submit({"worker": {"command": "echo $TRAINMASTER_INDEX", "replicas": 2, "resources": gpus}})
     job.succeeded()
     assert len({event["node"] for event in job.told("granted")}) == 2, "each node has two"
+
+
+@NODES
+@pytest.mark.needs("largest")
+@pytest.mark.brief
+def test_more_devices_than_any_node_has_are_refused(engine: Engine) -> None:
+    gpus = {"cores": 0.05, "memory": "64MiB", "gpus": 2}
     with pytest.raises(BadInput, match="GPUs"):
         engine.submit({"worker": {"command": "true", "resources": {**gpus, "gpus": 3}}})
 
