@@ -126,13 +126,14 @@ class KubernetesClient:
         shape = Shape(_DRY, job, said, self._image, None)
         made = {request.role: request for request in self._requests(job)}
         inner = inside(_DRY, MASTER, [], {}, said.runtime_image)
-        async with asyncio.TaskGroup() as group:
-            for request in made.values():
-                group.create_task(_tried(client, f"roles.{request.role}", task_pod(shape, request, inner)))
-            if said.run_master != CLIENT:
-                pod = master_pod(shape, inner)
-                named = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": _DRY}}
-                group.create_task(_tried(client, "master", named))
+        tried = {f"roles.{role}": task_pod(shape, request, inner) for role, request in made.items()}
+        if said.run_master != CLIENT:
+            pod = master_pod(shape, inner)
+            tried["master"] = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": _DRY}}
+        answers = await asyncio.gather(*(_tried(client, *one) for one in tried.items()), return_exceptions=True)
+        for answer in answers:  # of what is wrong with several, the first is told
+            if answer is not None:
+                raise answer
 
     def objects(self, job: Any, asked: Sequence[Request]) -> list[dict[str, Any]]:
         """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
