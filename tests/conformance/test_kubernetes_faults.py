@@ -30,7 +30,7 @@ TELL = 180.0  # s within which what came back has been heard of; reached by a fa
 AWAY = 30.0  # s that an API server is away
 BEYOND = 60.0  # s that agents may take to be back; 2 to 5 were seen, and up to 31 on a machine that is overloaded
 HOST = "kubernetes.io/hostname"
-KINDS = "pods,secrets,services,jobs,serviceaccounts,roles,rolebindings,configmaps"
+KINDS = "pods,secrets,services,replicasets,serviceaccounts,roles,rolebindings,configmaps"
 
 
 @pytest.fixture(scope="module")

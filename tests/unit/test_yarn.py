@@ -19,13 +19,13 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from
 from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.packed import SPEC, packed
 from trainmaster.engines.runtime_archive import NO_PYTHON, archive
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
 from trainmaster.engines.yarn.fitting import check_images, check_tags
-from trainmaster.engines.yarn.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.yarn.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
 from trainmaster.hadoop.conf import load

@@ -27,6 +27,7 @@ from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.core.job import Job
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes import ends, waiting
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.gangs import Patience
@@ -34,7 +35,6 @@ from trainmaster.engines.kubernetes.names import selector, task_of
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.settings import Settings
 from trainmaster.engines.kubernetes.words import Explained
-from trainmaster.engines.yarn.gangs import Gathering
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import Conflict, KubeError
 from trainmaster.kube.kinds import PODS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.engines.contract import Request
-from trainmaster.engines.yarn.gangs import is_growth
+from trainmaster.engines.gangs import is_growth
 
 
 class Patience:

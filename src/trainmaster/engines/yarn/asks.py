@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import Request
-from trainmaster.engines.yarn.gangs import is_growth
+from trainmaster.engines.gangs import is_growth
 from trainmaster.hadoop.errors import RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 

@@ -33,9 +33,9 @@ from trainmaster.core.errors import EngineFailed
 from trainmaster.core.job import Job
 from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, KillRequested, Refused, Waiting, Warned
 from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.yarn import asks, exits, waiting
 from trainmaster.engines.yarn.ending import Ending
-from trainmaster.engines.yarn.gangs import Gathering
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
 from trainmaster.hadoop.credentials import Token
