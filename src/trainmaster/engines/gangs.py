@@ -1,7 +1,7 @@
 """Elastic gangs: containers that are kept unstarted until it is clear with how many the gang begins.
 
-A group with a least and a largest size begins with what is granted *at once* (see the core's sizes), but clusters grant node by node
-and beat by beat. So the containers of such a gang are gathered: until all that it asked for are granted, or until it has what it needs and nothing
+A group with a least and a largest size begins with what is granted *at once* (see the core's sizes), but clusters grant one node after the
+other. So the containers of such a gang are gathered: until all that it asked for are granted, or until it has what it needs and nothing
 more was granted for a while. Then they are started, and told of together.
 
 What a gang needs is asked for at a higher priority than what it would have beyond that, and lower indexes first.
