@@ -301,14 +301,11 @@ def test_more_memory_after_out_of_memory() -> None:
     assert script.planned == [Ask("worker:0", 2)]
 
 
-@pytest.mark.parametrize("warned", [True, False])
-def test_a_container_that_is_to_go_gets_no_other_attempt(warned: bool) -> None:
-    """Whether the engine has said so, or its agent, which was told to end."""
-    script = Script(job(worker=role(1, "task", 1 if warned else 0)))
+def test_a_container_that_is_to_go_gets_no_other_attempt() -> None:
+    script = Script(job(worker=role(1, "task", 1)))
     script.start("worker:0")
-    if warned:
-        script.take(stimuli.Warned("worker:0", 1, 30.0))
-    script.report("worker:0", "ended", reason="exit" if warned else "container-exited", status=1, elapsed=1.0)
+    script.take(stimuli.Warned("worker:0", 1, 30.0))
+    script.report("worker:0", "ended", reason="exit", status=1, elapsed=1.0)
     assert [action.verb for action in script.planned] == ["leave"]
     script.ask()
     script.exited("worker:0", "preempted", None, by="another")

@@ -7,7 +7,7 @@
 One task at a time carries the attempt on; an order `stop` cancels it and tells `ended`, but once the program has started it only ends that:
 what carries the attempt on sees to the rest. `died` is told where the last set of a checkpoint is stored before `ended`: the restart
 begins from that set, but that something failed, and when, is known at once. An attempt ends once: after its first `ended` that is not well
-nothing more is told of it.
+nothing more is told of it. Of one that ends with its container, which the engine takes, no end is told: the engine's word says why.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Attempt:
         self._output: Output | None = None
         self._watching: Watching | None = None
         self._stopped = self._by_itself = False  # by itself: it had ended, or was being ended, before it was stopped
+        self._taken = False  # stopped because the engine takes its container
         self._over_at = 0.0  # when what was launched last was over
-        self._halt = threading.Event()  # for threads that copy
-        self._told = Told()
+        self._told, self._halt = Told(), threading.Event()  # that halts threads that copy
         self._inputs: dict[str, str] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._uploaded: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class Attempt:
         """End the attempt, wherever it is; `ended` is told when nothing of it runs any more."""
         if self.over or self._stopped:
             return
-        self._stopped = True
+        self._stopped, self._taken = True, self.place.going
         self._by_itself = self._by_itself or (self._program is not None and self._program.died)
         self._halt.set()
         if self.running:
@@ -386,8 +386,7 @@ class Attempt:
 
     def _explained(self, outcome: Outcome) -> AttemptFailed:
         """A bad end by its true cause."""
-        last, site = "\n".join(tail(self.spool.path, TAIL)), self.place.workplace
-        found = None
+        last, site, found = "\n".join(tail(self.spool.path, TAIL)), self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
             found = diagnosis.port_in_use(outcome, last)
             self.place.blamed_port = found is not None  # once: a second time it is the program's own affair
@@ -426,8 +425,9 @@ class Attempt:
     def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
         told = {**self._end_of(failure, outcome), "tail": tail(self.spool.path, TAIL)}
         if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
+            if self._taken:
+                return
             told["stopped"] = True  # else it failed in the same moment, by itself
-            told |= {"reason": "container-exited", "figures": {}} if self.place.going else {}
         if self._watching is not None:
             told["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:

@@ -33,6 +33,7 @@ FRAME = 64 * 1024
 PING_EVERY = 2.0  # s
 SILENT = 8.0  # s without an answer to a ping, then the connection is given up
 OPEN_WITHIN = 10.0  # s
+REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a pod that is gone leads nowhere, and soon to the next one
 LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is looked up
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
 LOOK = 0.5  # s between two looks at the clock of the grace
@@ -223,7 +224,11 @@ class Channel:
         address = self._addresses.pop(0)
         self._addresses.append(address)  # the next one is tried next
         connection = await connect(
-            f"wss://{address}{PATH}", ssl=trusting(self._link.certificate), proxy=None, **options
+            f"wss://{address}{PATH}",
+            ssl=trusting(self._link.certificate),
+            proxy=None,
+            sock=await _reached(address),
+            **options,
         )
         ours = connection.transport.get_extra_info("socket")
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT * 1000))
@@ -323,6 +328,29 @@ class Channel:
     def _end(self, why: str) -> None:
         self._closing = True
         self._owner.over(why)
+
+
+async def _reached(address: str) -> socket.socket:
+    """A connection to `host:port`. Raises OSError, TimeoutError."""
+    host, _, port = address.rpartition(":")
+    loop, refused = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    async with asyncio.timeout(REACHED_WITHIN):
+        for family, kind, protocol, _, where in await loop.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        ):
+            found = socket.socket(family, kind, protocol)
+            found.setblocking(False)
+            try:
+                await loop.sock_connect(found, where)
+            except OSError as error:
+                found.close()
+                refused = error
+            except BaseException:
+                found.close()
+                raise
+            else:
+                return found
+    raise refused
 
 
 async def _next(connection: Any, joiner: Joiner) -> dict[str, Any]:

@@ -139,11 +139,10 @@ class Agent:
 
     def terminated(self) -> None:
         """The engine ends us. What was printed is stored first: YARN leaves 250 ms between TERM and KILL, and a program's own end takes
-        longer. Then all goes its usual way, as far as there is time. On Kubernetes, whose own word of a container's end comes seconds
-        later, what ends by it is told as the end of its container; YARN's comes at once.
+        longer. Then all goes its usual way, as far as there is time; but of an attempt that ends by this the engine tells, which knows why.
         """
         if self._place is not None:
-            self._place.going = self._place.engine == "kubernetes"
+            self._place.going = True
         if self._shipping is not None and self._hurrying is None:
             self._hurrying = asyncio.create_task(self._shipping.hurry())
         self.over("terminated")

@@ -73,9 +73,9 @@ def touch_role(state: State, role: str) -> None:
 
 
 def renew(state: State, task: Task, at: float) -> None:
-    """The task's next attempt, in another container where this one is to be taken back, or its agent has told that it is ending."""
+    """The task's next attempt, in another container where this one is to be taken back."""
     undoom(state, task)
-    if task.hold == GRANTED and (task.warned is not None or task.reason == "container-exited"):
+    if task.hold == GRANTED and task.warned is not None:
         task.resized = True
     task.attempt += 1
     task.started, task.outputs, task.reason, task.figures, task.tail = None, {}, "", {}, []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable
@@ -149,9 +150,9 @@ class Cluster:
         self.daemon(f"kubelet-{number}").start()
 
     def _wait_containerd(self, number: int) -> None:
-        name, socket = f"containerd-{number}", Path(f"/proc/{self.first.pid}/root{conf.socket(number)}")
+        name, path = f"containerd-{number}", f"/proc/{self.first.pid}/root{conf.socket(number)}"
         end = time.monotonic() + READY
-        while not socket.exists():
+        while not _listens(path):
             if not self.daemon(name).alive or time.monotonic() > end:
                 raise self._failed(f"the {name} does not listen", name)
             time.sleep(_PAUSE)
@@ -283,6 +284,12 @@ class Cluster:
                 mend=f"end what is left of it: tm cluster down kubernetes --name {folder.name}",
                 anchor="cluster-failed",
             ) from error
+
+
+def _listens(path: str) -> bool:
+    """Whether someone answers at a Unix socket: one that was killed leaves its name there."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0
 
 
 def _command_of(pid: int) -> bytes:
