@@ -4,6 +4,7 @@ An init container runs this file out of the job's ConfigMap with the Python of t
 pieces make which file, with its digest; a file that is `unpacked` becomes a folder.
 """
 
+import gzip
 import hashlib
 import io
 import json
@@ -39,11 +40,41 @@ def unpack(content: bytes, target: str) -> None:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             archive.extractall(target)
         return
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        if hasattr(tarfile, "tar_filter"):
+    zipped = content.startswith(b"\x1f\x8b")
+    if zipped:
+        content = gzip.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:" if zipped else "r:*") as archive:
+        members = archive.getmembers()
+        if zipped and all(map(is_plain, members)):
+            write(members, content, target)
+        elif hasattr(tarfile, "tar_filter"):
             archive.extractall(target, filter="tar")
         else:
             archive.extractall(target)
+
+
+def is_plain(member: tarfile.TarInfo) -> bool:
+    """Whether it is a file with nothing special about it, below where it is unpacked."""
+    return member.isreg() and not member.issparse() and not {"", "..", "."} & set(member.name.split("/"))
+
+
+def write(members: list[tarfile.TarInfo], content: bytes, target: str) -> None:
+    """Our own runtime is a thousand small files, of which tarfile makes three times the work: each start of a pod waits for it."""
+    made = set()
+    for member in members:
+        path = os.path.join(target, member.name)
+        folder = os.path.dirname(path)
+        if folder not in made:
+            os.makedirs(folder, exist_ok=True)
+            made.add(folder)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, member.mode & 0o755)
+        try:
+            rest = memoryview(content)[member.offset_data : member.offset_data + member.size]
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.utime(file, (member.mtime, member.mtime))
+        finally:
+            os.close(file)
 
 
 if __name__ == "__main__":
