@@ -25,7 +25,7 @@ __all__ = [  # fixtures for all tests
     "secure_hadoop",
 ]  # fmt: skip
 
-KUBERNETES = "kubernetes"  # the group of tests that use the shared cluster
+TOGETHER = ("kubernetes", "plays")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -53,7 +53,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One worker of a run has the Kubernetes cluster, which is much for two cores.
+    """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, or plays simulations once.
 
     pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect. A run whose
     tests on Hadoop are spread over its workers, each with a cluster of its own, is over sooner; so that is left.
@@ -61,9 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
-        if KUBERNETES in groups and not item.nodeid.endswith(f"@{KUBERNETES}"):
-            item._id = coerce_node_id(f"{item.nodeid}@{KUBERNETES}")  # type: ignore[attr-defined]
+        for group in [mark.args[0] for mark in item.iter_markers("xdist_group")]:
+            if group in TOGETHER and not item.nodeid.endswith(f"@{group}"):
+                item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -41,6 +41,8 @@ def test_archives_and_cached_files_are_in_the_working_directory(engine: Engine) 
             assert job.lines(task)[:2] == ["tool", "words1.0"]
             places.append(job.lines(task)[2])
     assert len(set(places)) <= engine.nodes, "fetched once to a node, for all tasks and jobs"
+    if engine.name == "kubernetes":
+        return  # a pod's cache is its own, and gone with it
     assert [name for name in os.listdir(os.path.dirname(places[0])) if not name.startswith(".")] == [
         os.path.basename(places[0])
     ]

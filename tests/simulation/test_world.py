@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import pytest
 
@@ -17,6 +19,8 @@ from trainmaster.simulation.faults import ALL, FATAL
 from trainmaster.simulation.play import Play
 from trainmaster.simulation.scenes import gang_day, independent_day, random_scene
 from trainmaster.simulation.world import Violation
+
+pytestmark = pytest.mark.xdist_group("plays")  # which are made once
 
 SOME = range(1_000, 1_060)  # a plant is found among these, and nothing without one
 
@@ -48,29 +52,53 @@ def test_the_same_seeds_pass_with_nothing_planted() -> None:
     assert violations("") == []
 
 
+class Plays:
+    """Plays of 500 seeds and of one in which a log is lost while a commit is waited for, each made once, when it is first looked at."""
+
+    def __init__(self) -> None:
+        self._made: list[Play] = []
+        self._seeds = iter((4002234, *range(500)))
+
+    def __iter__(self) -> Iterator[Play]:
+        yield from self._made
+        for seed in self._seeds:
+            self._made.append(play(seed))
+            yield self._made[-1]
+
+
 @pytest.fixture(scope="module")
-def played() -> list[Play]:
-    return [play(seed) for seed in (*range(500), 4002234)]  # the last: a log is lost while a commit is waited for
+def plays() -> Plays:
+    return Plays()
 
 
-def test_every_rule_and_every_fault_strikes(played: list[Play]) -> None:
-    struck = sum((one.world.truth.struck for one in played), Counter())
+def never(wanted: Iterable[str], plays: Plays, of: Callable[[Play], Iterable[str]]) -> set[str]:
+    """What of all that is wanted no play has."""
+    missing = set(wanted)
+    for one in plays:
+        missing.difference_update(of(one))
+        if not missing:
+            break
+    return missing
+
+
+def test_every_rule_and_every_fault_strikes(plays: Plays) -> None:
     faults = {type(fault).__name__ for fault in ALL + FATAL}
-    assert {*engine.RULES, *network.RULES, *faults} - struck.keys() == set()
+    assert not never({*engine.RULES, *network.RULES, *faults}, plays, lambda one: one.world.truth.struck)
 
 
-def test_every_type_of_event_comes_about(played: list[Play]) -> None:
-    assert EVENTS.keys() - {event.type for one in played for event in one.master.log} == set()
+def test_every_type_of_event_comes_about_and_is_told_in_words_with_what_is_in_it(plays: Plays) -> None:
+    lines: dict[str, str] = {}
+
+    def types(one: Play) -> Iterable[str]:
+        told = {event.type: event_line(json.loads(encode(event))) for event in one.master.log}
+        lines.update(told)
+        return told
+
+    assert not never(EVENTS, plays, types)
+    assert not {kind: line for kind, line in lines.items() if "?" in line}
 
 
-def test_events_are_told_in_words_with_what_is_in_them(played: list[Play]) -> None:
-    lines = {event.type: event_line(json.loads(encode(event))) for one in played for event in one.master.log}
-    wordless = {kind: line for kind, line in lines.items() if "?" in line}
-    assert not wordless
-
-
-def test_jobs_end_in_every_way(played: list[Play]) -> None:
-    reasons = Counter(one.master.state.ending["reason"] for one in played)
+def test_jobs_end_in_every_way(plays: Plays) -> None:
     wanted = {
         "succeeded",
         "killed-by-user",
@@ -82,20 +110,19 @@ def test_jobs_end_in_every_way(played: list[Play]) -> None:
         "exit",
         "out-of-memory",
     }
-    assert wanted - reasons.keys() == set()
-    assert reasons["succeeded"] > 100
+    assert not never(wanted, plays, lambda one: [one.master.state.ending["reason"]])
+    ends = Counter(one.master.state.ending["reason"] for one in islice(plays, 50))
+    assert ends["succeeded"] > 10
 
 
-def test_elastic_roles_begin_with_what_is_granted(played: list[Play]) -> None:
-    sizes = [
-        (event.data["sizes"]["worker"], one.scene.job["roles"]["worker"]["replicas"]["max"])
-        for one in played
-        if isinstance(one.scene.job["roles"]["worker"]["replicas"], dict)
-        for event in one.master.log
-        if event.type == "sized" and "worker" in event.data["sizes"]
-    ]
-    assert any(size < most for size, most in sizes)
-    assert any(size == most for size, most in sizes)
+def test_elastic_roles_begin_with_what_is_granted(plays: Plays) -> None:
+    def sizes(one: Play) -> Iterable[str]:
+        wanted = one.scene.job["roles"]["worker"]["replicas"]
+        for event in one.master.log:
+            if isinstance(wanted, dict) and event.type == "sized" and "worker" in event.data["sizes"]:
+                yield "fewer" if event.data["sizes"]["worker"] < wanted["max"] else "all"
+
+    assert not never({"fewer", "all"}, plays, sizes)
 
 
 def test_a_seed_plays_alike_each_time() -> None:

@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,17 +160,26 @@ def _put(given: Input, url: str, inputs: str) -> None:
             f"the input {given.name} changed while it was submitted", place=f"inputs.{given.name}.url: {given.url}",
             mend="submit again", anchor="no-input",
         )  # fmt: skip
+    flow = Flow(listing.size, None, None)
+
+    def put_all(files: Sequence[File], folder: str) -> None:
+        def put(file: File) -> None:
+            target = f"{folder}/{listing.relative(file)}"
+            retried("bring an input", f"{store.url}/{digest}", lambda: store.upload(file.path, target, flow.step), flow)
+
+        flow.run(files, put, store.threads)
+
+    if not store.renames:  # file by file; what a submission left that was killed is gone on with
+        there = {file.path: file.size for file in store.files(digest)}
+        put_all(
+            [file for file in listing.files if there.get(f"{digest}/{listing.relative(file)}") != file.size], digest
+        )
+        return
     if store.exists(digest):
         return
     draft = f".{secrets.token_hex(8)}.tmp"
-    flow = Flow(listing.size, None, None)
-
-    def put(file: File) -> None:
-        target = f"{draft}/{listing.relative(file)}"
-        retried("bring an input", f"{store.url}/{digest}", lambda: store.upload(file.path, target, flow.step), flow)
-
     try:
-        flow.run(listing.files, put, store.threads)
+        put_all(listing.files, draft)
         if not store.exists(digest):  # of two who put the same, the second finds it there
             store.move(draft, digest)
     except FileExistsError:
