@@ -119,7 +119,16 @@ class Submitted:
             except TrainmasterError:  # nothing of the job is there yet
                 return False
 
-        until(printed, LIMIT, what=lambda: f"{wanted!r} of {task}; {self.id} is {self.run.status()}")
+        until(printed, LIMIT, what=lambda: f"{wanted!r} of {task}; {self.said()}")
+
+    def said(self) -> str:
+        """What there is to say of it where a test waits in vain: of one that its cluster has ended the second look says why."""
+        self.run.status()
+        try:
+            words = self.lines("master")[-30:]
+        except TrainmasterError as error:
+            words = [str(error)]
+        return "\n".join([f"{self.id} is {self.run.status()}; the master's last words:", *words])
 
     def until_status(self, what: str, condition: Any, limit: float = LIMIT) -> dict[str, Any]:
         """Wait for a condition on the status; returns that status."""
@@ -131,7 +140,7 @@ class Submitted:
                 return None
             return status if condition(status) else None
 
-        got: dict[str, Any] | None = until(found, limit, what=lambda: f"{what}; {self.id} is {self.run.status()}")
+        got: dict[str, Any] | None = until(found, limit, what=lambda: f"{what}; {self.said()}")
         assert got is not None
         return got
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from trainmaster.core.splits import File, Piece
 from trainmaster.hadoop.errors import HadoopError
-from trainmaster.log.dfs import open_dfs
-from trainmaster.log.openfile import auth_for, configuration
 
 MOST = 3  # hosts preferred, as a block has copies
 AT_ONCE = 64  # questions on their way to the NameNode
@@ -56,7 +54,9 @@ def _located(urls: set[str]) -> dict[str, Blocks]:
 
 
 def _ask(urls: Sequence[str], found: dict[str, Blocks]) -> None:
-    from trainmaster.hadoop.hdfs import Namenode
+    from trainmaster.hadoop.hdfs import Namenode  # here: what speaks to Hadoop is not in every container
+    from trainmaster.log.dfs import open_dfs
+    from trainmaster.log.openfile import auth_for, configuration
 
     async def ask() -> None:
         slots = asyncio.Semaphore(AT_ONCE)
