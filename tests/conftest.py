@@ -18,6 +18,7 @@ import pytest
 from _pytest.nodeid import coerce_node_id
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
+from kubernetes import over as kubernetes_over
 from s3 import s3, s3_for_pods, s3_server
 
 __all__ = [  # fixtures for all tests
@@ -25,7 +26,8 @@ __all__ = [  # fixtures for all tests
     "secure_hadoop",
 ]  # fmt: skip
 
-TOGETHER = ("kubernetes", "plays")  # groups of tests that are for one worker of a run
+KUBERNETES = "kubernetes"
+TOGETHER = (KUBERNETES, "plays")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -61,9 +63,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        for group in [mark.args[0] for mark in item.iter_markers("xdist_group")]:
+        for group in _groups(item):
             if group in TOGETHER and not item.nodeid.endswith(f"@{group}"):
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def _groups(item: pytest.Item) -> list[str]:
+    return [mark.args[0] for mark in item.iter_markers("xdist_group")]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The group's tests come one behind the other, where there are groups."""
+    together = getattr(item.config.option, "loadgroup", False) and nextitem is not None
+    if together and KUBERNETES in _groups(item) and KUBERNETES not in _groups(nextitem):
+        kubernetes_over()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ SHARED = Settings(nodes=2, simulated=20, resources={GPU: 2}, fast_expiry=True)
 RUNNING = os.environ.get(
     "TRAINMASTER_TEST_KUBERNETES", ""
 )  # the folder of a cluster to use, which a developer left running
+_shared = ExitStack()  # what ends it
 _PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}"
 
 
@@ -62,8 +63,13 @@ def kubernetes() -> Iterator[Cluster]:
         assert found is not None, f"there is no cluster in {RUNNING}"
         yield found
         return
-    with own_kubernetes(SHARED) as cluster:
-        yield cluster
+    yield _shared.enter_context(own_kubernetes(SHARED))
+    _shared.close()
+
+
+def over() -> None:
+    """No test of this run wants the shared cluster any more, which costs a third of a core while it is there."""
+    _shared.close()
 
 
 @pytest.fixture

@@ -22,10 +22,23 @@ from s3 import Server
 from waiting import until
 
 from trainmaster import linux
-from trainmaster.engines.kubernetes import rights
+from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.config import load
+from trainmaster.kube.kinds import (
+    CLAIMS,
+    CONFIGMAPS,
+    PODS,
+    REPLICA_SETS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Kind,
+)
 
 PYTHON = "/usr/bin/python3"  # of the image
-PODS = "/api/v1/namespaces/{}/pods"
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
 
 class Kubernetes(Engine):
@@ -52,7 +65,9 @@ class Kubernetes(Engine):
         site = folder.parent / "site.yaml"  # what jobs of the command line begin with; those of the API have `own`
         site.write_text(json.dumps(self.own()))
         os.environ["TRAINMASTER_SITE"] = str(site)
-        self._apply(*rights.granted(cluster.namespace), *self._claimed())
+        self._kube = Blocking(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=cluster.namespace))
+        for kind, made in zip((VOLUMES, CLAIMS), self._claimed(), strict=True):
+            self._kube.create(kind, made)
         # The archive of the runtime is made once a run, not once a test.
         runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
         runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,13 +128,15 @@ class Kubernetes(Engine):
 
     def pods(self, made: Submitted, part: str = "") -> list[dict[str, Any]]:
         labels = f"trainmaster/job={made.id}" + (f",trainmaster/part={part}" if part else "")
-        found: list[dict[str, Any]] = json.loads(self._kubectl("get", "pods", "-l", labels, "-o", "json"))["items"]
+        found: list[dict[str, Any]] = self._kube.list(PODS, labels=labels)[0]
         return found
 
     def left(self, made: Submitted) -> list[str]:
-        """What there is of a job in the namespace, but for its history."""
-        kinds = "pods,secrets,services,replicasets,serviceaccounts,roles,rolebindings"
-        return self._kubectl("get", kinds, "-l", f"trainmaster/job={made.id}", "-o", "name").split()
+        """What there is of a job in the namespace, but for its history: of the first kind of which there is something."""
+        for kind in (SECRETS, PODS, SERVICES, REPLICA_SETS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+            if found := self._kube.list(kind, labels=f"trainmaster/job={made.id}", metadata=True)[0]:
+                return [f"{kind.plural}/{one['metadata']['name']}" for one in found]
+        return []
 
     def application(self, made: Submitted) -> str:
         return str(json.loads((made.storage / "site.json").read_bytes())["application"])
@@ -135,20 +152,14 @@ class Kubernetes(Engine):
             if made.run.status()["state"] in ("pending", "running"):  # a failed test has left it
                 client.end(self.application(made))
             until(lambda made=made: not self.left(made), what=lambda made=made: f"{made.id} leaves {self.left(made)}")
-            self._kubectl("delete", "configmap", made.id, "--ignore-not-found", "--wait=false")
-        self._kubectl("delete", "pvc", self._volume, "--wait=false")
-        self.cluster.kubectl("delete", "pv", self._volume, "--wait=false")
+            self._kube.delete(CONFIGMAPS, made.id)
+        self._kube.delete(CLAIMS, self._volume)
+        self._kube.delete(VOLUMES, self._volume)
+        self._kube.close()
 
     def _processes(self, pod: Mapping[str, Any]) -> list[int]:
         node = int(pod["spec"]["nodeName"].rpartition("-")[2])
         return [pid for pid in self.cluster.processes(node, pod["metadata"]["uid"]) if not _pause(pid)]
-
-    def _kubectl(self, *words: str) -> str:
-        return self.cluster.kubectl("-n", self.cluster.namespace, *words)
-
-    def _apply(self, *objects: Mapping[str, Any]) -> None:
-        told = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.cluster.kubectl("apply", "-f", "-", input=json.dumps(told))
 
     def _claimed(self) -> list[dict[str, Any]]:
         size = {"storage": "1Gi"}

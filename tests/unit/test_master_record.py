@@ -21,12 +21,12 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, decode, encode
 from trainmaster.core.fold import fold
 from trainmaster.core.state import State
-from trainmaster.log import epochs
+from trainmaster.log import epochs, replay
+from trainmaster.log.replay import replayed
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
-from trainmaster.master import main, record
-from trainmaster.master.main import replayed
+from trainmaster.master import record
 from trainmaster.master.record import Record, Superseded
 from trainmaster.master.shell import Shell
 
@@ -219,7 +219,7 @@ def test_what_a_master_read_that_began_beside_us_and_what_it_did_not_read(
         return acting
 
     if snapshot_at is None:
-        monkeypatch.setattr(main, "fold", then(main.fold))
+        monkeypatch.setattr(replay, "fold", then(replay.fold))
     else:
         monkeypatch.setattr(snapshot, "load", then(snapshot.load))
     state, reader = replayed(storage)

@@ -17,11 +17,17 @@ def command(job: str) -> None:
     """
     from trainmaster.client.connect import Past
     from trainmaster.core.audit import audit as prove
+    from trainmaster.core.errors import StorageFailed
     from trainmaster.core.events import Event, decode
     from trainmaster.core.shards import ShardTable
     from trainmaster.log.reader import Reader, replay
 
     events: list[Event] = list(replay(Reader(Past(job).storage), decode))
+    if events and (dropped := events[-1].n - len(events)):
+        raise StorageFailed(
+            f"{dropped:,} events of {job} were dropped, for its log is in its cluster alone: nothing can be proven",
+            mend="give such jobs a storage of their own: storage: URL", anchor="events-dropped",
+        )  # fmt: skip
     listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
     tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
     verdict = prove(events, tables)

@@ -20,9 +20,15 @@ def command(job: str, follow: bool, after: int) -> None:
     from trainmaster.client.sweep import resume
 
     coming = (item["event"] for item in follow_job(job, resume=resume) if "event" in item)
+    last = after
     for event in coming if follow else Past(job).events(after):
         if event["n"] <= after:
             continue
+        if event["n"] > last + 1:
+            click.echo(
+                f"(events {last + 1} to {event['n'] - 1} were dropped: this job has no storage of its own)", err=True
+            )
+        last = event["n"]
         if wants_json():
             print_json(event)
         else:

@@ -79,12 +79,9 @@ class Past:
 
     def state(self) -> Any:
         """The folded state. Raises NotFound where the log has not begun."""
-        from trainmaster.core.events import decode
-        from trainmaster.core.fold import fold
-        from trainmaster.core.state import State
-        from trainmaster.log.reader import Reader, replay
+        from trainmaster.log.replay import replayed
 
-        state = fold(State(), replay(Reader(self.storage), decode))
+        state, _ = replayed(self.storage)
         if state.job is None:
             raise NotFound(
                 f"{self.job} has no events yet: it was prepared, and its master never wrote",

@@ -212,16 +212,21 @@ class _Stored:
         from trainmaster.core.fold import fold
         from trainmaster.core.state import State
         from trainmaster.log.reader import Reader
+        from trainmaster.log.replay import replayed
 
         if self._reader is None or self._state is None:
             self._reader, self._state = Reader(self._past.storage), State()
         lines: list[bytes] = []
+        last = self._reader.last
         while batch := self._reader.poll():
-            if batch.first <= self._state.n:  # a later master did not read what was read here
+            if batch.first <= last:  # a later master did not read what was read here
                 self._reader = self._state = None
                 return self._read()
-            self._state = fold(self._state, map(decode, batch.lines))
+            if batch.first > self._state.n + 1:  # what was dropped is in a snapshot, and may be more than was read here
+                self._state, _ = replayed(self._past.storage)
+            self._state = fold(self._state, map(decode, batch.lines[max(0, self._state.n + 1 - batch.first) :]))
             lines += batch.lines
+            last = batch.last
         return lines
 
 

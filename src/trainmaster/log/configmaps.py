@@ -63,7 +63,7 @@ SCHEME = "configmaps://"
 LOG = 16 * 1024 * 1024  # bytes of a job's events, snapshots and records
 OUTPUT = 8 * 1024 * 1024  # bytes of what its programs printed
 TAIL = 256 * 1024  # bytes of one attempt's
-SEGMENT = 1024 * 1024  # bytes in a file of events: what snapshots cover is dropped by files
+SEGMENT = 256 * 1024  # bytes in a file of events: what snapshots cover is dropped by files, but for each epoch's first
 _TIMEOUT = 15.0  # s of one try
 _PATIENCE = 10.0  # s of tries within one call; whoever calls tries again, and says what it waits for
 _ROUNDS = 10
@@ -76,7 +76,7 @@ class ConfigMapStorage:
     appends = True
     local = False
     conditional = True
-    segment_size = SEGMENT
+    droppable: int | None = SEGMENT
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

@@ -60,6 +60,7 @@ class HdfsStorage:
     appends = True
     local = False
     conditional = True
+    droppable: int | None = None
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

@@ -40,6 +40,7 @@ class ObjectStorage:
     """The files under a URL."""
 
     appends = False
+    droppable: int | None = None
     local = False
 
     def __init__(self, url: str) -> None:

@@ -5,7 +5,8 @@ simply not there yet. It needs nothing but the storage, so any process may read 
 epoch turns out not to have read what an earlier one wrote last, the reader goes back to where that epoch begins:
 numbers then fall, and what had higher ones before never counted.
 
-A line that is missing where a later one exists is damage, and said so: nothing is skipped in silence.
+A line that is missing where a later one exists is damage, and said so: nothing is skipped in silence. But a storage that has room for so
+much alone drops what snapshots cover: there the numbers go on behind the gap, and whoever folds begins with a snapshot (`replayed`).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Reader:
         self.refresh()
         if (batch := self._next()) or not self._gap:
             return batch
+        if self._behind_what_was_dropped():
+            return self.poll()
         raise StorageFailed(
             f"the event log is damaged: event {self.last + 1} is missing, and later ones are there",
             place=f"{self._storage.url}/{FOLDER}",
@@ -123,6 +126,25 @@ class Reader:
             return Batch(epoch, n, lines)
         self._gap = limit is not None or n < head.n or self._segments[epoch][-1].first > n
         return None
+
+    def _behind_what_was_dropped(self) -> bool:
+        """Go on with the next line that is there, where a snapshot covers those that are not; whether that is so."""
+        from trainmaster.log.snapshots import snapshot_ends  # which reads with a Reader
+
+        head = self._heads[self.epoch]
+        later = [
+            part.first
+            for epoch, parts in self._segments.items()
+            for part in parts
+            if self.last + 1 < part.first <= (head.read.get(epoch, 0) if epoch != self.epoch else part.first)
+        ]
+        if self._storage.droppable is None or min(later) - 1 > max(snapshot_ends(self._storage), default=0):
+            return False
+        self.last = min(later) - 1
+        self._epoch = next(
+            (one for one in sorted(head.read) if one < self.epoch and head.read[one] >= self.last), self.epoch
+        )
+        return True
 
     def _lines(self, epoch: int, n: int, limit: int | None) -> list[bytes]:
         """Lines from `n` on.

@@ -59,6 +59,10 @@ class Storage(Protocol):
     appends: bool  # whether files can grow
     local: bool  # whether it is a directory of this machine, where agents write for themselves
 
+    droppable: (
+        int | None
+    )  # bytes in a file of events, where they go, file by file, once snapshots cover them; None: they stay
+
     @property
     def conditional(self) -> bool:
         """Whether `create` is decided by the storage itself, so that one that lands late is refused."""
@@ -188,6 +192,7 @@ class LocalStorage:
     appends = True
     local = True
     conditional = True
+    droppable: int | None = None
 
     def __init__(self, root: str | Path) -> None:
         self.root = os.path.abspath(os.path.expanduser(root))

@@ -48,7 +48,7 @@ class Writer(Protocol):
         """Flush and let go."""
 
 
-def open_writer(storage: Storage, epoch: int, last: int, segment_size: int = SEGMENT_SIZE) -> Writer:
+def open_writer(storage: Storage, epoch: int, last: int, segment_size: int | None = None) -> Writer:
     """A writer for an epoch that was just taken; `last` is the last number read of the earlier ones (0: none).
 
     What earlier epochs left in the operating system's hands is made stable first: this one will say that it was read.
@@ -56,7 +56,7 @@ def open_writer(storage: Storage, epoch: int, last: int, segment_size: int = SEG
     if storage.appends:
         for found in segments(storage).values():
             storage.sync(found[-1].path)
-        return _FileWriter(storage, epoch, last, segment_size)
+        return _FileWriter(storage, epoch, last, segment_size or storage.droppable or SEGMENT_SIZE)
     return _ObjectWriter(storage, epoch, last)
 
 

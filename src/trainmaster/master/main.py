@@ -24,8 +24,6 @@ from trainmaster import __version__
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
-from trainmaster.core.events import decode
-from trainmaster.core.fold import fold
 from trainmaster.core.plan import closed
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
@@ -43,6 +41,7 @@ from trainmaster.engines.contract import Request
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
+from trainmaster.log.replay import replayed
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
 from trainmaster.master.launch import BESIDE
@@ -112,23 +111,6 @@ def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
-
-
-def replayed(storage: Storage) -> tuple[State, Reader]:
-    """The state that the log tells, and the reader that stands behind it. A snapshot spares what it can; it is only a cache."""
-    kept, reader = snapshots.restart(storage, __version__)
-    state = State()
-    try:
-        if kept is not None:
-            state = snapshot.load(json.loads(kept))
-    except Exception as error:  # noqa: BLE001  however another version's reads here
-        log.warning("the snapshot is passed over, and the whole log is folded: %r", error)
-        reader = Reader(storage)
-    while batch := reader.poll():
-        if batch.first <= state.n:  # a master that began beside us had not read what we have: once for each of them
-            return replayed(storage)
-        fold(state, map(decode, batch.lines))
-    return state, reader
 
 
 class _Life:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trainmaster.master.seats import Tokens
 
 SNAPSHOT_EVERY = 20_000  # events
+SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
 NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says what nodes are near
 HANDED = 5.0  # s that newer tokens are waited for to be kept by an agent
@@ -63,6 +64,7 @@ class Shell:
         self.samples: dict[str, dict[str, Any]] = {}
         self._record, self._engine, self._work, self._clock = record, engine, work, clock
         self._keep, self._kept = keep, drive.state.n
+        self._every = SNAPSHOT_EVERY if storage.droppable is None else SNAPSHOT_SOONER
         self._inbox: list[Stimulus] = []
         self._stirred = asyncio.Event()
         self._doing: dict[Action, asyncio.Task[None]] = {}
@@ -267,7 +269,7 @@ class Shell:
             await self._write(events)
             await self.feed.publish(events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
-            if self.state.n - self._kept >= SNAPSHOT_EVERY and self._record.synced >= self.state.n:
+            if self.state.n - self._kept >= self._every and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
         for connection in lost:
