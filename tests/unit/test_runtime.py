@@ -269,6 +269,28 @@ def test_parquet_is_read_by_row_groups_and_urls_by_fsspec_where_the_program_has_
     assert "needs pyarrow.parquet in the program's environment" in alone(bare, code)
 
 
+def test_what_came_with_the_container_reads_what_the_program_has_nothing_for(bare: Path, tmp_path: Path) -> None:
+    """Behind what the program has, and only where its own import failed. (Object stores are tried on real pods.)"""
+    lib = tmp_path / "runtime/lib"
+    (lib / "trainmaster").mkdir(parents=True)
+    (tmp_path / "runtime/begin.py").touch()
+    (lib / "pyarrow").mkdir()
+    (lib / "pyarrow/__init__.py").touch()
+    (lib / "pyarrow/parquet.py").write_text("ParquetFile = 'came along'\n")
+    shutil.copytree(Path(trainmaster.runtime.__file__).parent, lib / "trainmaster/runtime")
+    program = tmp_path / "program/trainmaster"
+    program.mkdir(parents=True)
+    (program / "runtime").symlink_to(lib / "trainmaster/runtime")
+    code = (
+        f"import sys; sys.path.insert(0, {str(program.parent)!r}); from trainmaster.runtime.elsewhere import library\n"
+        f"assert {str(lib)!r} not in sys.path; print(library('pyarrow.parquet', 'x').ParquetFile, sys.path[-1] == {str(lib)!r})\n"
+        "try: library('nosuch', 'x')\nexcept OSError as e: print(e)"
+    )
+    told = alone(bare, code)
+    assert "came along True" in told
+    assert "x: reading this needs nosuch in the program's environment" in told
+
+
 def test_a_task_knows_itself_by_its_environment(bare: Path, tmp_path: Path) -> None:
     peers = tmp_path / "peers.json"
     peers.write_text(json.dumps({"worker": [{"address": "a"}, {"address": "b"}], "ps": [{"address": "c"}]}))

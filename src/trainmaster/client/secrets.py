@@ -60,8 +60,8 @@ def names(values: Values) -> list[str]:
 
 
 def of_stores(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the submitter's environment opens the object stores that the job names. On a cluster its master and agents have it, and no
-    program.
+    """What of the submitter's environment opens the object stores that the job names. On a cluster its master and agents have it, of
+    programs those that read an input there themselves, as shards.
     """
     urls = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
     urls += [*job.cache, *job.archives, job.storage, job.checkpoint.url if job.checkpoint is not None else ""]

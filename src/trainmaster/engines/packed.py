@@ -22,6 +22,13 @@ def packed(told: Mapping[str, Any]) -> dict[str, str]:
     return {f"{SPEC}_{number}": piece for number, piece in enumerate(pieces)}
 
 
+def opening_stores(told: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Take up what opens object stores, for ourselves. What programs get: `environ`, and the same where they read there themselves."""
+    stores = told.pop("stores")
+    os.environ.update(stores)
+    return {**stores, **environ} if told.pop("programs_open_stores", False) else dict(environ)
+
+
 def unpacked() -> dict[str, Any]:
     """What this container was told; gone from our environment, so that no program inherits it."""
     pieces: list[str] = []

@@ -24,6 +24,7 @@ from trainmaster import __version__
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.job import Input, uses
 from trainmaster.core.plan import closed
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
@@ -111,6 +112,11 @@ def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
+
+
+def _opened_by_programs(given: Input) -> bool:
+    """Whether programs read an input themselves, and on an object store."""
+    return given.as_ == "shards" and "://" in given.url and not given.url.startswith(("file:", "hdfs:", "viewfs:"))
 
 
 class _Life:
@@ -246,7 +252,8 @@ class _Life:
             "grace": self.job.timeouts.grace, "patience": self.job.timeouts.storage,
             "log_limit": self.job.logs.limit, "log_first": self.job.logs.first, "log_every": self.job.logs.every,
             "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"), "environment": self.site.get("environment"),
-            "network": self.job.network, **self.seat.agent(),
+            "network": self.job.network, "programs_open_stores": any(map(_opened_by_programs, uses(self.job, request.role))),
+            **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 
+from trainmaster.runtime.elsewhere import library, open_binary
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 LINES, ROWS, WHOLE = "lines", "rows", "whole"
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-_BLOCK = 1 << 20  # bytes read from HDFS at once
 _WHOLE = (*_PACKED, ".parquet")
 
 
@@ -87,70 +88,10 @@ class Reader:
                 yield _stripped(line)
 
     def _rows(self, path: str, groups: range | None) -> Iterator[dict[str, Any]]:
-        table = _of_the_program("pyarrow.parquet", path).ParquetFile(self._opened(path))
+        table = library("pyarrow.parquet", path).ParquetFile(self._opened(path))
         for group in range(table.num_row_groups) if groups is None else groups:
             for batch in table.iter_batches(row_groups=[group]):
                 yield from batch.to_pylist()
-
-
-def open_binary(path: str) -> BinaryIO:
-    """A local path, a file:// URL, one of HDFS, or any URL that fsspec knows, opened for reading."""
-    if path.startswith("file://"):
-        from urllib.parse import unquote, urlsplit
-
-        path = unquote(urlsplit(path).path)
-    if "://" not in path:
-        return open(path, "rb")
-    if path.startswith(("hdfs://", "viewfs://")):
-        return _of_hdfs(path)
-    opened: BinaryIO = _of_the_program("fsspec", path).open(path, "rb").open()
-    return opened
-
-
-def _of_hdfs(path: str) -> BinaryIO:
-    """By hdfs-native itself: its fsspec class cuts names at "?" and "#", and its files' readline() asks a DataNode for each byte."""
-    import io
-
-    scheme, _, rest = path.partition("://")
-    authority, slash, name = rest.partition("/")
-    library = _of_the_program("hdfs_native", path)
-    try:
-        file = library.Client(f"{scheme}://{authority}").read(slash + name)
-    except RuntimeError as error:
-        if "No NameNode hosts" not in str(error):
-            raise OSError(f"{path}: {error}") from error
-        file = library.Client(f"{scheme}://{authority}:8020").read(slash + name)  # a NameNode's port where none is said
-
-    class Blocks(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
-
-        def seekable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            data = file.read(len(buffer))
-            buffer[: len(data)] = data
-            return len(data)
-
-        def seek(self, offset: int, whence: int = 0) -> int:
-            file.seek(offset, whence)
-            return self.tell()
-
-        def tell(self) -> int:
-            return int(file.tell())
-
-    return io.BufferedReader(Blocks(), _BLOCK)
-
-
-def _of_the_program(module: str, path: str) -> Any:
-    """A module of the program's own environment, which this package does not bring."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise OSError(f"{path}: reading this needs {module} in the program's environment") from error
 
 
 def cut_alone(place: str) -> list[tuple[str, str, int, int]]:

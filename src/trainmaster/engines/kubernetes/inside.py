@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER_SECRET, SECRET
-from trainmaster.engines.packed import unpacked
+from trainmaster.engines.packed import opening_stores, unpacked
 
 _OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
 
@@ -23,8 +23,7 @@ def agent() -> dict[str, Any]:
     os.makedirs(private, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(here, "work"), exist_ok=True)
     node, pod = os.environ["TRAINMASTER_NODE"], os.environ["TRAINMASTER_POD"]
-    environ = {name: value for name, value in os.environ.items() if name not in _OURS}
-    os.environ.update(told.pop("stores"))
+    environ = opening_stores(told, {name: value for name, value in os.environ.items() if name not in _OURS})
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "cache": os.path.join(here, ".cache"),
         "environ": environ, "node": node, "container": pod,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.engines.packed import opening_stores
 from trainmaster.engines.yarn.told import taken
 
 if TYPE_CHECKING:  # what an agent imports its first program waits for
@@ -47,8 +48,7 @@ def agent() -> dict[str, Any]:
         tokens = AgentTokens(Tokens(delegated(credentials), **times), private, programs=True)
     devices = _devices(told.get("gpus"))
     application = os.environ.get("LOCAL_DIRS", here).split(",")[0]  # of the application, on this node
-    environ = _programs(here, tokens)
-    os.environ.update(told.pop("stores"))
+    environ = opening_stores(told, _programs(here, tokens))
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "sockets": _short(private),
         "cache": os.path.join(application, "trainmaster-cache"), "environ": environ,
