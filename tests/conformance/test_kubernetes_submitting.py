@@ -526,3 +526,12 @@ def test_an_interrupted_submission_leaves_nothing(place: Place, instant: str) ->
     job.run.kill("no more")
     assert job.end(LIMIT)["state"] == "killed"
     place.history_alone(job.id)
+
+
+def test_what_nodes_have_is_shown_to_who_may_know_it(place: Place) -> None:
+    done = place.tm("cluster", "show", "--engine", "kubernetes")
+    assert done.returncode == 2, done.stdout
+    assert "edit may not list the nodes of the whole cluster" in done.stderr
+    shown = place.tm("cluster", "show", "--engine", "kubernetes", KUBECONFIG=place.kubeconfig("admin"))
+    assert shown.returncode == 0, shown.stderr
+    assert "node-1" in shown.stdout

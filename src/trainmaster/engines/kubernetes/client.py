@@ -44,7 +44,7 @@ from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
 from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
-from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, POD_GROUPS, PODS, REPLICA_SETS, SECRETS, SERVICES
+from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, NODES, POD_GROUPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
@@ -176,8 +176,19 @@ class KubernetesClient:
         return self.config().namespace
 
     def free(self) -> Sequence[Free]:
-        """The nodes, and what is free on each."""
-        return self.asked(self.config(), lambda client: Nodes(client, lambda node: None).free())
+        """The nodes, and what is free on each. BadInput where the user is not told."""
+
+        async def look(client: Client) -> Sequence[Free]:
+            for kind in (NODES, PODS):
+                if not await client.review("list", kind, namespace="*"):
+                    raise BadInput(
+                        f"{client.config.user or 'you'} may not list the {kind.plural} of the whole cluster, so what its nodes have free "
+                        "is not known", place=f"context {client.config.context}",
+                        mend="jobs need no such right: tm doctor --engine kubernetes looks at those that they need", anchor="rights",
+                    )  # fmt: skip
+            return await Nodes(client, lambda node: None).free()
+
+        return self.asked(self.config(), look)
 
     def queues(self) -> Sequence[Queue]:
         """None: what shares a cluster out is a part of its own there."""
