@@ -30,6 +30,8 @@ ROWS = (
     "yarn_start",
     "yarn_tasks200",
     "kubernetes_start",
+    "kubernetes_deaths",
+    "kubernetes_tasks1000",
 )
 TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation")  # print tables of their own
 
