@@ -79,6 +79,16 @@ def test_a_watcher_that_fails_does_not() -> None:
     assert ending(script) is None
 
 
+def test_who_had_not_begun_when_the_job_succeeded_was_not_needed() -> None:
+    script = Script(
+        job(worker=role(1, "task", after={"chief": "succeeded"}), chief=role(1, "task"), completion={"first": "chief"})
+    )
+    script.start("chief:0")
+    script.succeed("chief:0")
+    assert script.state.ending is not None
+    assert (script.task("worker:0").final, script.task("worker:0").reason) == ("killed", "not-needed")
+
+
 def test_a_watcher_whose_success_is_waited_for_ends_the_job_when_it_fails_for_good() -> None:
     script = Script(job(worker=role(), evaluator=role(1, "never"), completion={"first": "evaluator"}))
     script.start("worker:0", "evaluator:0")

@@ -375,7 +375,7 @@ def _ending(state: State, data: Data, at: float) -> None:
         if task.phase in LIVE and task.phase != COMMITTING:
             doom(state, task, "end")
         elif not task.final and task.phase != COMMITTING:
-            task.reason = task.reason or data["reason"]
+            task.reason = task.reason or ("not-needed" if data["state"] == "succeeded" else data["reason"])
             finalize(state, task, KILLED)
         state.touch(task)
 
