@@ -28,9 +28,10 @@ from trainmaster.clusters import hadoop as hadoop_clusters
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput
 
-SHARED = Settings(
-    nodes=2, memory=4096, cores=8, queues={"default": 70.0, "low": 30.0}, labels={}, resources={"yarn.io/gpu": 2}
-)
+SHARED = Settings(  # a node and a master may be silent for longer than usual: this machine has more to do than theirs
+    nodes=2, memory=4096, cores=8, queues={"default": 70.0, "low": 30.0}, resources={"yarn.io/gpu": 2}, node_expiry=20.0,
+    master_expiry=90.0,
+)  # fmt: skip
 SECURE = Settings(  # what is on the wire is the caller's choice; who does not choose has the first
     nodes=2,
     kerberos="privacy",

@@ -119,15 +119,16 @@ def test_the_first_failure_is_told_not_its_consequences(engine: Engine) -> None:
         import os, socket, sys, time
         from trainmaster import runtime
         task = runtime.task()
-        port = task.peers["worker"][0]["ports"]["meet"]
+        first = task.peers["worker"][0]
+        where = first["address"], first["ports"]["meet"]
         if task.index == 0:
-            listening = socket.create_server(("127.0.0.1", port))
+            listening = socket.create_server(("", where[1]))
             peer, _ = listening.accept()
             assert not peer.recv(1)
             sys.exit("lost my peer")
         while True:
             try:
-                line = socket.create_connection(("127.0.0.1", port))
+                line = socket.create_connection(where)
                 break
             except ConnectionRefusedError:
                 time.sleep(0.01)
