@@ -37,6 +37,7 @@ def start_together(engine: Engine, times: int) -> None:
             assert told[2][1] == told[3][1]
 
 
+@pytest.mark.needs("one-host")
 def test_at_once(engine: Engine) -> None:
     start_together(engine, 1)
 

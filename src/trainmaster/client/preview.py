@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trainmaster.client.secrets import names
-from trainmaster.client.submit import check, prepared, requests, shipped_files
+from trainmaster.client.submit import check, in_pods, prepared, requests, shipped_files
 from trainmaster.client.text import not_shipped, readable
 from trainmaster.core.job import COPIED, HADOOP, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
@@ -40,7 +40,7 @@ def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
         "secrets": names(values),
         **made,
         **_files(plain, base),
-        "inputs": {name: _input(plain, name) for name in plain.inputs},
+        "inputs": {name: _input(plain, name, engine) for name in plain.inputs},
     }
 
 
@@ -52,7 +52,7 @@ def _files(job: Job, base: Path) -> dict[str, Any]:
     return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
 
 
-def _input(job: Job, name: str) -> dict[str, Any]:
+def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
     """How an input of this machine divides; others are listed when the job runs."""
     from trainmaster.data.stores import local_path
 
@@ -63,7 +63,8 @@ def _input(job: Job, name: str) -> dict[str, Any]:
         if given in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    if given.as_ == "mount" or local_path(given.url) is None or given.format.startswith(HADOOP):
+    elsewhere = local_path(given.url) is None or in_pods(given.url, engine)
+    if given.as_ == "mount" or elsewhere or given.format.startswith(HADOOP):
         return {"url": given.url, "as": given.as_, "readers": readers}
     from trainmaster.core.splits import parts
     from trainmaster.data.sources import list_input

@@ -96,7 +96,8 @@ REASONS: dict[str, Reason] = {
         ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
     ),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]", advice="free space, or move the storage to a larger place"),
-    "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]", advice="name one: environment.path, archive or requirements"),
+    "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",
+                        advice="name one: environment.path, archive or requirements; on Kubernetes environment.path or an image"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
     "agent-lost": Reason(US, False, "its supervisor died", _DEATH, final="lost"),
     "unreachable": Reason(ENGINE, False, "was out of reach[ for {seconds}]", _DEATH, final="lost"),
@@ -109,7 +110,7 @@ REASONS: dict[str, Reason] = {
     "killed-by-user": Reason(USER, False, "was killed[ by {by}][: {why}]", _ENGINE_WORD, final="killed"),
     "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
     # Reasons of a job's end alone.
-    "refused": Reason(ENGINE, False, "the engine will never grant [{task}|it][: {detail}]", advice="ask for less; see tm doctor"),
+    "refused": Reason(ENGINE, False, "the engine will never grant [{task}|it][: {detail}]", advice="do what it says, or ask for less; see tm doctor"),
     "dependency-failed": Reason(PROGRAM, False, "waited for [{role}|a role], which failed", _CONSEQUENCE),
     "no-progress": Reason(ENGINE, False, "made no progress over [{restarts}|many] restarts in a row that were not its fault", _ENGINE_WORD,
                           advice="the places it ran on keep failing: tm events {job}"),

@@ -34,7 +34,7 @@ from trainmaster.engines.kubernetes.entry import (
 )
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.names import JOB as LABEL
-from trainmaster.engines.kubernetes.names import MASTER_PART, label_value, selector
+from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.objects import master_name, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
@@ -139,7 +139,7 @@ class KubernetesClient:
         """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
         said = settings(job.engines.get("kubernetes") or {})
         config = self.config(said)
-        job_id = f"{job.name.lower()[:_SHOWN]}-dryrun"
+        job_id = dns_label(f"{job.name.lower()[:_SHOWN]}-dryrun")
         owned = owner_of(job_id, "")
         pieces = [] if said.runtime_image else [Piece(RUNTIME, "", (f"trainmaster-{RUNTIME}",), unpacked=True)]
         shape = Shape(job_id, job, said, self._image)
@@ -184,7 +184,7 @@ class KubernetesClient:
                     raise BadInput(
                         f"{client.config.user or 'you'} may not list the {kind.plural} of the whole cluster, so what its nodes have free "
                         "is not known", place=f"context {client.config.context}",
-                        mend="jobs need no such right: tm doctor --engine kubernetes looks at those that they need", anchor="rights",
+                        mend="jobs need no such right: tm doctor looks at those that they need", anchor="rights",
                     )  # fmt: skip
             return await Nodes(client, lambda node: None).free()
 
