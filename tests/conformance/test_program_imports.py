@@ -55,6 +55,7 @@ def test_the_runtime_is_there_for_a_python_without_trainmaster(engine: Engine) -
     assert "trainmaster.core" not in lines[3]
 
 
+@pytest.mark.needs("installed")
 def test_an_installed_trainmaster_goes_first(engine: Engine) -> None:
     job = engine.submit(
         workers(python("import trainmaster, trainmaster.runtime as r; print(trainmaster.__file__); print(r.__file__)"))

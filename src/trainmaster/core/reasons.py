@@ -110,7 +110,8 @@ REASONS: dict[str, Reason] = {
     "killed-by-user": Reason(USER, False, "was killed[ by {by}][: {why}]", _ENGINE_WORD, final="killed"),
     "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
     # Reasons of a job's end alone.
-    "refused": Reason(ENGINE, False, "the engine will never grant [{task}|it][: {detail}]", advice="do what it says, or ask for less; see tm doctor"),
+    "refused": Reason(ENGINE, False, "the engine will never grant [{task}|it][: {detail}]",
+                       advice="do what it says, or ask for less; see tm doctor"),
     "dependency-failed": Reason(PROGRAM, False, "waited for [{role}|a role], which failed", _CONSEQUENCE),
     "no-progress": Reason(ENGINE, False, "made no progress over [{restarts}|many] restarts in a row that were not its fault", _ENGINE_WORD,
                           advice="the places it ran on keep failing: tm events {job}"),
