@@ -12,16 +12,23 @@ from hadoop import revived
 from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes}
-LONG = {
-    "yarn": pytest.mark.full,
-    "kubernetes": pytest.mark.soak,
-}  # of tests that are not brief, where a job takes seconds
+FULL = {
+    "kubernetes": ("test_checkpoints", "test_ends")
+}  # where a job takes ten seconds, what of the suite is not for the soak alone
 MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
 
 
 def _needs(of: pytest.Metafunc | pytest.Item) -> list[str]:
     found = of.definition if isinstance(of, pytest.Metafunc) else of
     return [name for mark in found.iter_markers("needs") for name in mark.args]
+
+
+def _long(name: str, metafunc: pytest.Metafunc) -> pytest.MarkDecorator:
+    """Of a test that is not brief, where a job takes seconds."""
+    files = FULL.get(name)
+    return (
+        pytest.mark.full if files is None or metafunc.module.__name__.rpartition(".")[2] in files else pytest.mark.soak
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name, row in ROWS.items():
         if not any(need in row.lacks for need in _needs(metafunc)):
             marks = [MARKS[name]] if name in MARKS else []
-            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, LONG[name]]))
+            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, _long(name, metafunc)]))
     metafunc.parametrize("engine", rows, indirect=True)
 
 
