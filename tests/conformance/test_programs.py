@@ -23,8 +23,20 @@ def content(job, task: str = "worker:0", attempt: int = 1) -> bytes:
     return whole or "".join(piece["data"] for piece in Past(job.id).log(task, attempt)).encode()
 
 
-def gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
+@pytest.fixture
+def mine() -> str:
+    """Seconds to sleep, by which this machine knows who does, whatever number he has in a container."""
+    return f"1000.{uuid.uuid4().int % 10**9:09}"
+
+
+def sleeping(mine: str) -> list[str]:
+    """Those who do."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mine in path.read_text(errors="replace").split("\0"):
+                found.append(path.parent.name)
+    return found
 
 
 @pytest.mark.brief
@@ -113,15 +125,15 @@ def test_a_program_that_prints_1_GB(engine: Engine) -> None:
     printed(engine, 1024 * MIB, 16 * MIB, 64 * MIB)
 
 
-def test_children_left_behind_are_ended(engine: Engine) -> None:
-    job = engine.submit(workers("sleep 1000 & echo $!; echo done"))
+def test_children_left_behind_are_ended(engine: Engine, mine: str) -> None:
+    job = engine.submit(workers(f"sleep {mine} & echo $!; echo done"))
     job.succeeded()
-    until(lambda: gone(int(job.lines()[0])), what="the child's end")
+    until(lambda: not sleeping(mine), what="the child's end")
 
 
-def test_a_daemon_does_not_slip_away(engine: Engine) -> None:
+def test_a_daemon_does_not_slip_away(engine: Engine, mine: str) -> None:
     """Forked twice, in a session of its own, with its environment and descriptors gone."""
-    program = python("""
+    program = python(f"""
         import os, sys, time
         ready, tell = os.pipe()
         if not os.fork():
@@ -131,41 +143,32 @@ def test_a_daemon_does_not_slip_away(engine: Engine) -> None:
             os.write(tell, b"%d" % os.getpid())
             os.closerange(0, 1024)
             os.chdir("/")
-            os.execve("/bin/sleep", ["sleep", "1000"], {})
+            os.execve("/bin/sleep", ["sleep", "{mine}"], {{}})
         os.wait()
         print(os.read(ready, 20).decode())
     """)
     job = engine.submit(workers(program))
     job.succeeded()
-    until(lambda: gone(int(job.lines()[0])), what="the daemon's end")
+    assert job.lines()[0].isdigit()
+    until(lambda: not sleeping(mine), what="the daemon's end")
 
 
-def test_children_are_ended_with_a_killed_program(engine: Engine) -> None:
-    job = engine.submit(workers("sleep 1000 & echo $!; echo ready; wait", restart="never"))
+def test_children_are_ended_with_a_killed_program(engine: Engine, mine: str) -> None:
+    job = engine.submit(workers(f"sleep {mine} & echo ready; wait", restart="never"))
     job.until_line("ready")
-    child = int(job.lines()[0])
+    assert sleeping(mine)
     job.run.kill()
     assert job.end()["state"] == "killed"
-    until(lambda: gone(child), what="the child's end")
+    until(lambda: not sleeping(mine), what="the child's end")
 
 
-def test_many_children(engine: Engine) -> None:
-    mine = f"1000.{uuid.uuid4().int % 10**9:09}"  # s, by which this machine knows them whatever numbers they have in a container
+def test_many_children(engine: Engine, mine: str) -> None:
     job = engine.submit(
         workers(f"for i in $(seq 30); do (trap '' TERM; sleep {mine}) & echo $!; done; sleep 0.5; echo done")
     )
     job.succeeded()
     assert len([line for line in job.lines() if line.isdigit()]) == 30
-    until(lambda: not with_argument(mine), what="the children's end")
-
-
-def with_argument(text: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if text in path.read_text(errors="replace").split("\0"):
-                found.append(path.parent.name)
-    return found
+    until(lambda: not sleeping(mine), what="the children's end")
 
 
 def test_a_name_with_odd_characters(engine: Engine) -> None:
