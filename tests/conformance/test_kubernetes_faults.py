@@ -24,7 +24,7 @@ from waiting import until
 from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
 
-pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.soak]
+pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]  # of the file a part; the rest is for the soak
 
 TELL = 180.0  # s within which what came back has been heard of; reached by a failure alone
 AWAY = 30.0  # s that an API server is away
@@ -193,6 +193,7 @@ def runs(kube: Kubernetes, job: Submitted, other: str = "", count: int = 0) -> d
 # -- the control plane --
 
 
+@pytest.mark.soak
 def test_kubelets_die_and_come_back(kube: Kubernetes) -> None:
     job = running(kube)
     for number in (1, 2):
@@ -200,6 +201,7 @@ def test_kubelets_die_and_come_back(kube: Kubernetes) -> None:
     goes_on_to_its_end(kube, job)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("daemon", ["etcd", "kube-apiserver", "kube-controller-manager"])
 def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon: str) -> None:
     """No program notices; what is asked for afterwards is granted, so the master watches again."""
@@ -215,6 +217,7 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
 
 
+@pytest.mark.soak
 def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
     """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask."""
     job = running(kube)
@@ -228,6 +231,7 @@ def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
 
 
+@pytest.mark.soak
 def test_a_job_ends_while_there_is_no_api_server(kube: Kubernetes) -> None:
     """What is left of it in the cluster goes when there is one."""
     job = running(kube)
@@ -255,6 +259,7 @@ def test_the_masters_pod_is_deleted(kube: Kubernetes, keeps: str) -> None:
     goes_on_to_its_end(kube, job, epoch=3)
 
 
+@pytest.mark.soak
 def test_the_masters_process_is_killed_in_its_pod(kube: Kubernetes) -> None:
     """The kubelet starts it again in the same pod; the second time it waits for 10 s before, which is within the agents' grace."""
     job = running(kube)
@@ -267,6 +272,7 @@ def test_the_masters_process_is_killed_in_its_pod(kube: Kubernetes) -> None:
     goes_on_to_its_end(kube, job, epoch=3)
 
 
+@pytest.mark.soak
 def test_the_masters_node_is_lost(kube: Kubernetes) -> None:
     """The node controller notices, and the job goes on from the other node before its agents give up."""
     engines = block(kube, roles={"master": rather(1), "worker": on_node(2)})
@@ -291,6 +297,7 @@ def goes_on(kube: Kubernetes, job: Submitted, epoch: int) -> None:
 # -- nodes --
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["silent", "dead", "deleted"])
 def test_a_workers_node_is_lost(kube: Kubernetes, way: str) -> None:
     """Its kubelet falls silent and its pods go on; or all of it dies; or it is taken out of the cluster. Its tasks begin again elsewhere,
@@ -393,6 +400,7 @@ def priority(kube: Kubernetes, name: str, value: int) -> Iterator[None]:
         kube.cluster.kubectl("delete", "priorityclass", name)
 
 
+@pytest.mark.soak
 def test_a_quota_is_full_and_is_raised(kube: Kubernetes) -> None:
     """The job waits with the quota's words and figures, and goes on when there is room."""
     quota = {
@@ -419,6 +427,7 @@ def test_a_quota_is_full_and_is_raised(kube: Kubernetes) -> None:
     assert status["waiting"] in (None, "")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_program_takes_too_much_memory(kube: Kubernetes, at_once: bool) -> None:
     """Little by little, as our own watch notices, or faster than anyone but the kernel does; the user reads the same."""
@@ -439,6 +448,7 @@ def test_a_program_takes_too_much_memory(kube: Kubernetes, at_once: bool) -> Non
 # -- the whole job --
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("keeps", ["storage", "nothing"])
 def test_who_deletes_the_jobs_config_map_deletes_all(kube: Kubernetes, keeps: str) -> None:
     job = running(kube, **({} if keeps == "storage" else {"storage": ""}))
