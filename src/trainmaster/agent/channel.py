@@ -333,24 +333,23 @@ class Channel:
 async def _reached(address: str) -> socket.socket:
     """A connection to `host:port`. Raises OSError, TimeoutError."""
     host, _, port = address.rpartition(":")
-    loop, refused = asyncio.get_running_loop(), OSError(f"{host} has no address")
-    async with asyncio.timeout(REACHED_WITHIN):
-        for family, kind, protocol, _, where in await loop.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM
-        ):
-            found = socket.socket(family, kind, protocol)
-            found.setblocking(False)
-            try:
+    loop, failed = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    for family, kind, protocol, _, where in await loop.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_STREAM
+    ):
+        found = socket.socket(family, kind, protocol)
+        found.setblocking(False)
+        try:
+            async with asyncio.timeout(REACHED_WITHIN):
                 await loop.sock_connect(found, where)
-            except OSError as error:
-                found.close()
-                refused = error
-            except BaseException:
-                found.close()
-                raise
-            else:
-                return found
-    raise refused
+            return found
+        except OSError as error:  # TimeoutError is one
+            found.close()
+            failed = error
+        except BaseException:
+            found.close()
+            raise
+    raise failed
 
 
 async def _next(connection: Any, joiner: Joiner) -> dict[str, Any]:

@@ -13,6 +13,7 @@ token and secrets, so it is never on a command line or in a file.
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
+    close_within                  s that the engine gives the agent once it has told it to end
     devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
 """
 
@@ -40,7 +41,7 @@ from trainmaster.agent.materials import Materials
 from trainmaster.agent.place import Place
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.shipping import Shipping
-from trainmaster.agent.supervise import Agent
+from trainmaster.agent.supervise import CLOSE_WITHIN, Agent
 from trainmaster.agent.tails import Tails
 from trainmaster.agent.workplace import Workplace
 from trainmaster.log.storage import local_path
@@ -60,7 +61,8 @@ def run(spec: dict[str, Any]) -> None:
 
 
 async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
-    agent = Agent(_link(spec), str(spec.get("container", "")), str(spec.get("node") or os.uname().nodename))
+    node = str(spec.get("node") or os.uname().nodename)
+    agent = Agent(_link(spec), str(spec.get("container", "")), node, float(spec.get("close_within") or CLOSE_WITHIN))
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
     agent.settle(place, _logs_of(spec, agent, place))

@@ -46,11 +46,11 @@ class Tokens(Protocol):
 class Agent:
     """Orders in, attempts on. Implements `channel.Owner`."""
 
-    def __init__(self, link: Link, container: str = "", node: str = "") -> None:
+    def __init__(self, link: Link, container: str = "", node: str = "", close_within: float = CLOSE_WITHIN) -> None:
         self.channel = Channel(link, self)
         self.leasing = Leasing(self.channel)
         self.why = ""  # why it ended
-        self._container, self._node = container, node
+        self._container, self._node, self._close_within = container, node, close_within
         self._place: Place | None = None
         self._shipping: Shipping | Tails | None = None
         self.tokens: Tokens | None = None
@@ -182,7 +182,7 @@ class Agent:
     async def _close(self, beside: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
         loop = asyncio.get_running_loop()
-        until = loop.time() + CLOSE_WITHIN
+        until = loop.time() + self._close_within
         for attempt in self._attempts.values():
             await attempt.end(lambda: until - loop.time())
         await end_all(os.getpid())

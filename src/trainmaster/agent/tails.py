@@ -1,4 +1,4 @@
-"""What is kept of logs where the job has no storage that its agents reach: the end of each attempt's that failed.
+"""What is kept of logs where the job has no storage that its agents reach: the end of each attempt's that failed or lost its container.
 
 The agent tells it to the master, again until that has kept it; a living job's logs are whole, and are read from their agents. This takes
 the place of `shipping.Shipping` and has its form.
@@ -33,12 +33,13 @@ class Tails:
         self._spools: dict[int, Spool] = {}
         self._due: dict[int, float] = {}  # failed attempts whose ends are not kept yet -> when they are told next
         self._kept = asyncio.Event()
+        self._taken = False  # the engine ends the container: no end is told of what runs in it
 
     def report(self, kind: str, attempt: int, **fields: Any) -> None:
         """Pass a report on; one of a bad end makes the log's end due."""
         self._channel.report(kind, attempt, **fields)
         well = fields.get("reason") == "exit" and (fields.get("figures") or {}).get("status") == 0
-        if kind == "ended" and not well and attempt in self._spools:
+        if kind == "ended" and not (well or fields.get("stopped")) and attempt in self._spools:
             self._due[attempt] = 0.0
 
     def heard(self, message: Mapping[str, Any]) -> None:
@@ -55,11 +56,14 @@ class Tails:
             self._tell()
 
     async def hurry(self) -> None:
-        """Tell what there is now."""
+        """Tell what is due now, and at the end the end of what runs."""
+        self._taken = True
         self._tell()
 
     async def finish(self, within: float) -> str:
         """Have all of them kept; "" or what was given up."""
+        if self._taken and self._spools:
+            self._due.setdefault(max(self._spools), 0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 while self._due:

@@ -210,7 +210,7 @@ def _credentials(
         plugin = plugin_of(said, folder, about)
     token_file = str(user.get("tokenFile") or "")
     return Credentials(
-        token=str(user.get("token") or ""),
+        token=str(user.get("token") or "").strip(),
         token_file=os.path.join(folder, token_file) if token_file else "",
         certificate=None if certificate is None or key is None else (certificate, key),
         basic=(str(user["username"]), str(user.get("password") or "")) if user.get("username") else None,

@@ -77,7 +77,7 @@ class Credentials:
         if self.plugin is not None:
             with self._one:
                 given = self._of_plugin(self.plugin, now)
-            authorization = f"Bearer {given['token']}" if given.get("token") else ""
+            authorization = f"Bearer {str(given['token']).strip()}" if given.get("token") else ""
             if pem := given.get("clientCertificateData"):
                 certificate = (str(pem).encode(), str(given.get("clientKeyData", "")).encode())
         elif self.token_file:

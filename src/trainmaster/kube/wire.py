@@ -258,7 +258,9 @@ def broken(place: str, *, sent: bool) -> Iterator[None]:
         raise Unreachable(f"{place}: it closed the connection", sent=sent) from None
     except (h11.RemoteProtocolError, asyncio.LimitOverrunError) as error:
         raise Unreachable(f"{place} does not speak HTTP: {error}", sent=sent) from None
-    except (h11.LocalProtocolError, OSError) as error:
+    except h11.LocalProtocolError:  # whose words repeat what was to be sent, a token for one
+        raise Unreachable(f"{place}: what we were to send is no HTTP", sent=sent) from None
+    except OSError as error:
         if isinstance(error, TimeoutError) and not error.args:  # a limit of our own, told by whoever has set it
             raise
         raise Unreachable(f"{place}: {_reason(error)}", sent=sent) from None

@@ -27,6 +27,7 @@ import functools
 import itertools
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,6 +94,7 @@ class ConfigMapStorage:
         self._owner: list[Object] | None = None
         self._settled: set[str] = set()
         self._used: dict[bool, int] = {}  # whether printed -> bytes there, as far as is known
+        self._counting = threading.RLock()  # of the log's thread and of those that keep what was printed
 
     # -- the Protocol --
 
@@ -152,7 +154,7 @@ class ConfigMapStorage:
             return path in self._settled
 
     def remove(self, path: str) -> None:
-        with _ours("remove", self._name(path)):
+        with _ours("remove", self._name(path)), self._counting:
             self._drop(self._selector(path))
             self._used.clear()
 
@@ -306,6 +308,10 @@ class ConfigMapStorage:
 
     def room(self, path: str, size: int) -> None:
         """Have room for `size` more bytes. Raises StorageFailed."""
+        with self._counting:
+            self._room(path, size)
+
+    def _room(self, path: str, size: int) -> None:
         printed = path.startswith(f"{PRINTED}/")
         limit = OUTPUT if printed else LOG
         if printed not in self._used or self._used[printed] + size > limit:
@@ -348,7 +354,8 @@ class _Growing:
         self._fenced = False
 
     def write(self, data: bytes) -> None:
-        self._storage.room(self._path, len(data))
+        with _ours("append", self._storage._name(self._path)):
+            self._storage.room(self._path, len(data))
         self._held += data
 
     def sync(self) -> None:

@@ -66,6 +66,8 @@ class _FileWriter:
     def __init__(self, storage: Storage, epoch: int, last: int, segment_size: int) -> None:
         self.last = self.stable = last
         self._storage, self._epoch, self._segment_size = storage, epoch, segment_size
+        # What is dropped goes file by file, but for each epoch's first: that has little more than the line that is needed.
+        self._first, self._first_size = True, segment_size if storage.droppable is None else 1
         self._file: Appender | None = None
         self._path = ""
         self._size = 0  # of the file, all whole lines
@@ -101,7 +103,8 @@ class _FileWriter:
             self._let_go()
 
     def _write(self, data: bytes) -> None:
-        if self._file is not None and self._size >= self._segment_size:
+        if self._file is not None and self._size >= (self._first_size if self._first else self._segment_size):
+            self._first = False
             self._file.sync()
             self._held_stable(self.last)
             self._let_go()

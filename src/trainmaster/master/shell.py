@@ -182,6 +182,8 @@ class Shell:
             await asyncio.to_thread(keep_tail, self.storage, connection.task, attempt, int(message["bytes"]), data)
         except StorageFailed as error:
             log.warning("the end of %s's log is not kept: %s", connection.task, error.message)
+            if error.anchor != "configmaps-full":
+                return  # it is told again
         connection.send({"type": "log-end-kept", "attempt": attempt})
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:

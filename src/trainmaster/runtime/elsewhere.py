@@ -47,10 +47,12 @@ def library(module: str, path: str) -> Any:
 
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except ImportError:
         if (beside := _beside()) and beside not in sys.path:
             sys.path.append(beside)
-            return library(module, path)
+    try:
+        return importlib.import_module(module)  # once more in any case: another thread may have appended it meanwhile
+    except ImportError as error:
         raise OSError(f"{path}: reading this needs {module} in the program's environment") from error
 
 

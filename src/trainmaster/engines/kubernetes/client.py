@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
@@ -36,7 +36,7 @@ from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
-from trainmaster.engines.kubernetes.objects import master_name, owner_of
+from trainmaster.engines.kubernetes.objects import ENDED, STAMP, master_name, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
 from trainmaster.engines.kubernetes.store import Store, parts, stored_elsewhere, there
@@ -224,7 +224,7 @@ class KubernetesClient:
         tidying = asyncio.create_task(objects.tidy(client))
         account = "" if said.run_master == CLIENT else await rights.account(client, said)
         read = await reading
-        await asyncio.wait({tidying})  # what failed of it is for the next one to do
+        await asyncio.gather(tidying, return_exceptions=True)  # what failed of it is for the next one to do
         pieces = [piece for piece, _ in read]
         kept = _there(told["job"], client.namespace)
         made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces))
@@ -341,9 +341,20 @@ class KubernetesClient:
             await client.delete(REPLICA_SETS, master_name(job_id), propagation="Background")
             await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
             await client.delete(SECRETS, job_id, propagation="Background")
-            async with asyncio.timeout(ENDED_WITHIN):
-                while (await client.list(PODS, labels=f"{LABEL}={label_value(job_id)}"))[0]:  # noqa: ASYNC110  it has to be asked
-                    await asyncio.sleep(0.1)
+            ended = {ENDED: datetime.now(UTC).strftime(STAMP)}
+            with contextlib.suppress(NotFound):  # who has deleted it has forgotten it
+                await client.patch(CONFIGMAPS, job_id, {"metadata": {"annotations": ended}})
+            left: Sequence[Any] = ()
+            try:
+                async with asyncio.timeout(ENDED_WITHIN):
+                    while left := (await client.list(PODS, labels=f"{LABEL}={label_value(job_id)}"))[0]:  # noqa: ASYNC110  it has to be asked
+                        await asyncio.sleep(0.1)
+            except TimeoutError:
+                names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
+                raise EngineFailed(
+                    f"after {ENDED_WITHIN:.0f} s pods of {job_id} are not gone yet: {names}", anchor="kubernetes",
+                    mend="Kubernetes removes them once their node answers, or is given up: kubectl get pods,nodes -o wide",
+                ) from None  # fmt: skip
 
         self.asked(self.config(application=application), remove)
 
@@ -378,7 +389,7 @@ def without(job: Any) -> Collection[str]:
     """Packages that the job has no use for in its pods."""
     text = json.dumps(job_to(job)).lower()
     left = set()
-    if "hdfs://" not in text:
+    if "hdfs://" not in text and "viewfs://" not in text:
         left |= {"hdfs-native", "protobuf"}
     if not any(f"{scheme}://" in text for scheme in ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")):
         left.add("obstore")

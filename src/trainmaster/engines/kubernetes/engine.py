@@ -36,7 +36,7 @@ from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.settings import Settings
 from trainmaster.engines.kubernetes.words import Explained
 from trainmaster.kube.client import Client
-from trainmaster.kube.errors import Conflict, KubeError
+from trainmaster.kube.errors import Conflict, KubeError, NotFound
 from trainmaster.kube.kinds import PODS
 from trainmaster.kube.watching import Seen, follow
 
@@ -185,6 +185,8 @@ class KubernetesMaster:
 
     def _want(self, key: Key, request: Request) -> None:
         held = self._held.get(key)
+        if key in self._gathering:
+            return  # it is told with the rest of its gang
         if held is not None and held.granted and not held.returned:
             held.request = request
             self._tell(Granted(*key, held.name, ends.node_of(held.pod)))
@@ -232,7 +234,10 @@ class KubernetesMaster:
         except Conflict as error:
             if not error.exists:
                 raise
-            found = ends.essence(await self._client.get(PODS, pod["metadata"]["name"]))
+            try:
+                found = ends.essence(await self._client.get(PODS, pod["metadata"]["name"]))
+            except NotFound:  # deleted in between: it is made a moment later
+                raise error from None
             if self._key(found) != key:
                 message = f"a pod {pod['metadata']['name']} is there, and is not this job's"
                 raise EngineFailed(message, place="engines.kubernetes.namespace", anchor="kubernetes") from error

@@ -17,6 +17,7 @@ from trainmaster.kube.client import Client
 from trainmaster.kube.errors import Forbidden
 from trainmaster.kube.kinds import EVENTS, PODS
 
+SOON = 60.0  # s; a master that ran for longer has not failed by the same again
 MOST = 6  # restarts of a master in its pod, some minutes with Kubernetes' pauses, after which it is given up
 
 
@@ -34,13 +35,20 @@ def hopeless(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
 def _failing(pod: Pod) -> tuple[str, Figures] | None:
     for row in (pod.get("status") or {}).get("containerStatuses") or ():
         over = (row.get("lastState") or {}).get("terminated")
-        if over and row.get("restartCount", 0) >= MOST and "waiting" in (row.get("state") or {}):
+        again = row.get("restartCount", 0) >= MOST and "waiting" in (row.get("state") or {})
+        if over and again and _ran(over) < SOON:
             if over.get("reason") == "OOMKilled":
                 limit = (pod["spec"]["containers"][0].get("resources") or {}).get("limits", {}).get("memory", 0)
                 return "out-of-memory", {"used": ends.quantity(limit), "limit": ends.quantity(limit)}
             last = str(over.get("message") or "").strip().splitlines()
             return "master-failed", {"masters": row["restartCount"] + 1, "detail": last[-1][:300] if last else ""}
     return None
+
+
+def _ran(over: Mapping[str, Any]) -> float:
+    """Seconds from a container's start to its end."""
+    began, ended = over.get("startedAt"), over.get("finishedAt")
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds() if began and ended else 0.0
 
 
 def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:

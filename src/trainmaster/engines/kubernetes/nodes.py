@@ -44,6 +44,7 @@ class Nodes:
     def __init__(self, client: Client, changed: Callable[[str], None], accelerator: str = "nvidia.com/gpu") -> None:
         self._client, self._changed, self._accelerator = client, changed, accelerator
         self._known: dict[str, Node] = {}
+        self._removed: set[str] = set()
         self._synced = False
         self._free: list[Free] = []
         self._looked: float | None = None
@@ -56,7 +57,7 @@ class Nodes:
 
     def gone(self, node: str) -> bool:
         """Whether the node was taken out of the cluster."""
-        return self._synced and bool(node) and node not in self._known
+        return node in self._removed  # one that is not known yet may be new
 
     async def watch(self) -> None:
         """Follow the nodes, for as long as there are rights to."""
@@ -68,6 +69,7 @@ class Nodes:
             elif seen.kind == "deleted":
                 name = seen.object["metadata"]["name"]
                 self._known.pop(name, None)
+                self._removed.add(name)
                 log.warning("node %s was taken out of the cluster", name)
                 self._changed(name)
             elif seen.kind in ("added", "modified"):

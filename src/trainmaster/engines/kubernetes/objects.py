@@ -140,5 +140,6 @@ async def tidy(client: Client) -> list[dict[str, Any]]:
     """The metadata of the roots of our jobs in the namespace; those that have expired are deleted, with all that they own."""
     roots, _ = await client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}", metadata=True)
     over = expired(roots, datetime.now(UTC))
-    await asyncio.gather(*(client.delete(CONFIGMAPS, name, propagation="Background") for name in over))
+    removing = (client.delete(CONFIGMAPS, name, propagation="Background") for name in over)
+    await asyncio.gather(*removing, return_exceptions=True)  # who may not, or cannot now, leaves it to the next one
     return [one for one in roots if one["metadata"]["name"] not in over]

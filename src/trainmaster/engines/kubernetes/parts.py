@@ -26,6 +26,7 @@ from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
 
 PORT = 7077  # of the master, in its pod and at its Service
+CLOSE_WITHIN = 13.0  # s of the 15 that a pod has beside its role's grace
 GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
@@ -57,6 +58,7 @@ class Parts:
 
         def make(request: Request) -> dict[str, Any]:
             given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+            given["close_within"] = job.roles[request.role].stop.grace + CLOSE_WITHIN
             environment = {**told["environment"], **packed(given)}
             return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, said.runtime_image))
 

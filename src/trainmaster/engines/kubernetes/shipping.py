@@ -58,15 +58,20 @@ async def _put(client: Client, owner: Mapping[str, Any], name: str, content: byt
         },
         "immutable": True, "type": "trainmaster/piece", "data": {"piece": base64.b64encode(content).decode()},
     }  # fmt: skip
-    async with asyncio.timeout(REMOVED_WITHIN):
-        while True:
-            try:
-                await client.create(SECRETS, made)
+    clock = asyncio.get_running_loop().time
+    until = clock() + REMOVED_WITHIN
+    while True:
+        try:
+            await client.create(SECRETS, made)
+            return
+        except Conflict as error:
+            if await _shared(client, owner, name):
                 return
-            except Conflict:
-                if await _shared(client, owner, name):
-                    return
-            await asyncio.sleep(0.1)
+            if clock() > until:
+                raise EngineFailed(
+                    f"the Secret {name} is being removed, and is not gone", anchor="kubernetes"
+                ) from error
+        await asyncio.sleep(0.1)
 
 
 async def _shared(client: Client, owner: Mapping[str, Any], name: str) -> bool:
