@@ -124,7 +124,7 @@ class Reader:
         if lines := self._lines(epoch, n, limit):
             self.last, self._epoch = self.last + len(lines), epoch
             return Batch(epoch, n, lines)
-        parts = self._segments.get(epoch, ())  # none where all was removed meanwhile
+        parts = self._segments.get(epoch, [])  # none where all was removed meanwhile
         self._gap = limit is not None or n < head.n or (bool(parts) and parts[-1].first > n)
         return None
 
