@@ -51,6 +51,7 @@ class Kubernetes(Engine):
         "local-master": "master and agents are in pods, without sockets, ledger or control groups of this machine",
         "local-data": "inputs, outputs and storage are where every pod reaches them: a path of the submitter's is refused",
         "parquet-streams": "an agent, which reads streams, has no pyarrow there: Parquet is read as shards",
+        "s3-here": "its S3 is one that pods reach, and all its jobs have everything there",
         "installed": "the image has no Trainmaster of its own",
         "one-host": "each task has an address of its own, so ports of several may be equal",
         "only-engine": "what is tried is not of an engine, and is tried on one",

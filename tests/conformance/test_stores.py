@@ -42,6 +42,7 @@ def made(folder: Path, **files: str) -> str:
     return str(folder)
 
 
+@pytest.mark.needs("s3-here")
 def test_a_job_has_everything_on_an_object_store(engine: Engine, s3: str) -> None:
     """What opens it goes from the submitter to master and agents; on a cluster, no program sees it."""
     store_for(s3).put("in/a", b"line\n")
