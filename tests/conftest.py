@@ -163,7 +163,7 @@ def _begin_what_is_shared(request: pytest.FixtureRequest) -> None:
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     if "s3" in [value for value in parameters.values() if isinstance(value, str)]:
         request.getfixturevalue("s3_server")
-    if "kubernetes" in [value for value in parameters.values() if isinstance(value, str)]:
+    if any(isinstance(value, str) and value.startswith(KUBERNETES) for value in parameters.values()):
         request.getfixturevalue("s3_for_pods")
 
 

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import Engine, Local, Yarn
-from conformance.kubernetes_engine import Kubernetes
+from conformance.kubernetes_engine import Kubernetes, OnHost
 from hadoop import revived
 from s3 import lead_to
 
-ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes}
-FULL = {
-    "kubernetes": ("test_checkpoints", "test_ends")
-}  # where a job takes ten seconds, what of the suite is not for the soak alone
-MARKS = {"yarn": pytest.mark.xdist_group("hadoop"), "kubernetes": pytest.mark.xdist_group("kubernetes")}
+ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost}
+ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
+# Where a job takes ten seconds, what of the suite is not for the soak alone.
+FULL = {"kubernetes": ("test_checkpoints", "test_ends"), "kubernetes-host": ()}
+MARKS = {
+    "yarn": pytest.mark.xdist_group("hadoop"),
+    "kubernetes": pytest.mark.xdist_group("kubernetes"),
+    "kubernetes-host": pytest.mark.xdist_group("kubernetes"),
+}
 
 
 def _needs(of: pytest.Metafunc | pytest.Item) -> list[str]:
@@ -37,7 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     brief = metafunc.definition.get_closest_marker("brief") is not None
     rows = []
     for name, row in ROWS.items():
-        if not any(need in row.lacks for need in _needs(metafunc)):
+        needs = _needs(metafunc)
+        if not any(need in row.lacks for need in needs) and (name not in ALONE or ALONE[name] in needs):
             marks = [MARKS[name]] if name in MARKS else []
             rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, _long(name, metafunc)]))
     metafunc.parametrize("engine", rows, indirect=True)
@@ -63,9 +68,11 @@ def _made(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monk
         cluster = request.getfixturevalue("on_hadoop")
         revived(cluster)
         return Yarn(folder, cluster)
-    if request.param == "kubernetes":
+    if request.param.startswith("kubernetes"):
         cluster, server = request.getfixturevalue("on_kubernetes"), request.getfixturevalue("s3_for_pods")
         lead_to(server, monkeypatch)
         monkeypatch.setenv("TRAINMASTER_SITE", "")  # the row's own, until the test is over
-        return Kubernetes(folder, cluster, server)
+        made = ROWS[request.param]
+        assert issubclass(made, Kubernetes)
+        return made(folder, cluster, server)
     return Local(folder)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from conformance.engines import Engine, Submitted
-from kubernetes import Cluster, revived
+from kubernetes import Cluster, host_volumes, revived
 from s3 import Server
 from waiting import until
 
 from trainmaster import linux
+from trainmaster.clusters.kubernetes.images import HOST
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.config import load
 from trainmaster.kube.kinds import (
@@ -62,13 +63,13 @@ class Kubernetes(Engine):
 
     def __init__(self, folder: Path, cluster: Cluster, s3: Server) -> None:
         super().__init__(folder)
-        self.cluster, self._bucket = cluster, s3.bucket()
+        self.cluster, self._bucket, self.namespace = cluster, s3.bucket(), self.namespace_of(cluster)
         self._volume = f"tests-{uuid.uuid4().hex[:12]}"
         folder.chmod(0o777)  # pods are another user
         site = folder.parent / "site.yaml"  # what jobs of the command line begin with; those of the API have `own`
         site.write_text(json.dumps(self.own()))
         os.environ["TRAINMASTER_SITE"] = str(site)
-        self._kube = Blocking(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=cluster.namespace))
+        self._kube = Blocking(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=self.namespace))
         for kind, made in zip((VOLUMES, CLAIMS), self._claimed(), strict=True):
             self._kube.create(kind, made)
         # The archive of the runtime is made once a run, not once a test.
@@ -78,6 +79,10 @@ class Kubernetes(Engine):
         shared.mkdir(exist_ok=True)
         if not runtime.exists():
             runtime.symlink_to(shared)
+
+    @staticmethod
+    def namespace_of(cluster: Cluster) -> str:
+        return cluster.namespace
 
     def submit(self, roles: Mapping[str, Any], key: str = "", **keys: Any) -> Submitted:
         """Programs in this machine's Python are in the image's."""
@@ -167,7 +172,7 @@ class Kubernetes(Engine):
     def _claimed(self) -> list[dict[str, Any]]:
         size = {"storage": "1Gi"}
         spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-        about = {"name": self._volume, "namespace": self.cluster.namespace}
+        about = {"name": self._volume, "namespace": self.namespace}
         of = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **about}
         path = {"path": str(self.folder)}
         return [
@@ -185,6 +190,26 @@ class Kubernetes(Engine):
         from trainmaster.data.stores import store_for
 
         return store_for(f"s3://{self._bucket}")
+
+
+class OnHost(Kubernetes):
+    """The same for what needs frameworks: this machine's Python, by mounts that can only be read, in a namespace that allows these."""
+
+    lacks: ClassVar = {need: why for need, why in Kubernetes.lacks.items() if need != "frameworks"}
+
+    @staticmethod
+    def namespace_of(cluster: Cluster) -> str:
+        return cluster.host_namespace
+
+    def own(self) -> dict[str, Any]:
+        own = super().own()
+        volumes, mounts = host_volumes()
+        own["engines"]["kubernetes"] |= {"namespace": self.namespace, "run_as": 0}  # whose this Python may be alone
+        own["engines"]["kubernetes"]["volumes"] += [
+            {"host_path": volume["hostPath"]["path"], "path": mount["mountPath"], "read_only": True}
+            for volume, mount in zip(volumes, mounts, strict=True)
+        ]
+        return {**own, "environment": {"image": HOST}}
 
 
 def _within(pid: int) -> int:
