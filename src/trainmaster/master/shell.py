@@ -64,7 +64,6 @@ class Shell:
         self.samples: dict[str, dict[str, Any]] = {}
         self._record, self._engine, self._work, self._clock = record, engine, work, clock
         self._keep, self._kept = keep, drive.state.n
-        self._every = SNAPSHOT_EVERY if storage.droppable is None else SNAPSHOT_SOONER
         self._inbox: list[Stimulus] = []
         self._stirred = asyncio.Event()
         self._doing: dict[Action, asyncio.Task[None]] = {}
@@ -271,13 +270,17 @@ class Shell:
             await self._write(events)
             await self.feed.publish(events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
-            if self.state.n - self._kept >= self._every and self._record.synced >= self.state.n:
+            if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
         for connection in lost:
             connection.dismiss()
         asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
         await self._perform([one for one in actions if ends_something(one)] if self._unwritable else actions)
+
+    def _snapshot_due(self) -> bool:
+        grown = self.state.n - self._kept
+        return grown >= SNAPSHOT_SOONER and (grown >= SNAPSHOT_EVERY or self.storage.droppable is not None)
 
     async def _batch(self) -> list[Stimulus]:
         if not self._inbox:
