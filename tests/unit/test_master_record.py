@@ -170,7 +170,8 @@ def test_a_snapshot_never_knows_more_than_the_log_surely_has(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the log, once it lost its last notes with the machine's power, would read as damaged."""
-    monkeypatch.setattr("trainmaster.master.shell.SNAPSHOT_EVERY", 1)
+    for name in ("SNAPSHOT_EVERY", "SNAPSHOT_SOONER"):
+        monkeypatch.setattr(f"trainmaster.master.shell.{name}", 1)
     script, nothing = Script(job(worker=role())), cast(Any, None)
     kept: list[int] = []
     script.ask()
