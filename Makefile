@@ -10,8 +10,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
 PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
-# Tests wait more than they compute: one more at a time than there are cores, 8 at most.
-PARALLEL := -n $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 7 ? cores + 1 : 8))) --dist loadgroup
+PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 

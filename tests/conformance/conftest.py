@@ -13,8 +13,8 @@ from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost}
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
-# Where a job takes ten seconds, what of the suite is not for the soak alone.
-FULL = {"kubernetes": ("test_checkpoints", "test_ends"), "kubernetes-host": ()}
+# Where a job takes ten seconds, what is not brief is for the soak.
+LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak, "kubernetes-host": pytest.mark.soak}
 MARKS = {
     "yarn": pytest.mark.xdist_group("hadoop"),
     "kubernetes": pytest.mark.xdist_group("kubernetes"),
@@ -27,14 +27,6 @@ def _needs(of: pytest.Metafunc | pytest.Item) -> list[str]:
     return [name for mark in found.iter_markers("needs") for name in mark.args]
 
 
-def _long(name: str, metafunc: pytest.Metafunc) -> pytest.MarkDecorator:
-    """Of a test that is not brief, where a job takes seconds."""
-    files = FULL.get(name)
-    return (
-        pytest.mark.full if files is None or metafunc.module.__name__.rpartition(".")[2] in files else pytest.mark.soak
-    )
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" not in metafunc.fixturenames:
         return
@@ -44,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = _needs(metafunc)
         if not any(need in row.lacks for need in needs) and (name not in ALONE or ALONE[name] in needs):
             marks = [MARKS[name]] if name in MARKS else []
-            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, _long(name, metafunc)]))
+            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, LONG[name]]))
     metafunc.parametrize("engine", rows, indirect=True)
 
 

@@ -248,7 +248,7 @@ def test_a_job_ends_while_there_is_no_api_server(kube: Kubernetes) -> None:
 # -- masters --
 
 
-@pytest.mark.parametrize("keeps", ["storage", "nothing"])
+@pytest.mark.parametrize("keeps", [pytest.param("storage", marks=pytest.mark.soak), "nothing"])
 def test_the_masters_pod_is_deleted(kube: Kubernetes, keeps: str) -> None:
     """Another takes over, twice; of a job without a storage of its own, too, whose log is in the cluster."""
     job = running(kube, timeouts={"grace": "5m"}, **({} if keeps == "storage" else {"storage": ""}))
@@ -334,7 +334,7 @@ def test_a_workers_node_is_lost(kube: Kubernetes, way: str) -> None:
 # -- pods of tasks --
 
 
-@pytest.mark.parametrize("way", [delete, evict])
+@pytest.mark.parametrize("way", [pytest.param(delete, marks=pytest.mark.soak), evict])
 def test_a_workers_pod_is_taken_away(kube: Kubernetes, way: Any) -> None:
     """It costs no restart, the reason is told, and what is asked for instead is one pod and no more."""
     job = kube.submit(workers(held(kube), 2, restart={"scope": "task", "limit": 0}))
