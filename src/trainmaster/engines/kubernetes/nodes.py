@@ -57,7 +57,9 @@ class Nodes:
 
     def gone(self, node: str) -> bool:
         """Whether the node was taken out of the cluster."""
-        return node in self._removed  # one that is not known yet may be new
+        return (
+            node in self._removed and node not in self._known
+        )  # one that is not known yet may be new, and one may come back
 
     async def watch(self) -> None:
         """Follow the nodes, for as long as there are rights to."""
