@@ -29,9 +29,11 @@ def test_many_tasks_some_of_which_give_way(nodes: int, taken: int, monkeypatch: 
             print(asyncio.run(through(cluster, run, 2 * nodes, taken)), file=sys.stderr)
             status = run.status()
             assert status["state"] == "succeeded"
-            assert Counter(task["attempt"] for task in status["tasks"]) == {1: 2 * nodes - taken, 2: taken}
-            told = [event["reason"] for event in run.events() if event["type"] == "attempt-written-off"]
-            assert told == ["preempted"] * taken
+            told = [event for event in run.events() if event["type"] == "attempt-written-off"]
+            assert {event["reason"] for event in told} == {"preempted"}
+            attempts = Counter(event["task"] for event in told)
+            assert {task["task"]: task["attempt"] - 1 for task in status["tasks"] if task["attempt"] > 1} == attempts
+            assert taken <= len(told) < 2 * taken  # more than asked where the scheduler takes a second one for the same pod
         finally:
             run.kill()
             run.wait(LIMIT, check=False)

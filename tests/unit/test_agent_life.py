@@ -609,6 +609,30 @@ def test_a_warning_reaches_a_program_that_asks(play: Callable[..., None]) -> Non
     play(act)
 
 
+def test_a_warning_reaches_a_program_that_the_engine_ends_already(play: Callable[..., None]) -> None:
+    """What tells of the deletion of a pod, and its signal, come by different ways."""
+
+    async def act(master: Master) -> None:
+        master.begin()
+        program = (
+            "import signal, threading; from trainmaster import runtime; told = threading.Event()\n"
+            "signal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\n"
+            "runtime.warning(lambda warned: (print('warned:', warned.why, flush=True), told.set()))\n"
+            "print('ready', flush=True)\nwhile not told.wait(0.02): pass\n"
+        )
+        stop = {"signal": "SIGTERM", "grace": 60}
+        await master.start([sys.executable, "-c", program], stop=stop)
+        await until_async(lambda: "ready" in master.log())
+        assert master.agent is not None
+        master.agent.terminate()
+        await until_async(lambda: "asked to end" in master.log())
+        await master.order("warn", id="1", seconds=30, why="preempted", signal=None)
+        assert await asyncio.to_thread(master.agent.wait, 60) == 0
+        assert master.log().endswith("warned: preempted\n")
+
+    play(act)
+
+
 def test_a_program_that_names_many_phases_floods_nobody(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()

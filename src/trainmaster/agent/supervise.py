@@ -177,7 +177,15 @@ class Agent:
                 if order is not None:
                     await self._obey(order)
         finally:
+            beside.append(asyncio.create_task(self._heed_warnings()))
             await self._close(beside)
+
+    async def _heed_warnings(self) -> None:
+        """A warning may come after the signal of the engine that it tells of, while the program has its grace."""
+        while True:
+            order = await self._turns.get()
+            if order is not None and order.get("verb") == "warn" and order.get("attempt") == self._current:
+                await self._obey(order)
 
     async def _close(self, beside: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
