@@ -82,7 +82,7 @@ class Seat:
 async def engine(
     cluster: Cluster, scripts: dict[str, str], job_id: str = "", user: str = "edit", said: dict[str, Any] | None = None,
     namespace: str = "", image: str = IMAGE, init: list[dict[str, Any]] | None = None, keep: bool = False, count: int = 1,
-    change: Callable[[dict[str, Any]], None] = lambda pod: None, **resources: Any,
+    change: Callable[[dict[str, Any]], None] = lambda pod: None, epoch: int = 1, **resources: Any,
 ) -> AsyncIterator[Seat]:  # fmt: skip
     """`scripts`: role -> what its containers run. `keep`: what it made stays, for a master after it."""
     sizes = {"cores": 0.05, "memory": "64MiB", **resources}
@@ -103,7 +103,7 @@ async def engine(
     config = load({"KUBECONFIG": str(cluster.kubeconfig(user))}, namespace=namespace)
     beside = Client(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=config.namespace))
     master, told = KubernetesMaster(job_id, job, Client(config), make, read), []
-    holders = list(await master.open(1))
+    holders = list(await master.open(epoch))
 
     async def listen() -> None:
         async for one in master.changes():
@@ -194,6 +194,25 @@ def test_a_master_that_follows_has_what_there_is(kubernetes: Cluster) -> None:
 
             await until_async(fewer)
             assert not [one for one in second.told if isinstance(one, Refused)]
+
+    asyncio.run(scenario())
+
+
+def test_a_master_leaves_alone_what_another_asks_for_that_follows_it(kubernetes: Cluster) -> None:
+    """It may not know yet that there is another, where it has nothing to write."""
+
+    async def scenario() -> None:
+        scripts = {"worker": STAYS}
+        async with engine(kubernetes, scripts, keep=True, count=2) as first:
+            await first.ask("worker:0")
+            await first.hears(Granted, "worker:0")
+            async with engine(kubernetes, scripts, first.job_id, count=2, epoch=2) as second:
+                assert [one.task for one in second.holders] == ["worker:0"]
+                await second.ask("worker:1")
+                await second.hears(Granted, "worker:1")
+                await until_async(lambda: ("worker:1", 1) in first.master._held)
+                assert not first.master._held["worker:1", 1].returned
+                assert not (await second.runs("worker:1"))["metadata"].get("deletionTimestamp")
 
     asyncio.run(scenario())
 

@@ -95,7 +95,7 @@ class Place:
         """What the program of a pod saw; the pod runs to its end."""
         name = self.client.create(PODS, pod, strict=True)["metadata"]["name"]
         ended = until(lambda: self.ended(name), what=lambda: self.client.get(PODS, name)["status"])
-        log = self.client.log(name, "program").decode()
+        log = self.client.log(name).decode()
         assert ended["status"]["phase"] == "Succeeded", log
         return {**json.loads(log), "on": ended["spec"]["nodeName"]}
 

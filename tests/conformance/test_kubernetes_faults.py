@@ -288,6 +288,27 @@ def test_the_masters_node_is_lost(kube: Kubernetes) -> None:
     revived(kube.cluster)
 
 
+@pytest.mark.soak
+def test_a_master_lives_on_where_its_kubelet_is_dead(kube: Kubernetes) -> None:
+    """It has nothing to write; it hears that another follows and lets go of its agents, and does not begin again, until it is ended."""
+    job = running(kube, engines=block(kube, roles={"master": rather(1), "worker": on_node(2)}))
+    before = master_of(kube, job)
+    assert before["spec"]["nodeName"] == "node-1"
+    kube.cluster.daemon("kubelet-1").kill()
+    kube.cluster.kubectl("cordon", "node-1")
+    try:
+        kubectl(kube, "delete", "pod", before["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
+        after = runs(kube, job, other=before["metadata"]["uid"])
+        assert after["spec"]["nodeName"] == "node-2"
+        follows(kube, job, 2, after)
+        assert kube._processes(before)
+        kube.cluster.revive()
+        until(lambda: not kube._processes(before), TELL, what="the end of the master before")
+        goes_on_to_its_end(kube, job, epoch=2)
+    finally:
+        kube.cluster.kubectl("uncordon", "node-1")
+
+
 def goes_on(kube: Kubernetes, job: Submitted, epoch: int) -> None:
     kube.write("go", "")
     status = job.succeeded(TELL)

@@ -33,7 +33,7 @@ def test_many_tasks_some_of_which_give_way(nodes: int, taken: int, monkeypatch: 
             assert {event["reason"] for event in told} == {"preempted"}
             attempts = Counter(event["task"] for event in told)
             assert {task["task"]: task["attempt"] - 1 for task in status["tasks"] if task["attempt"] > 1} == attempts
-            assert taken <= len(told) < 2 * taken  # more than asked where the scheduler takes a second one for the same pod
+            assert taken <= len(told) < 2 * taken  # the scheduler may take a second one for the same pod
         finally:
             run.kill()
             run.wait(LIMIT, check=False)

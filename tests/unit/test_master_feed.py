@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 from log_lines import line
 from waiting import until_async
 
+from trainmaster import __version__
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import decode
 from trainmaster.core.reading import job_from
 from trainmaster.core.state import State, populate
+from trainmaster.log.segments import segments
+from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 from trainmaster.master import feed
@@ -98,6 +102,25 @@ def test_events_that_are_on_their_way_to_the_log_are_waited_for(host: Host) -> N
         assert (await reading)["n"] == 1
 
     asyncio.run(act())
+
+
+def test_what_was_dropped_under_a_snapshot_is_waited_for_by_nobody(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalStorage, "droppable", 2000)
+    host._writer = open_writer(host.storage, 1, 0)
+
+    async def act() -> None:
+        for n in range(1, 301):
+            await host.tell(line(n))
+        host._writer.flush()
+        write_snapshot(host.storage, 250, 1, __version__, b"{}")
+        (parts,) = segments(host.storage).values()
+        for part, after in itertools.pairwise(parts[1:]):
+            if after.first <= 251:
+                host.storage.remove(part.path)
+        got = [record["n"] async for record in host.feed.events(0, False)]
+        assert got == [*range(1, parts[1].first), *range(201, 301)]
+
+    asyncio.run(asyncio.wait_for(act(), 60))
 
 
 def test_a_reader_that_leaves_leaves_nothing_behind(host: Host) -> None:

@@ -116,6 +116,33 @@ def test_what_a_later_master_may_not_have_read_is_acknowledged_to_nobody(
     asyncio.run(act())
 
 
+def test_a_master_with_nothing_to_write_hears_that_another_follows(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "LOOK", 0.0)
+    answers = threading.Event()
+
+    def confirm() -> bool:
+        if not answers.is_set():
+            raise StorageFailed("could not list a folder: nobody answers")
+        return epochs.confirm(storage, 1)
+
+    async def act() -> None:
+        made, told = pen(storage, confirm)
+        lost = asyncio.create_task(made.lost())
+        epochs.take(storage)
+        answers.set()
+        await until_async(lambda: storage.entries("epochs"))
+        assert not lost.done()
+        epochs.take(storage)
+        await until_async(lost.done)
+        assert made.superseded
+        assert told == []
+        await made.close()
+
+    asyncio.run(act())
+
+
 # -- room on a full disk --
 
 

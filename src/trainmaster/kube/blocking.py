@@ -112,14 +112,8 @@ class Blocking:
     def delete_all(self, kind: Kind, labels: str, namespace: str = "", grace: int | None = None) -> None:
         self.run(self.client.delete_all(kind, labels, namespace, grace))
 
-    def log(
-        self, pod: str, container: str = "", tail: int | None = None, previous: bool = False, limit: int | None = None,
-        namespace: str = "",
-    ) -> bytes:  # fmt: skip
-        return self.run(self.client.log(pod, container, tail, previous, limit, namespace))
-
-    def evict(self, pod: str, namespace: str = "", grace: int | None = None) -> None:
-        self.run(self.client.evict(pod, namespace, grace))
+    def log(self, pod: str, namespace: str = "") -> bytes:
+        return self.run(self.client.log(pod, namespace))
 
     def review(self, verb: str, kind: Kind, sub: str = "", namespace: str = "", name: str = "") -> bool:
         return self.run(self.client.review(verb, kind, sub, namespace, name))

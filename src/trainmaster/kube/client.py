@@ -248,38 +248,9 @@ class Client:
 
     # -- pods --
 
-    async def log(
-        self, pod: str, container: str = "", tail: int | None = None, previous: bool = False, limit: int | None = None,
-        namespace: str = "",
-    ) -> bytes:  # fmt: skip
-        """What a container printed: all, the last `tail` lines, the first `limit` bytes; `previous`: of the one before it."""
-        return await self._body(self._log(pod, container, tail, previous, limit, False, namespace))
-
-    async def follow_log(
-        self, pod: str, container: str = "", tail: int | None = None, namespace: str = ""
-    ) -> AsyncGenerator[bytes, None]:
-        """What a container prints, as it comes, until it has ended."""
-        request = self._log(pod, container, tail, False, None, True, namespace)
-        async with aclosing(self._stream(request, None)) as chunks:
-            async for chunk in chunks:
-                if chunk:
-                    yield chunk
-
-    def _log(
-        self,
-        pod: str,
-        container: str,
-        tail: int | None,
-        previous: bool,
-        limit: int | None,
-        follow: bool,
-        namespace: str,
-    ) -> Request:
-        query = {
-            "container": container, "tailLines": tail, "limitBytes": limit,
-            "previous": "true" if previous else None, "follow": "true" if follow else None,
-        }  # fmt: skip
-        return Request("GET", self._path(PODS, namespace, pod, "log"), query, accept="*/*")
+    async def log(self, pod: str, namespace: str = "") -> bytes:
+        """What its container printed."""
+        return await self._body(Request("GET", self._path(PODS, namespace, pod, "log"), accept="*/*"))
 
     async def evict(self, pod: str, namespace: str = "", grace: int | None = None) -> None:
         """Have a pod evicted. TooMany where a disruption budget is against it."""

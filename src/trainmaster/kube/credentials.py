@@ -91,9 +91,8 @@ class Credentials:
 
     def refused(self) -> bool:
         """The server said 401. Whether another try may go better: what is shown is fetched anew."""
-        had = self._read is not None or self._given is not None
         self._read = self._given = None
-        return had
+        return bool(self.token_file or self.plugin)
 
     def _of_file(self, now: float) -> str:
         try:

@@ -37,18 +37,11 @@ NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
 EVENTS = Kind("", "v1", "events", "Event")
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 QUOTAS = Kind("", "v1", "resourcequotas", "ResourceQuota")
-LIMIT_RANGES = Kind("", "v1", "limitranges", "LimitRange")
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-JOBS = Kind("batch", "v1", "jobs", "Job")
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet")
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
-PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 ACCESS_REVIEWS = Kind(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
-)
-RULES_REVIEWS = Kind(
-    "authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False
 )
 POD_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from importlib import import_module
 
 from trainmaster.lazy import lazily
@@ -15,6 +16,13 @@ def main() -> int:
     directory, told, parts = import_module(f"trainmaster.engines.{engine}.inside").master()
     os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)
     from trainmaster.master.main import run
+    from trainmaster.master.record import Superseded
     from trainmaster.master.seats import InContainer
 
-    return run(directory, told, InContainer(engine, parts, told["certificate"], told["key"]))
+    try:
+        return run(directory, told, InContainer(engine, parts, told["certificate"], told["key"]))
+    except Superseded:
+        # A master that began here again would follow the one that follows us; we are ended with our container.
+        while parts.begun_again:
+            signal.pause()
+        raise

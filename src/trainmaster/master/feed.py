@@ -105,11 +105,14 @@ class Feed:
         while True:
             over = self._host.over
             while after + 1 < (first := self._recent[0][0] if self._recent else self._host.state.n + 1):
-                async for record in self._past(after, first):
+                reader = Reader(self._host.storage, after)
+                async for record in self._past(reader, first):
                     after = record["n"]
                     yield record
-                if after + 1 < first and self._host.over:
-                    after = first - 1  # the log could not be written: they are nowhere
+                if after + 1 < first and (self._host.over or reader.last >= first):
+                    after = (
+                        first - 1
+                    )  # the log could not be written, or what snapshots cover was dropped: they are nowhere
                 elif after + 1 < first:  # on their way to the storage
                     await asyncio.sleep(AGAIN)
             # Those who read slowly find here, when they come back, that what they have not read is in the log alone.
@@ -122,8 +125,7 @@ class Feed:
                 if not (self._recent and self._recent[-1][0] > after) and not self._host.over:
                     await self._news.wait()
 
-    async def _past(self, after: int, before: int) -> AsyncIterator[dict[str, Any]]:
-        reader = Reader(self._host.storage, after)
+    async def _past(self, reader: Reader, before: int) -> AsyncIterator[dict[str, Any]]:
         while (batch := await asyncio.to_thread(reader.poll)) is not None:
             for line in batch.lines:
                 record = json.loads(line)

@@ -3,7 +3,7 @@
 Barriers are synced before `append` returns; notes are synced within a second. A failed append is tried again until it succeeds or the
 limit passes; the log itself sees to it that nothing is doubled or torn. After each append and sync the same thread confirms the epoch
 (`log.epochs`), which is a look at the storage too: where a later one was taken, what was written may never be read, and its master must
-not act on it.
+not act on it. A master with nothing to write looks now and then (`lost`), for agents stay with it until it goes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trainmaster.core.events import Event, encode
 from trainmaster.log.writer import Writer
 
 NOTES = 0.5  # s until notes are synced; a note is durable within 1 s
+LOOK = 5.0  # s between two looks whether the epoch is still ours
 _RETRY = 1.0  # s between tries of a failed append
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,14 @@ class Record:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    async def lost(self) -> None:
+        """Return once the epoch is no longer ours; nothing is said where that cannot be seen."""
+        while not self.superseded:
+            await asyncio.sleep(LOOK)
+            with contextlib.suppress(StorageFailed):
+                mine = await asyncio.get_running_loop().run_in_executor(self._thread, self._confirm)
+                self.superseded = self.superseded or not mine
 
     async def close(self) -> None:
         if self._flushing is not None:

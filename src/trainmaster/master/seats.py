@@ -144,6 +144,7 @@ class Parts(Protocol):
     address: str  # the host that others reach this container by
     port: int  # 0: any
     agents: Mapping[str, Any]  # what else agents are given
+    begun_again: bool  # whether the cluster begins anew what ends in our container
     proxies: Collection[str]  # addresses of the cluster's own web proxies, which are shown a bare page
     tokens: Tokens | None
 

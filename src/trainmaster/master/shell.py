@@ -235,7 +235,9 @@ class Shell:
         listening = asyncio.create_task(self._listen_to_engine())
         for needed in (listening, serving):
             needed.add_done_callback(lambda _: self._stirred.set())
-        keeping = [] if self._tokens is None else [asyncio.create_task(_kept(self._tokens))]
+        keeping = [asyncio.create_task(self._keep_looking())]
+        if self._tokens is not None:
+            keeping.append(asyncio.create_task(_kept(self._tokens)))
         try:
             while not self.over:
                 await self.turn()
@@ -249,6 +251,10 @@ class Shell:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
             self.agents.close()
+
+    async def _keep_looking(self) -> None:
+        await self._record.lost()
+        self.superseded(self.epoch + 1)
 
     async def _listen_to_engine(self) -> None:
         async for change in self._engine.changes():

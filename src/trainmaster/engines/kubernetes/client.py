@@ -50,6 +50,7 @@ from trainmaster.log.configmaps import SCHEME, url_of
 PLACE = "engines.kubernetes"
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
 PORT = 7077  # of the master, in its pod and at its Service
+SUBMITTING = 300.0  # s from a job's first object to its master's, beyond which its submission was broken off
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
 _DRY = "trainmaster-check"
@@ -303,7 +304,10 @@ class KubernetesClient:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
             made = await there(client, REPLICA_SETS, master_name(job_id))
             if made is None and await there(client, SECRETS, job_id) is not None:
-                return "running", ""  # beside its client, or it is being submitted
+                block = json.loads(root["data"]["job.json"]).get("engines", {}).get("kubernetes", {})
+                if block.get("run_master") == CLIENT or masters.age(root["metadata"], datetime.now(UTC)) < SUBMITTING:
+                    return "running", ""  # beside its client, or it is being submitted
+                return "ended", "its submission was broken off before its master was asked for"
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
             runs = (made.get("status") or {}).get("readyReplicas")

@@ -31,8 +31,9 @@ from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes import ends, waiting
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.gangs import Patience
-from trainmaster.engines.kubernetes.names import selector, task_of
+from trainmaster.engines.kubernetes.names import epoch_of, selector, stamped, task_of
 from trainmaster.engines.kubernetes.nodes import Nodes
+from trainmaster.engines.kubernetes.pods import request_of
 from trainmaster.engines.kubernetes.settings import Settings
 from trainmaster.engines.kubernetes.words import Explained
 from trainmaster.kube.client import Client
@@ -84,15 +85,10 @@ class KubernetesMaster:
     """`MasterSide` on Kubernetes. `make(request)`: the whole pod that an ask becomes. The client is ours to close."""
 
     def __init__(
-        self,
-        job_id: str,
-        job: Job,
-        client: Client,
-        make: Callable[[Request], Mapping[str, Any]],
-        said: Settings,
+        self, job_id: str, job: Job, client: Client, make: Callable[[Request], Mapping[str, Any]], said: Settings
     ) -> None:
         self._job_id, self._client, self._make, self._said = job_id, client, make, said
-        self._roles = frozenset(job.roles)
+        self._roles = job.roles
         self._nodes = Nodes(client, self._node_changed, said.pods.accelerator)
         self._wanted: dict[Key, Request] = {}  # asked for, and not granted yet
         self._held: dict[Key, Held] = {}
@@ -110,6 +106,7 @@ class KubernetesMaster:
         self._patience = Patience(said.gang_timeout)
         self._explained = Explained(client)
         self._away = ""
+        self._epoch = 0  # of this master
         self._asked = False  # whether this master has said what it wants
         self._synced = asyncio.Event()
         self._stirred = asyncio.Event()
@@ -122,6 +119,7 @@ class KubernetesMaster:
 
     async def open(self, epoch: int) -> Sequence[Holder]:
         """The pods that are placed, those that have ended meanwhile too: what became of them is told at once."""
+        self._epoch = epoch
         following = self._begin(self._follow())
         synced = asyncio.create_task(self._synced.wait())
         await asyncio.wait({following, synced}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,7 +130,8 @@ class KubernetesMaster:
         self._begin(self._beat())
         placed = [(key, held) for key, held in self._held.items() if ends.node_of(held.pod)]
         for key, held in placed:
-            held.granted = True
+            role, _, index = key[0].rpartition(":")
+            held.granted, held.request = True, request_of(role, self._roles[role], int(index), key[1])
             asyncio.get_running_loop().call_soon(self._look_at, key, held)
         return [Holder(*key, held.name, ends.node_of(held.pod)) for key, held in placed]
 
@@ -211,7 +210,7 @@ class KubernetesMaster:
                 request = self._wanted.get(key)
                 if request is None or self._held_up(key):
                     return
-                made = await self._made(key, self._make(request))
+                made = await self._made(key, stamped(self._make(request), self._epoch))
                 self._denied.pop(request.role, None)
                 self._refusals[request.role] = 0
                 if key not in self._held:
@@ -325,7 +324,8 @@ class KubernetesMaster:
         held.pod, held.watched = pod, held.watched or watched
         if not self._synced.is_set():
             return  # `open` tells what they are
-        if self._asked and not (held.granted or held.returned or key in self._wanted or key in self._unwanted):
+        wanted = held.granted or held.returned or key in self._wanted or key in self._unwanted
+        if self._asked and not wanted and epoch_of(pod) <= self._epoch:
             self._give_back(key, held)  # nobody wants it any more
         self._look_at(key, held)
 
@@ -404,6 +404,7 @@ class KubernetesMaster:
             try:
                 if not await self._client.delete(PODS, held.name, grace=grace, uid=held.uid) and not held.watched:
                     self._vanish(key, held)
+                held.going = self._now()  # its grace begins
             except Conflict:  # another one by that name
                 self._vanish(key, held)
             except KubeError as error:

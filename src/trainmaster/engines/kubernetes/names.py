@@ -15,7 +15,7 @@ from trainmaster.engines.kubernetes import keys
 
 # Labels: what a pod is to us. Selectors of the master, of commands and of people use these.
 JOB, PART, ROLE, INDEX, SERIAL = (f"trainmaster/{one}" for one in ("job", "part", "role", "index", "serial"))
-TASK = "trainmaster/task"  # an annotation: the task, exact
+TASK, EPOCH = "trainmaster/task", "trainmaster/epoch"  # annotations: the task, exact; the master that asked
 MANAGED_BY, OUR_NAME = "app.kubernetes.io/managed-by", "trainmaster"
 TASK_PART, MASTER_PART, GANG_PART = "task", "master", "gang"  # values of PART
 
@@ -79,6 +79,18 @@ def task_of(pod: Mapping[str, Any]) -> tuple[str, int] | None:
     meta = pod.get("metadata") or {}
     task, serial = (meta.get("annotations") or {}).get(TASK), (meta.get("labels") or {}).get(SERIAL, "")
     return (task, int(serial)) if task and serial.isdigit() else None
+
+
+def stamped(pod: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+    """The pod as asked for by the master of `epoch`: one that does not know yet that another follows it leaves that one's alone."""
+    about = pod["metadata"]
+    return {**pod, "metadata": {**about, "annotations": {**about.get("annotations", {}), EPOCH: str(epoch)}}}
+
+
+def epoch_of(pod: Mapping[str, Any]) -> int:
+    """Of the master that made it; 0 where the pod does not say."""
+    said = ((pod.get("metadata") or {}).get("annotations") or {}).get(EPOCH, "")
+    return int(said) if said.isdigit() else 0
 
 
 def _labels(job_id: str, role: str, part: str, name: str) -> dict[str, str]:

@@ -38,14 +38,11 @@ ENDED, STAMP = "trainmaster/ended", "%Y-%m-%dT%H:%M:%SZ"  # an annotation of the
 KEPT = timedelta(days=7)  # that a job's history stays, where nobody deletes it
 # What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
 RULES: tuple[dict[str, Any], ...] = (
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete", "patch"]},
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]},
-    {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": ["get", "create", "delete"]},
-)  # fmt: skip
+)
 
 
 def master_name(job_id: str) -> str:

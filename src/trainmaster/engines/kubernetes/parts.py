@@ -42,7 +42,7 @@ class Parts:
     def __init__(
         self, told: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
     ) -> None:
-        self._inside = config is None
+        self.begun_again = config is None
         self._told, self._where = told, config or in_cluster(told["namespace"])
         self._owner = owner_of(told["job_id"], uid, "Secret")
         self.address, self.port = address, port
@@ -74,7 +74,7 @@ class Parts:
             raise failed(error, self._where) from error
         finally:
             client.close()
-        if self._inside:  # Kubernetes would start us again: it ends us with our pod
+        if self.begun_again:  # Kubernetes would start us again: it ends us with our pod
             signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
             time.sleep(GONE_WITHIN)
 

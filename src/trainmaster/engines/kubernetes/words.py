@@ -42,13 +42,18 @@ class Explained:
             return Waiting("API server", "", "", f"the API server cannot be asked: {away}"), []
         rows: list[Row] = [(_DENIED, *row) for row in denied]
         hopeless: list[tuple[Key, str]] = []
+        seen: dict[tuple[str, int, str], waiting.Trouble] = {}  # many pods wait for the same, and there are many nodes
         for key, held in list(pods.items()):
             if held.returned or held.request is None or ends.started(held.pod):
                 continue
-            trouble = waiting.of_pod(held.pod, now - held.since, nodes, held.request)
+            placed = ends.condition(held.pod, "PodScheduled")
+            same = (held.request.role, held.request.memory, str(placed.get("message")))
+            trouble = seen.get(same) or waiting.of_pod(held.pod, now - held.since, nodes, held.request)
             if trouble is None:
                 held.trouble = None
                 continue
+            if placed.get("reason") == "Unschedulable":
+                seen[same] = trouble
             if held.trouble is None or held.trouble[0] != trouble.resource:
                 held.trouble = trouble.resource, now
             if (

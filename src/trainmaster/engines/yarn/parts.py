@@ -26,6 +26,7 @@ class Parts:
     """What a seat in a container of YARN is made of."""
 
     port = 0
+    begun_again = False
 
     def __init__(self, told: Mapping[str, Any], credentials: Credentials) -> None:
         self._told, self._credentials = told, credentials
