@@ -7,18 +7,22 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import Engine, Local, Yarn
-from conformance.kubernetes_engine import Kubernetes, OnHost
+from conformance.kubernetes_engine import BesideClient, Kubernetes, OnHost
 from hadoop import revived
 from s3 import lead_to
 
-ROWS: dict[str, type[Engine]] = {"local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost}
+ROWS: dict[str, type[Engine]] = {
+    "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,
+}  # fmt: skip
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
+BRIEF = {"kubernetes-client": pytest.mark.full}  # rows of brief tests alone
 # Where a job takes ten seconds, what is not brief is for the soak.
 LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak, "kubernetes-host": pytest.mark.soak}
 MARKS = {
     "yarn": pytest.mark.xdist_group("hadoop"),
     "kubernetes": pytest.mark.xdist_group("kubernetes"),
     "kubernetes-host": pytest.mark.xdist_group("kubernetes"),
+    "kubernetes-client": pytest.mark.xdist_group("kubernetes"),
 }
 
 
@@ -34,9 +38,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     rows = []
     for name, row in ROWS.items():
         needs = _needs(metafunc)
-        if not any(need in row.lacks for need in needs) and (name not in ALONE or ALONE[name] in needs):
-            marks = [MARKS[name]] if name in MARKS else []
-            rows.append(pytest.param(name, marks=marks if brief or not marks else [*marks, LONG[name]]))
+        if any(need in row.lacks for need in needs) or (name in ALONE and ALONE[name] not in needs):
+            continue
+        if name in BRIEF and not brief:
+            continue
+        marks = [MARKS[name]] if name in MARKS else []
+        if (long := BRIEF.get(name) if brief else LONG.get(name)) is not None:
+            marks.append(long)
+        rows.append(pytest.param(name, marks=marks))
     metafunc.parametrize("engine", rows, indirect=True)
 
 

@@ -7,6 +7,7 @@ machine. The submitter's directory is a volume of the test's own, claimed by eac
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -210,6 +211,30 @@ class OnHost(Kubernetes):
             for volume, mount in zip(volumes, mounts, strict=True)
         ]
         return {**own, "environment": {"image": HOST}}
+
+
+class BesideClient(Kubernetes):
+    """The same with the master beside the client, which acts as the user, who has the role `edit` and no more."""
+
+    def own(self) -> dict[str, Any]:
+        own = super().own()
+        own["engines"]["kubernetes"]["run_master"] = "client"
+        return own
+
+    def kill_master(self, made: Submitted) -> None:
+        for pid in masters_here(made.id):
+            os.kill(pid, signal.SIGKILL)
+
+
+def masters_here(job: str) -> list[int]:
+    """The processes of this machine that are the job's master."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
+            if b"--detach" in command and command[-2].endswith(job.encode()):
+                found.append(int(entry))
+    return found
 
 
 def _within(pid: int) -> int:

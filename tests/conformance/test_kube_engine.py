@@ -178,7 +178,7 @@ def test_a_master_that_follows_has_what_there_is(kubernetes: Cluster) -> None:
             await first.hears(Granted, "ps:0")
             await first.hears(Granted, "ps:1")
             await first.runs("ps:1")
-        async with engine(kubernetes, scripts, first.job_id, count=2, said=unplaced) as second:
+        async with engine(kubernetes, scripts, first.job_id, count=2, said=unplaced, epoch=2) as second:
             assert {(one.task, one.serial) for one in second.holders} == {("ps:0", 1), ("ps:1", 1)}
             await second.ask("worker:0")
             found, _ = await second.client.list(PODS, labels=selector(second.job_id))
@@ -223,7 +223,7 @@ def test_an_end_while_there_was_no_master_is_told_with_its_reason(kubernetes: Cl
         async with engine(kubernetes, {"worker": greedy}, keep=True) as first:
             await first.ask("worker:0")
             await first.hears(Granted, "worker:0")
-        async with engine(kubernetes, {"worker": greedy}, first.job_id) as second:
+        async with engine(kubernetes, {"worker": greedy}, first.job_id, epoch=2) as second:
             assert [one.task for one in second.holders] == ["worker:0"]
             ended = await second.hears(ContainerExited, "worker:0")
             limit = second.requests["worker:0"].memory

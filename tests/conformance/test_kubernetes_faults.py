@@ -135,13 +135,13 @@ def restarted(cluster: Cluster, *names: str) -> None:
     cluster.wait_ready()
 
 
-def goes_on_to_its_end(kube: Kubernetes, job: Submitted, tasks: int = 2, epoch: int = 1, kept: bool = True) -> None:
-    """As nothing had been: one start of each program. `kept`: what a program printed that ended well is kept, in the job's storage."""
+def goes_on_to_its_end(kube: Kubernetes, job: Submitted, tasks: int = 2, epoch: int = 1) -> None:
+    """As nothing had been: one start of each program."""
     kube.write("go", "")
     status = job.succeeded(TELL)
     assert status["epoch"] == epoch, job.story(status)
     assert [task["attempt"] for task in status["tasks"]] == [1] * tasks, job.story(status)
-    for index in range(tasks if kept else 0):
+    for index in range(tasks):
         assert [line.split()[0] for line in job.lines(f"worker:{index}")] == ["pid", "done"]
     until(lambda: not kube.left(job), TELL, what=lambda: kube.left(job))
 
@@ -257,7 +257,7 @@ def test_the_masters_pod_is_deleted(kube: Kubernetes, keeps: str) -> None:
         delete(kube, before)
         after = runs(kube, job, other=before["metadata"]["uid"])
         follows(kube, job, epoch, after)
-    goes_on_to_its_end(kube, job, epoch=3, kept=keeps == "storage")
+    goes_on_to_its_end(kube, job, epoch=3)
 
 
 @pytest.mark.soak

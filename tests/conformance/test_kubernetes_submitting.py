@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 import pytest
 from conformance.engines import TM, Submitted
+from conformance.kubernetes_engine import masters_here
 from kubernetes import Cluster
 from waiting import until
 
@@ -224,6 +225,17 @@ def test_without_an_account_for_masters_the_error_is_what_an_administrator_appli
     assert named.returncode == 2
     assert "there is no service account nosuch" in named.stderr
     assert "engines.kubernetes.service_account: nosuch" in named.stderr
+
+
+def test_the_pods_that_a_job_begins_with_are_made_with_its_masters_who_adopts_them(place: Place) -> None:
+    job = place.submit("echo here", role={"replicas": 2})
+    pods = json.loads(place.kubectl("get", "pods", "-l", "trainmaster/part=task", "-o", "json"))["items"]
+    assert len(pods) == 2
+    assert not any("trainmaster/epoch" in pod["metadata"]["annotations"] for pod in pods)
+    status = job.succeeded(LIMIT)
+    assert [task["attempt"] for task in status["tasks"]] == [1, 1]
+    assert {one["container"] for one in job.told("granted")} == {pod["metadata"]["name"] for pod in pods}
+    assert not job.told("stray")
 
 
 @full
@@ -452,9 +464,9 @@ def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place)
     job.until_line("here")
     assert bare.tm("status", job.id).stdout.startswith(f"{job.id} running")
     assert bare.tm("logs", job.id).stdout == "worker:0 here\n"
-    [master] = _masters(job.id)
+    [master] = masters_here(job.id)
     os.kill(master, signal.SIGKILL)
-    until(lambda: not _masters(job.id))
+    until(lambda: not masters_here(job.id))
     [pod] = bare.kubectl("get", "pods", "-o", "name").split()
     watching = subprocess.Popen(
         [TM, "attach", job.id], cwd=bare.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -475,17 +487,6 @@ def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place)
     status = job.succeeded(LIMIT)
     assert [task["attempt"] for task in status["tasks"]] == [1]
     bare.history_alone(job.id)
-
-
-def _masters(job: str) -> list[int]:
-    """The processes of this machine that are the job's master."""
-    found = []
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0") if entry.isdigit() else []
-            if b"--detach" in command and command[-2].endswith(job.encode()):
-                found.append(int(entry))
-    return found
 
 
 # -- Ctrl-C --

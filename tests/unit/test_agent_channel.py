@@ -289,13 +289,39 @@ def test_the_grace_runs_from_the_last_answered_ping(tmp_path: Path, monkeypatch:
         await until_async(lambda: not link.connected)
         clock[0] += 29
         seen = looks[0]
-        await until_async(lambda: looks[0] >= seen + 3)  # while cut off, nothing but the watch looks at the clock
+        await until_async(lambda: looks[0] >= seen + 20)  # by the watch, and by each try to connect
         assert owner.ended == ""
         clock[0] += 2
         await until_async(lambda: owner.ended)
         assert owner.ended == "grace"
 
     converse(tmp_path, act)
+
+
+def test_who_was_begun_before_its_master_waits_longer_for_it_and_has_the_grace_from_its_hello_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(channel, "boottime", lambda: clock[0])
+    monkeypatch.setattr(channel, "LOOK", 0.01)
+
+    async def run() -> None:
+        master, owner = Master(str(tmp_path / "master.sock")), Owner()
+        link = Channel(Link("secret", 30.0, master.path, unmet=600.0), owner)
+        running = [asyncio.create_task(act) for act in (link.run(), link.watch_grace())]
+        clock[0] += 500
+        assert link.remaining == 100
+        async with unix_serve(master.serve, master.path, compression=None):
+            await until_async(lambda: link.connected)
+            assert link.remaining == 30
+            master.refuse = {"type": "refused", "reason": "stale-epoch"}
+            await master.cut()
+            clock[0] += 31
+            await until_async(lambda: owner.ended)
+            assert owner.ended == "grace"
+        await asyncio.gather(*running)
+
+    asyncio.run(run())
 
 
 def test_a_successor_that_cannot_be_started_costs_neither_the_connection_nor_the_grace(

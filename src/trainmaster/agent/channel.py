@@ -3,8 +3,9 @@
 Over it go numbered reports (kept by `outbox`), pieces of log for followers, asks for shards, and samples, in this order of urgency; orders
 come back. An order or a welcome of an epoch below the highest seen is refused: its master has been followed by another.
 
-The right to run a program is a lease: it lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered,
-so whoever waits longer than that without hearing of us knows that nothing of ours runs.
+The right to run a program is a lease: it lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
+(the first is the hello), so whoever waits longer than that without hearing of us knows that nothing of ours runs. Who never was welcomed
+runs nothing, and may wait longer where it was begun before its master.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Link:
     socket: str = ""
     addresses: Sequence[str] = ()
     certificate: str = ""
+    unmet: float = 0.0  # s to wait for a first welcome, where that is more than the grace
 
 
 class Owner(Protocol):
@@ -96,6 +98,7 @@ class Channel:
         self._asks: deque[dict[str, Any]] = deque(maxlen=ASKS)
         self._sample: dict[str, Any] | None = None
         self._acked_at = boottime()
+        self._met = False  # whether we were welcomed once
         self._closing = False
         self._looking: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
 
@@ -124,7 +127,8 @@ class Channel:
     @property
     def remaining(self) -> float:
         """Seconds left of the right to run a program."""
-        return self._acked_at + self._link.grace - boottime()
+        lasts = self._link.grace if self._met else max(self._link.grace, self._link.unmet)
+        return self._acked_at + lasts - boottime()
 
     async def flushed(self, within: float) -> bool:
         """Wait until everything told was acknowledged; False after `within` seconds."""
@@ -193,13 +197,14 @@ class Channel:
             log.info("no connection to the master: %r", error)
             return False
         try:
-            joiner = Joiner()
+            joiner, sent = Joiner(), boottime()
             for frame in split({**self._owner.hello(), "type": "hello", "v": VERSION, "epoch": self.epoch}):
                 await connection.send(frame)
             async with asyncio.timeout(OPEN_WITHIN):
                 first = await _next(connection, joiner)
             welcomed = self._welcomed(first)
             if welcomed:
+                self._met, self._acked_at = True, max(self._acked_at, sent)
                 await self._converse(connection, joiner)
         except (OSError, TimeoutError, WebSocketException, FrameError) as error:
             log.info("the connection to the master ended: %r", error)

@@ -14,6 +14,8 @@ token and secrets, so it is never on a command line or in a file.
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
     close_within                  s that the engine gives the agent once it has told it to end
+    unmet                         s to wait for a master, where the container was begun before it (absent: the grace)
+    log_end                       bytes of an attempt's log that are kept where no storage is reached and it ended well (absent: none)
     devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
 """
 
@@ -88,7 +90,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
 def _link(spec: Mapping[str, Any]) -> Link:
     return Link(
         spec["token"], float(spec.get("grace") or 30.0), str(spec.get("socket") or ""), tuple(spec.get("addresses") or ()),
-        str(spec.get("certificate") or ""),
+        str(spec.get("certificate") or ""), float(spec.get("unmet") or 0.0),
     )  # fmt: skip
 
 
@@ -145,7 +147,7 @@ def _cache(spec: Mapping[str, Any]) -> str:
 def _logs_of(spec: Mapping[str, Any], agent: Agent, place: Place) -> Shipping | Tails | None:
     """How logs come to where they are kept; None where they are written there."""
     if not spec["storage"] and not spec.get("directory"):
-        tails = Tails(agent.channel)
+        tails = Tails(agent.channel, int(spec.get("log_end") or 0))
         place.report = tails.report
         return tails
     if local_path(spec["storage"]) is not None:

@@ -1,4 +1,5 @@
-"""What is kept of logs where the job has no storage that its agents reach: the end of each attempt's that failed or lost its container.
+"""What is kept of logs where the job has no storage that its agents reach: the end of each attempt's that failed or lost its container, and
+in a job of few tasks less of those that ended well, which may be over before anybody could read along.
 
 The agent tells it to the master, again until that has kept it; a living job's logs are whole, and are read from their agents. This takes
 the place of `shipping.Shipping` and has its form.
@@ -28,18 +29,23 @@ class Channel(Protocol):
 class Tails:
     """Tells the ends of a task's logs over its agent's channel."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, well: int = 0) -> None:
+        """`well`: bytes that are kept of an attempt that ended well."""
+        self._channel, self._well = channel, well
         self._spools: dict[int, Spool] = {}
-        self._due: dict[int, float] = {}  # failed attempts whose ends are not kept yet -> when they are told next
+        self._sizes: dict[int, int] = {}  # bytes that are kept, where that is not KEPT
+        self._due: dict[int, float] = {}  # attempts whose ends are not kept yet -> when they are told next
         self._kept = asyncio.Event()
         self._taken = False  # the engine ends the container: no end is told of what runs in it
 
     def report(self, kind: str, attempt: int, **fields: Any) -> None:
-        """Pass a report on; one of a bad end makes the log's end due."""
+        """Pass a report on; one of an end makes the log's end due."""
         self._channel.report(kind, attempt, **fields)
-        well = fields.get("reason") == "exit" and (fields.get("figures") or {}).get("status") == 0
-        if kind == "ended" and not (well or fields.get("stopped")) and attempt in self._spools:
+        if kind != "ended" or fields.get("stopped") or attempt not in self._spools:
+            return
+        if fields.get("reason") == "exit" and (fields.get("figures") or {}).get("status") == 0:
+            self._sizes[attempt] = self._well
+        if self._sizes.get(attempt, KEPT):
             self._due[attempt] = 0.0
 
     def heard(self, message: Mapping[str, Any]) -> None:
@@ -84,16 +90,16 @@ class Tails:
         for attempt, due in list(self._due.items()):
             if now >= due:
                 self._due[attempt] = now + AGAIN
-                end, data = _end_of(self._spools[attempt])
+                end, data = _end_of(self._spools[attempt], self._sizes.get(attempt, KEPT))
                 text = base64.b64encode(data).decode()
                 self._channel.ask({"type": "log-end", "attempt": attempt, "bytes": end, "data": text})
 
 
-def _end_of(spool: Spool) -> tuple[int, bytes]:
+def _end_of(spool: Spool, size: int) -> tuple[int, bytes]:
     """How much was printed, and the end of it."""
     try:
         with open(spool.path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - KEPT))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return spool.printed, file.read()
     except FileNotFoundError:
         return 0, b""

@@ -69,6 +69,7 @@ def _places(job: Job) -> Iterator[tuple[str, str]]:
 def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     """Start the job's master there; `site.json` says afterwards where it is."""
     from trainmaster.client.secrets import of_stores
+    from trainmaster.client.submit import at_once
 
     certificate, key = certified()
     site, files = shipped(job, site_of(name))
@@ -79,7 +80,7 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     secret = {"token": token, "key": key, "secrets": values, "stores": of_stores(job, os.environ)}
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
-    client = client_of(engine)
+    client = client_of(engine, at_once)
 
     def ours(without: Collection[str] = ()) -> Path:
         return runtime(state_dir() / "runtime", without)

@@ -203,6 +203,22 @@ def requests(job: Job) -> list[Any]:
     return [orders.request(state, key, 1) for key in state.tasks]
 
 
+def at_once(job: Job) -> list[Any]:
+    """Those of them that its first master will ask for at once."""
+    from trainmaster.core.actions import Ask
+    from trainmaster.core.drive import Drive
+    from trainmaster.core.reading import job_to
+    from trainmaster.core.stimuli import MasterStarted, Submitted
+    from trainmaster.master.orders import Orders
+
+    drive, orders = Drive(), Orders(job, {})
+    orders.near = True
+    _, actions = drive.take([MasterStarted(1), Submitted("x", job_to(job))], 0.0)
+    if orders.unlocated(drive.state):
+        return []
+    return [orders.request(drive.state, one.task, one.serial) for one in actions if isinstance(one, Ask)]
+
+
 def site(job: Job, base: Path, values: Values) -> dict[str, Any]:
     """What the job is on this machine: its directory, its shipped files, the names of its secrets."""
     from trainmaster.client.secrets import names

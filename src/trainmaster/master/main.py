@@ -24,7 +24,6 @@ from trainmaster import __version__
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
-from trainmaster.core.job import Input, uses
 from trainmaster.core.plan import closed
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.state import GRANTED, State
@@ -39,6 +38,7 @@ from trainmaster.core.stimuli import (
     Submitted,
 )
 from trainmaster.engines.contract import Request
+from trainmaster.engines.spec import spec_of
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
@@ -112,11 +112,6 @@ def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
-
-
-def _opened_by_programs(given: Input) -> bool:
-    """Whether programs read an input themselves, and on an object store."""
-    return given.as_ == "shards" and "://" in given.url and not given.url.startswith(("file:", "hdfs:", "viewfs:"))
 
 
 class _Life:
@@ -247,13 +242,8 @@ class _Life:
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
         """What the agent of a container is given."""
         return {
-            "job_id": self.job_id, "task": request.task, "serial": request.serial, "devices": list(devices),
-            "token": self.told["token"], "secrets": self.told.get("secrets") or {}, "storage": self.storage_place,
-            "grace": self.job.timeouts.grace, "patience": self.job.timeouts.storage,
-            "log_limit": self.job.logs.limit, "log_first": self.job.logs.first, "log_every": self.job.logs.every,
-            "log_piece": self.job.logs.piece, "cwd": self.site.get("cwd"), "environment": self.site.get("environment"),
-            "network": self.job.network, "programs_open_stores": any(map(_opened_by_programs, uses(self.job, request.role))),
-            **self.seat.agent(),
+            **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices),
+            "token": self.told["token"], "secrets": self.told.get("secrets") or {}, **self.seat.agent(),
         }  # fmt: skip
 
     def _application(self) -> Any:

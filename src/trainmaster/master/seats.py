@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainmaster.core.formation import bracketed
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.master.launch import AGENT
@@ -179,8 +180,7 @@ class InContainer:
         from trainmaster.master.serve import everywhere
 
         self._sockets = [everywhere(self._parts.port), *([everywhere()] if self._parts.proxies else [])]
-        address = self._parts.address
-        host = f"[{address}]" if ":" in address else address
+        host = bracketed(self._parts.address)
         self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
         self.addresses = (self.place,)
         self._page = f"http://{pages[0]}/" if pages else ""

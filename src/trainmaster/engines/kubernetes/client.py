@@ -21,7 +21,7 @@ from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
-from trainmaster.engines.kubernetes import masters, objects, rights, shipping, waiting
+from trainmaster.engines.kubernetes import first, masters, objects, rights, shipping, waiting
 from trainmaster.engines.kubernetes.entry import (
     AGENT,
     AGENT_SECRET,
@@ -37,6 +37,7 @@ from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.objects import ENDED, STAMP, master_name, owner_of
+from trainmaster.engines.kubernetes.parts import PORT, pod_of
 from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
 from trainmaster.engines.kubernetes.store import Store, parts, stored_elsewhere, there
@@ -49,7 +50,6 @@ from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
-PORT = 7077  # of the master, in its pod and at its Service
 SUBMITTING = 300.0  # s from a job's first object to its master's, beyond which its submission was broken off
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class KubernetesClient:
-    """`ClientSide` on Kubernetes. `requests(job)` says which containers a job asks for, at its largest."""
+    """`ClientSide` on Kubernetes. `requests(job)`: which containers it asks for; to check a job, at its largest, to submit it, at once."""
 
     def __init__(
         self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None,
@@ -164,9 +164,9 @@ class KubernetesClient:
                 objects.way_to_master(job_id, owned, PORT),
                 objects.masters_set(job_id, owned, master_pod(shape, inner, account or job_id)),
             ]
-        first = {request.role: request for request in reversed(asked)}
+        of_role = {request.role: request for request in reversed(asked)}
         inner = inside(job_id, AGENT, pieces, {}, said.runtime_image)
-        made += [{"apiVersion": "v1", "kind": "Pod", **task_pod(shape, one, inner)} for one in first.values()]
+        made += [{"apiVersion": "v1", "kind": "Pod", **task_pod(shape, one, inner)} for one in of_role.values()]
         for one in made:  # who owns what is known once it is made
             one["metadata"].pop("ownerReferences", None)
             one["metadata"]["namespace"] = config.namespace
@@ -273,6 +273,8 @@ class KubernetesClient:
         inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
         template = master_pod(shape, inner, account or job_id)
         await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
+        spec = first.spec(of_master, job, made[0]["spec"]["clusterIP"])
+        await first.make(client, job_id, self._requests(job), pod_of(of_master, shape, spec))
         return None
 
     @staticmethod

@@ -128,7 +128,8 @@ class KubernetesMaster:
             following.result()
         self._begin(self._nodes.watch())
         self._begin(self._beat())
-        placed = [(key, held) for key, held in self._held.items() if ends.node_of(held.pod)]
+        # What the first master finds was made together with it, before anybody asked: it is granted when it asks.
+        placed = [(key, held) for key, held in self._held.items() if ends.node_of(held.pod) and epoch > 1]
         for key, held in placed:
             role, _, index = key[0].rpartition(":")
             held.granted, held.request = True, request_of(role, self._roles[role], int(index), key[1])

@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.engines.kubernetes.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.entry import AGENT, Piece, inside
@@ -27,6 +28,7 @@ from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
 
 PORT = 7077  # of the master, in its pod and at its Service
 CLOSE_WITHIN = 13.0  # s of the 15 that a pod has beside its role's grace
+FEW, KEPT_WELL = 64, 16 * 1024  # tasks of a job of which so many bytes are kept of logs of attempts that ended well
 GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
@@ -47,22 +49,13 @@ class Parts:
         self._owner = owner_of(told["job_id"], uid, "Secret")
         self.address, self.port = address, port
         self.agents: dict[str, Any] = {}
-        if not told["storage_of_agents"]:
-            self.agents["storage"] = ""
 
-    def engine(self, job: Any, spec: Any, page: Callable[[], str]) -> MasterSide:
+    def engine(self, job: Job, spec: Any, page: Callable[[], str]) -> MasterSide:
         """The master's side of Kubernetes."""
         told, said = self._told, settings(job.engines.get("kubernetes") or {})
         shape = Shape(told["job_id"], job, said, told["image"], self._owner)
-        pieces = [Piece(one["name"], one["digest"], tuple(one["secrets"]), one["unpacked"]) for one in told["pieces"]]
-
-        def make(request: Request) -> dict[str, Any]:
-            given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
-            given["close_within"] = job.roles[request.role].stop.grace + CLOSE_WITHIN
-            environment = {**told["environment"], **packed(given)}
-            return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, said.runtime_image))
-
-        return KubernetesMaster(told["job_id"], job, Client(self._where), make, said)
+        self.agents = agents(told, job)
+        return KubernetesMaster(told["job_id"], job, Client(self._where), pod_of(told, shape, spec), said)
 
     def leave(self) -> None:
         """What was made for the job to run goes, ourselves with it. What its history needs stays."""
@@ -77,6 +70,29 @@ class Parts:
         if self.begun_again:  # Kubernetes would start us again: it ends us with our pod
             signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
             time.sleep(GONE_WITHIN)
+
+
+def agents(told: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """What agents are given beside what all seats in containers give them; `told`: what the master is."""
+    if told["storage_of_agents"]:
+        return {}
+    few = sum(role.replicas.max for role in job.roles.values()) <= FEW
+    return {"storage": "", "log_end": KEPT_WELL if few else 0}
+
+
+def pod_of(
+    told: Mapping[str, Any], shape: Shape, spec: Callable[[Request, Sequence[str]], Mapping[str, Any]]
+) -> Callable[[Request], dict[str, Any]]:
+    """The pod that an ask becomes. `spec(request, devices)`: what its agent is given."""
+    pieces = [Piece(one["name"], one["digest"], tuple(one["secrets"]), one["unpacked"]) for one in told["pieces"]]
+
+    def make(request: Request) -> dict[str, Any]:
+        given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+        given["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
+        environment = {**told["environment"], **packed(given)}
+        return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, shape.said.runtime_image))
+
+    return make
 
 
 def address_towards(config: Config) -> str:
