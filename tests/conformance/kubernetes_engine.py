@@ -23,6 +23,7 @@ from s3 import Server
 from waiting import until
 
 from trainmaster import linux
+from trainmaster.client.sweep import resume
 from trainmaster.clusters.kubernetes.images import HOST
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.config import load
@@ -222,8 +223,10 @@ class BesideClient(Kubernetes):
         return own
 
     def kill_master(self, made: Submitted) -> None:
+        """And take the job up, as the next command does that waits for it."""
         for pid in masters_here(made.id):
             os.kill(pid, signal.SIGKILL)
+        until(lambda: resume(made.id), what="the master's end")
 
 
 def masters_here(job: str) -> list[int]:

@@ -19,6 +19,7 @@ from trainmaster.clusters import hadoop as hadoop_clusters
 from trainmaster.clusters.hadoop import Cluster, Settings
 
 pytestmark = pytest.mark.xdist_group("hadoop")
+SOAK = pytest.mark.soak  # what takes long and differs little from what does not
 
 SHELL = "org.apache.hadoop.fs.FsShell"
 DISTRIBUTED_SHELL = "org.apache.hadoop.yarn.applications.distributedshell.Client"
@@ -64,6 +65,7 @@ def test_a_node_killed_comes_back(hadoop: Cluster) -> None:
 
 
 @pytest.mark.full
+@SOAK
 def test_a_daemon_that_ended_is_named_with_its_last_words(hadoop: Cluster) -> None:
     hadoop.daemon("datanode").kill()
     with hadoop.daemon("datanode").log.open("a") as log:
@@ -151,8 +153,10 @@ def _command(pid: int) -> bytes:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["namenode", "nodemanager-1"])
+@pytest.mark.parametrize(("moment", "number"), [
+    pytest.param("namenode", signal.SIGINT, marks=SOAK), pytest.param("namenode", signal.SIGTERM, marks=SOAK),
+    ("nodemanager-1", signal.SIGINT), pytest.param("nodemanager-1", signal.SIGTERM, marks=SOAK),
+])  # fmt: skip
 def test_a_start_that_is_interrupted_leaves_nothing(named: str, moment: str, number: int) -> None:
     folder = hadoop_clusters.folder_of(named)
     log = folder / "logs" / f"{moment}.log"
@@ -178,6 +182,7 @@ def test_a_start_that_is_killed_is_cleaned_up_by_the_end(named: str) -> None:
 
 
 @pytest.mark.full
+@SOAK
 def test_two_run_side_by_side_and_one_ends_alone(hadoop: Cluster) -> None:
     with own_hadoop(Settings()) as other:
         assert not set(other.place.ports.values()) & set(hadoop.place.ports.values())

@@ -25,6 +25,7 @@ from trainmaster.clusters.kubernetes.conf import PLAIN, Place
 from trainmaster.core.errors import EngineFailed
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
+SOAK = pytest.mark.soak  # what takes long and differs little from what does not
 
 LIMIT = 120.0  # s that pods and nodes may take
 RESTRICTED = {
@@ -224,6 +225,7 @@ def test_a_node_that_dies_is_noticed_in_seconds_and_comes_back(kubernetes: Clust
 
 
 @pytest.mark.full
+@SOAK
 def test_what_daemons_leave_running_is_found_again_by_their_next_start(kubernetes: Cluster) -> None:
     with there(kubernetes, pod("lives", "import time; time.sleep(600)", 1)):
         waiting.until(lambda: runs(kubernetes, "lives"), LIMIT)
@@ -297,7 +299,7 @@ def test_its_life_from_the_command_line_and_the_machine_is_as_before(named: str)
 
 @pytest.mark.full
 @pytest.mark.parametrize(("moment", "number"), [
-    ("boundary", signal.SIGTERM), ("kube-apiserver", signal.SIGINT), ("kubelet-1", signal.SIGTERM),
+    ("boundary", signal.SIGTERM), ("kube-apiserver", signal.SIGINT), pytest.param("kubelet-1", signal.SIGTERM, marks=SOAK),
 ])  # fmt: skip
 def test_a_start_that_is_broken_off_leaves_nothing(named: str, moment: str, number: int) -> None:
     folder = kubernetes_clusters.folder_of(named)
@@ -313,7 +315,7 @@ def test_a_start_that_is_broken_off_leaves_nothing(named: str, moment: str, numb
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("moment", ["boundary", "kubelet-2", "running"])
+@pytest.mark.parametrize("moment", ["boundary", pytest.param("kubelet-2", marks=SOAK), "running"])
 def test_a_start_that_is_killed_is_cleaned_up_by_the_end(named: str, moment: str) -> None:
     folder = kubernetes_clusters.folder_of(named)
     before = traces(folder)
@@ -333,6 +335,7 @@ def test_a_start_that_is_killed_is_cleaned_up_by_the_end(named: str, moment: str
 
 
 @pytest.mark.full
+@SOAK
 def test_two_run_side_by_side_and_one_ends_alone(kubernetes: Cluster) -> None:
     with own_kubernetes(Settings(nodes=1)) as other:
         assert other.address != kubernetes.address

@@ -444,12 +444,12 @@ async def _tried(client: Client, place: str, pod: Mapping[str, Any]) -> None:
         ) from error
 
 
-_clients: dict[tuple[int, str, str], Blocking] = {}
+_clients: dict[tuple[object, ...], Blocking] = {}
 
 
 def _blocking(config: Config) -> Blocking:
     """One for all connections of a process: what is forwarded is served by its loop."""
-    key = (os.getpid(), config.context, config.namespace)
+    key = (os.getpid(), config.server, config.ca, config.source, config.context, config.namespace)
     if key not in _clients:
         _clients[key] = Blocking(config)
     return _clients[key]
