@@ -19,7 +19,8 @@ import waiting
 from trainmaster import linux
 from trainmaster.clusters import daemons, hadoop, hadoop_conf, jars, kerberos, ports
 from trainmaster.clusters.hadoop import Settings
-from trainmaster.clusters.hadoop_cluster import RECORD, Cluster
+from trainmaster.clusters.hadoop_cluster import Cluster
+from trainmaster.clusters.records import RECORD
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
 # -- settings --

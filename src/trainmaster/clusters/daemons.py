@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
@@ -52,6 +53,53 @@ class Started:
         except (FileNotFoundError, ProcessLookupError):
             return 0
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Cluster(Protocol):
+    """What a daemon knows of its cluster. `started`: its daemons, by name."""
+
+    started: dict[str, Started]
+
+    @property
+    def folder(self) -> Path: ...
+
+
+class Daemon:
+    """One daemon of a cluster, by name."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._of, self.name = cluster, name
+
+    @property
+    def log(self) -> Path:
+        return self._of.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def started(self) -> Started:
+        return self._of.started.get(self.name, Started(0, -1))
+
+    @property
+    def alive(self) -> bool:
+        return self.started.alive
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL); returns when it is gone. What runs in its containers may go on."""
+        self.signal(signal.SIGKILL)
+        while self.alive:
+            time.sleep(_PAUSE)
+
+    def signal(self, number: int) -> None:
+        """Signal exactly this process: SIGSTOP for one that hangs."""
+        linux.send(self.started.pid, self.started.ticks, number)
+
+    def failed(self, message: str, kind: str) -> EngineFailed:
+        """What is to be raised where it failed, with its last words."""
+        return EngineFailed(
+            f"{message}; its last words:\n  " + "\n  ".join(last_words(self.log)),
+            place=f"all of them: {self.log}",
+            mend=f"mend it, then: tm cluster up {kind}",
+            anchor="cluster-failed",
+        )
 
 
 def environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:

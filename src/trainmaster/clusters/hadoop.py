@@ -15,19 +15,17 @@ command at a time works on a cluster: a lock, held by `up` and `down`.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import pwd
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.clusters import classes, daemons, hadoop_conf, jars, kerberos, pages, ports, records
-from trainmaster.clusters.hadoop_cluster import NAMENODE, Cluster, Daemon
-from trainmaster.clusters.settings import NAME, Settings
-from trainmaster.core.errors import BadInput, EngineFailed, NotFound
-from trainmaster.engines.local.places import state_dir
+from trainmaster.clusters.hadoop_cluster import KIND, NAMENODE, Cluster, Daemon
+from trainmaster.clusters.records import alone, folder_of
+from trainmaster.clusters.settings import Settings
+from trainmaster.core.errors import EngineFailed
 
 __all__ = ["Cluster", "Daemon", "Settings", "clusters", "down", "find", "folder_of", "up"]
 
@@ -35,27 +33,14 @@ Say = Callable[[str], None]
 _TRIES = 3  # of a start, each on other ports, where one was taken at the last moment
 
 
-def folder_of(name: str) -> Path:
-    """Where the cluster of this name is, or would be. BadInput for what is no name."""
-    if not NAME.fullmatch(name):
-        raise BadInput(f"{name!r} cannot be a cluster's name: up to 31 lowercase letters, digits and hyphens")
-    return state_dir() / "clusters" / name
-
-
 def clusters() -> list[Cluster]:
     """The clusters that there are, by name."""
-    places = sorted((state_dir() / "clusters").glob("*/"))
-    return [found for place in places if (found := Cluster.read(place)) is not None]
+    return records.every(Cluster.read)
 
 
 def find(name: str = "hadoop") -> Cluster:
     """A cluster by name. NotFound where there is none."""
-    found = Cluster.read(folder_of(name))
-    if found is None:
-        raise NotFound(
-            f"there is no cluster {name}", mend=f"start it: tm cluster up hadoop --name {name}", anchor="no-cluster"
-        )
-    return found
+    return records.found(Cluster.read, name, KIND)
 
 
 def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None) -> Cluster:
@@ -71,16 +56,11 @@ def up_or_found(
 ) -> tuple[Cluster, bool]:
     """The same, and whether it was started: False where it ran already."""
     folder = folder or folder_of(name)
-    with _alone(folder):
-        records.check(folder, "hadoop")
+    with alone(folder):
+        records.check(folder, KIND)
         there = Cluster.read(folder)
         if there is not None and there.settings != settings:
-            raise BadInput(
-                f"the cluster {there.name} is there with other settings",
-                place=str(folder),
-                mend=f"end it first: tm cluster down hadoop --name {there.name}",
-                anchor="cluster-differs",
-            )
+            raise records.differs(folder, KIND)
         if there is not None and there.state == "running":
             return there, False
         if settings.kerberos:
@@ -104,8 +84,8 @@ def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -
     folder = folder or folder_of(name)
     if not folder.exists():
         return False
-    with _alone(folder):
-        records.check(folder, "hadoop")
+    with alone(folder):
+        records.check(folder, KIND)
         try:
             there = Cluster.read(folder)
         except EngineFailed:  # a record that nobody can read; what it started carries the cluster's mark
@@ -206,12 +186,3 @@ def _furnished_as_superuser(cluster: Cluster) -> None:
         raise EngineFailed(
             f"{' and '.join(folders)} could not be made in HDFS: {done.stderr[-500:]}", anchor="cluster-failed"
         )
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One at a time works on the cluster in `folder`."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -6,9 +6,7 @@ own; everything else in there belongs to the daemons. It is written before a dae
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -17,14 +15,13 @@ from typing import Any
 
 import attrs
 
-from trainmaster import linux
-from trainmaster.clusters import classes, daemons, kerberos, pages, ports
+from trainmaster.clusters import classes, daemons, kerberos, pages, ports, records
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.hadoop_conf import Place
-from trainmaster.clusters.records import RECORD
 from trainmaster.clusters.settings import Settings
-from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.errors import NotFound
 
+KIND = "hadoop"
 READY = 180.0  # s that a start may take; 10 is usual
 _PAUSE = 0.1
 _HDFS, _YARN = "org.apache.hadoop.hdfs.server.", "org.apache.hadoop.yarn.server."
@@ -139,7 +136,7 @@ class Cluster:
         end = time.monotonic() + limit
         while not ports.listens(self.place.ports[name]):
             if not self.daemon(name).alive or time.monotonic() > end:
-                raise self._failed(f"the {name} does not listen on port {self.place.ports[name]}", name)
+                raise self.daemon(name).failed(f"the {name} does not listen on port {self.place.ports[name]}", KIND)
             time.sleep(_PAUSE)
 
     def wait_ready(self, limit: float = READY) -> None:
@@ -147,9 +144,9 @@ class Cluster:
         end = time.monotonic() + limit
         while waits := self._waits():
             if dead := [name for name in self.names if not self.daemon(name).alive]:
-                raise self._failed(f"the {dead[0]} ended", dead[0])
+                raise self.daemon(dead[0]).failed(f"the {dead[0]} ended", KIND)
             if time.monotonic() > end:
-                raise self._failed(f"the cluster was not ready after {limit:g} s: {waits}", "namenode")
+                raise self.daemon("namenode").failed(f"the cluster was not ready after {limit:g} s: {waits}", KIND)
             time.sleep(_PAUSE)
 
     def _waits(self) -> str:
@@ -173,15 +170,6 @@ class Cluster:
                 return name
         return ""
 
-    def _failed(self, message: str, name: str) -> EngineFailed:
-        log = self.daemon(name).log
-        return EngineFailed(
-            f"{message}; its last words:\n  " + "\n  ".join(daemons.last_words(log)),
-            place=f"all of them: {log}",
-            mend="mend it, then: tm cluster up hadoop",
-            anchor="cluster-failed",
-        )
-
     def stop(self, keep: bool = False) -> None:
         """End every process of the cluster; remove its directory unless it is to be kept."""
         daemons.stop(self.started.values(), self.folder)
@@ -194,64 +182,35 @@ class Cluster:
     def save(self) -> None:
         """Write the record, whole or not at all."""
         record = {
-            "version": 1,
-            "kind": "hadoop",
-            "settings": self.settings.plain(),
-            "ports": dict(self.place.ports),
-            "jars": str(self.place.jars),
-            "java": self.java,
-            "user": self.place.user,
-            "ready": self.ready,
+            "settings": self.settings.plain(), "ports": dict(self.place.ports), "jars": str(self.place.jars), "java": self.java,
+            "user": self.place.user, "ready": self.ready,
             "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()},
-        }
-        partial = self.folder / f".{RECORD}"
-        partial.write_text(json.dumps(record, indent=1))
-        os.replace(partial, self.folder / RECORD)
+        }  # fmt: skip
+        records.write(self.folder, KIND, record)
 
     @classmethod
     def read(cls, folder: Path) -> Cluster | None:
         """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
-        try:
-            record: dict[str, Any] = json.loads((folder / RECORD).read_text())
-            if record["kind"] != "hadoop":
-                return None
+
+        def made(record: Mapping[str, Any]) -> Cluster:
             place = Place(folder, record["ports"], Path(record["jars"]), record["user"])
             started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
             return cls(folder.name, place, Settings.of(record["settings"]), record["java"], record["ready"], started)
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise EngineFailed(
-                f"the record of the cluster {folder.name} cannot be read: {error}",
-                place=str(folder / RECORD),
-                mend=f"end what is left of it: tm cluster down hadoop --name {folder.name}",
-                anchor="cluster-failed",
-            ) from error
+
+        return records.read(folder, KIND, made)
 
 
-@attrs.frozen
-class Daemon:
+class Daemon(daemons.Daemon):
     """One daemon of a cluster."""
 
-    cluster: Cluster
-    name: str
-
-    @property
-    def log(self) -> Path:
-        return self.cluster.folder / "logs" / f"{self.name}.log"
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.cluster = cluster
 
     @property
     def class_list(self) -> Path:
         """Where it writes down the classes that it loads, while there is no archive of them."""
         return self.cluster.folder / "tmp" / f"{self.name}.classes"
-
-    @property
-    def started(self) -> Started:
-        return self.cluster.started.get(self.name, Started(0, -1))
-
-    @property
-    def alive(self) -> bool:
-        return self.started.alive
 
     def start(self) -> None:
         """Start it; nothing happens where it lives. Whoever wants it ready asks `cluster.wait_ready()`."""
@@ -262,16 +221,6 @@ class Daemon:
         inside = daemons.environment(cluster.folder, {**cluster.environ, **kerberos.kdc_environ(cluster.folder)})
         cluster.started[self.name] = daemons.start(self._command(), cluster.folder, self.log, inside)
         cluster.save()
-
-    def kill(self) -> None:
-        """End it without warning (SIGKILL); returns when it is gone."""
-        self.signal(signal.SIGKILL)
-        while self.alive:
-            time.sleep(_PAUSE)
-
-    def signal(self, number: int) -> None:
-        """Signal exactly this process: SIGSTOP for one that hangs."""
-        linux.send(self.started.pid, self.started.ticks, number)
 
     def _command(self) -> list[str]:
         cluster, kind, _, number = self.cluster, *self.name.partition("-")

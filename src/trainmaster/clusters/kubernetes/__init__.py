@@ -15,10 +15,8 @@ that was stopped as a whole is made anew, for what it had is gone with its bound
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.clusters import daemons, ports, records
@@ -26,9 +24,8 @@ from trainmaster.clusters.kubernetes import binaries, boundary, certificates, co
 from trainmaster.clusters.kubernetes.cluster import KIND, Cluster, Daemon
 from trainmaster.clusters.kubernetes.conf import PLAIN, Place
 from trainmaster.clusters.kubernetes.settings import Settings
-from trainmaster.clusters.settings import NAME
-from trainmaster.core.errors import BadInput, EngineFailed, NotFound
-from trainmaster.engines.local.places import state_dir
+from trainmaster.clusters.records import alone, folder_of
+from trainmaster.core.errors import EngineFailed
 
 __all__ = ["Cluster", "Daemon", "Settings", "clusters", "down", "find", "folder_of", "up"]
 
@@ -37,27 +34,14 @@ _TRIES = 5  # of a start, each with another network or other ports, where one wa
 _OFFSETS = {name: at for at, name in enumerate(conf.PORTS)}
 
 
-def folder_of(name: str) -> Path:
-    """Where the cluster of this name is, or would be. BadInput for what is no name."""
-    if not NAME.fullmatch(name):
-        raise BadInput(f"{name!r} cannot be a cluster's name: up to 31 lowercase letters, digits and hyphens")
-    return state_dir() / "clusters" / name
-
-
 def clusters() -> list[Cluster]:
     """The clusters that there are, by name."""
-    places = sorted((state_dir() / "clusters").glob("*/"))
-    return [found for place in places if (found := Cluster.read(place)) is not None]
+    return records.every(Cluster.read)
 
 
 def find(name: str = "kubernetes") -> Cluster:
     """A cluster by name. NotFound where there is none."""
-    found = Cluster.read(folder_of(name))
-    if found is None:
-        raise NotFound(
-            f"there is no cluster {name}", mend=f"start it: tm cluster up kubernetes --name {name}", anchor="no-cluster"
-        )
-    return found
+    return records.found(Cluster.read, name, KIND)
 
 
 def up(
@@ -75,16 +59,11 @@ def up_or_found(
 ) -> tuple[Cluster, bool]:
     """The same, and whether it was started: False where it ran already."""
     folder = folder or folder_of(name)
-    with _alone(folder):
+    with alone(folder):
         records.check(folder, KIND)
         there = Cluster.read(folder)
         if there is not None and there.settings != settings:
-            raise BadInput(
-                f"the cluster {there.name} is there with other settings",
-                place=str(folder),
-                mend=f"end it first: tm cluster down kubernetes --name {there.name}",
-                anchor="cluster-differs",
-            )
+            raise records.differs(folder, KIND)
         if there is not None and there.state == "running":
             return there, False
         if there is not None and there.ready and (there.first.alive or there.place.plain):
@@ -111,7 +90,7 @@ def down(name: str = "kubernetes", folder: Path | None = None) -> bool:
     folder = folder or folder_of(name)
     if not folder.exists():
         return False
-    with _alone(folder):
+    with alone(folder):
         records.check(folder, KIND)
         try:
             there = Cluster.read(folder)
@@ -151,12 +130,3 @@ def _started(folder: Path, settings: Settings, built: Path, made: tuple[images.I
         cluster.stop(keep="logs" if isinstance(error, EngineFailed) else "")
         raise
     return cluster
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One at a time works on the cluster in `folder`."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -6,13 +6,12 @@ own. It is written before anything starts and after each start.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from typing import Any
 import attrs
 
 from trainmaster import linux
-from trainmaster.clusters import daemons
+from trainmaster.clusters import daemons, records
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.kubernetes import api, boundary, conf, images
 from trainmaster.clusters.kubernetes.conf import Place
 from trainmaster.clusters.kubernetes.images import Image
 from trainmaster.clusters.kubernetes.settings import Settings
-from trainmaster.clusters.records import RECORD
 from trainmaster.core.errors import EngineFailed, NotFound
 
 KIND = "kubernetes"
@@ -154,7 +152,7 @@ class Cluster:
         end = time.monotonic() + READY
         while not _listens(path):
             if not self.daemon(name).alive or time.monotonic() > end:
-                raise self._failed(f"the {name} does not listen", name)
+                raise self.daemon(name).failed(f"the {name} does not listen", KIND)
             time.sleep(_PAUSE)
 
     def load(self, number: int, made: Iterable[Image]) -> None:
@@ -220,21 +218,12 @@ class Cluster:
         began = time.monotonic()
         while told := waits():
             if dead := [name for name in names if not self.daemon(name).alive]:
-                raise self._failed(f"the {dead[0]} ended", dead[0])
+                raise self.daemon(dead[0]).failed(f"the {dead[0]} ended", KIND)
             if time.monotonic() > end:
-                raise self._failed(f"the cluster was not ready after {limit:g} s: {told}", "kube-apiserver")
+                raise self.daemon("kube-apiserver").failed(f"the cluster was not ready after {limit:g} s: {told}", KIND)
             # Whoever is asked for the state of 1,000 nodes has no time for them meanwhile.
             time.sleep(max(_PAUSE, 2 * (time.monotonic() - began)))
             began = time.monotonic()
-
-    def _failed(self, message: str, name: str) -> EngineFailed:
-        log = self.daemon(name).log
-        return EngineFailed(
-            f"{message}; its last words:\n  " + "\n  ".join(daemons.last_words(log)),
-            place=f"all of them: {log}",
-            mend="mend it, then: tm cluster up kubernetes",
-            anchor="cluster-failed",
-        )
 
     def stop(self, keep: str = "") -> None:
         """End every process of it, and remove its directory, or all in it but `keep`."""
@@ -246,44 +235,23 @@ class Cluster:
     def save(self) -> None:
         """Write the record, whole or not at all."""
         record = {
-            "version": 1,
-            "kind": KIND,
-            "settings": self.settings.plain(),
-            "network": self.place.network,
-            "ports": dict(self.place.ports),
-            "binaries": str(self.place.binaries),
-            "ready": self.ready,
-            "first": [self.first.pid, self.first.ticks],
-            "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()},
-            "tokens": self.tokens,
-        }
-        partial = self.folder / f".{RECORD}"
-        partial.touch(mode=0o600)
-        partial.write_text(json.dumps(record, indent=1))
-        os.replace(partial, self.folder / RECORD)
+            "settings": self.settings.plain(), "network": self.place.network, "ports": dict(self.place.ports),
+            "binaries": str(self.place.binaries), "ready": self.ready, "first": [self.first.pid, self.first.ticks],
+            "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()}, "tokens": self.tokens,
+        }  # fmt: skip
+        records.write(self.folder, KIND, record)
 
     @classmethod
     def read(cls, folder: Path) -> Cluster | None:
         """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
-        try:
-            record: dict[str, Any] = json.loads((folder / RECORD).read_text())
-            if record["kind"] != KIND:
-                return None
+
+        def made(record: Mapping[str, Any]) -> Cluster:
             place = Place(folder, Path(record["binaries"]), record["network"], record["ports"])
             started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
-            settings = Settings.of(record["settings"])
-            return cls(
-                folder.name, place, settings, record["ready"], Started(*record["first"]), started, record["tokens"]
-            )
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise EngineFailed(
-                f"the record of the cluster {folder.name} cannot be read: {error}",
-                place=str(folder / RECORD),
-                mend=f"end what is left of it: tm cluster down kubernetes --name {folder.name}",
-                anchor="cluster-failed",
-            ) from error
+            settings, first = Settings.of(record["settings"]), Started(*record["first"])
+            return cls(folder.name, place, settings, record["ready"], first, started, record["tokens"])
+
+        return records.read(folder, KIND, made)
 
 
 def _listens(path: str) -> bool:
@@ -299,24 +267,12 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-@attrs.frozen
-class Daemon:
-    """One daemon of a cluster."""
+class Daemon(daemons.Daemon):
+    """One daemon of a cluster. What runs in a node's pods goes on where its kubelet is killed: see `Cluster.kill_node`."""
 
-    cluster: Cluster
-    name: str
-
-    @property
-    def log(self) -> Path:
-        return self.cluster.folder / "logs" / f"{self.name}.log"
-
-    @property
-    def started(self) -> Started:
-        return self.cluster.started.get(self.name, Started(0, -1))
-
-    @property
-    def alive(self) -> bool:
-        return self.started.alive
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.cluster = cluster
 
     def start(self) -> None:
         """Start it; nothing happens where it lives. Whoever wants it ready asks `cluster.wait_ready()`."""
@@ -331,13 +287,3 @@ class Daemon:
             log = cluster.place.inside / "logs" / self.log.name
             cluster.started[self.name] = boundary.start(cluster.first, command, log, environ)
         cluster.save()
-
-    def kill(self) -> None:
-        """End it without warning (SIGKILL); returns when it is gone. What runs in a node's pods goes on: see `Cluster.kill_node`."""
-        self.signal(signal.SIGKILL)
-        while self.alive:
-            time.sleep(_PAUSE)
-
-    def signal(self, number: int) -> None:
-        """Signal exactly this process: SIGSTOP for one that hangs."""
-        linux.send(self.started.pid, self.started.ticks, number)
