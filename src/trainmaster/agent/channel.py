@@ -37,6 +37,7 @@ OPEN_WITHIN = 10.0  # s
 REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a pod that is gone leads nowhere, and soon to the next one
 LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is looked up
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
+BACKOFF_UNMET = 0.2  # s, while a master is waited for that was begun at the same time
 LOOK = 0.5  # s between two looks at the clock of the grace
 ASKS = 1024  # asks of programs waiting to be sent
 
@@ -148,7 +149,8 @@ class Channel:
             if self._ended():
                 return
             await self._call_for_help()
-            longest = min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** min(failures, 10))
+            last = BACKOFF_LAST if self._met or not self._link.unmet else BACKOFF_UNMET
+            longest = min(last, BACKOFF_FIRST * 2 ** min(failures, 10))
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             await self._look_up()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
+import time
 from importlib import import_module
 
 from trainmaster.lazy import lazily
+
+ENDED_WITHIN = 300.0  # s
 
 
 def main() -> int:
@@ -22,7 +24,8 @@ def main() -> int:
     try:
         return run(directory, told, InContainer(engine, parts, told["certificate"], told["key"]))
     except Superseded:
-        # A master that began here again would follow the one that follows us; we are ended with our container.
-        while parts.begun_again:
-            signal.pause()
+        # A master that began here again at once would follow the one that follows us; we are ended with our container. If we are not, it is
+        # the other one that was.
+        if parts.begun_again:
+            time.sleep(ENDED_WITHIN)
         raise

@@ -71,11 +71,14 @@ class Record:
             await waiter
 
     async def lost(self) -> None:
-        """Return once the epoch is no longer ours; nothing is said where that cannot be seen."""
+        """Return once the epoch is no longer ours; what keeps it from being seen is passed over."""
         while not self.superseded:
             await asyncio.sleep(LOOK)
-            with contextlib.suppress(StorageFailed):
+            try:
                 mine = await asyncio.get_running_loop().run_in_executor(self._thread, self._confirm)
+            except Exception as error:  # noqa: BLE001  it is looked again
+                log.info("the epoch could not be confirmed: %r", error)
+            else:
                 self.superseded = self.superseded or not mine
 
     async def close(self) -> None:
@@ -123,6 +126,8 @@ class Record:
             try:
                 self.superseded = not await loop.run_in_executor(self._thread, confirmed) or self.superseded
             except StorageFailed as error:
+                if self.superseded:
+                    return
                 failed = True
                 self._trouble(str(error))
                 if limit is not None and loop.time() - since >= limit:

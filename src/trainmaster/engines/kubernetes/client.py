@@ -50,7 +50,6 @@ from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
-SUBMITTING = 300.0  # s from a job's first object to its master's, beyond which its submission was broken off
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
 _DRY = "trainmaster-check"
@@ -306,10 +305,7 @@ class KubernetesClient:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
             made = await there(client, REPLICA_SETS, master_name(job_id))
             if made is None and await there(client, SECRETS, job_id) is not None:
-                block = json.loads(root["data"]["job.json"]).get("engines", {}).get("kubernetes", {})
-                if block.get("run_master") == CLIENT or masters.age(root["metadata"], datetime.now(UTC)) < SUBMITTING:
-                    return "running", ""  # beside its client, or it is being submitted
-                return "ended", "its submission was broken off before its master was asked for"
+                return "running", ""  # beside its client, or it is being submitted
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
             runs = (made.get("status") or {}).get("readyReplicas")

@@ -145,10 +145,13 @@ class KubernetesMaster:
         self._gathering.know(wanted[key] for key in new)
         for key in sorted(new, key=lambda key: (-wanted[key].priority, wanted[key].index)):
             self._want(key, wanted[key])
+        for key in new:  # once all are known: what is there may be all that its gang waits for
+            if (held := self._held.get(key)) is not None:
+                self._look_at(key, held)
         if not self._asked:
             self._asked = True
             for key, held in list(self._held.items()):
-                if not held.granted and key not in self._wanted:
+                if not held.granted and key not in self._wanted and epoch_of(held.pod) <= self._epoch:
                     self._give_back(key, held)
         self._stirred.set()
 
@@ -196,7 +199,6 @@ class KubernetesMaster:
             self._wanted[key] = request
             if held is not None:
                 held.request = request
-                self._look_at(key, held)
             elif key not in self._making:
                 self._later(key) if self._vanished[key[0]] else self._begin(self._create(key))
 

@@ -1,7 +1,8 @@
 """The pods that a job begins with, made together with its master's: so a start takes as long as one pod does, and not two.
 
 They are those that the master will ask for first, which finds them there and adopts them. Nothing depends on them: what is not made here,
-the master makes. They wait until the master's own pod has its place, which they would take from it on a full cluster.
+the master makes. They wait until the master's own pod has its place, which they would take from it on a full cluster. Elastic gangs, which
+begin with what is granted at once, have none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from trainmaster.core.formation import bracketed
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import Request
+from trainmaster.engines.gangs import is_growth
 from trainmaster.engines.kubernetes import ends
 from trainmaster.engines.kubernetes.names import MASTER_PART, selector
 from trainmaster.engines.kubernetes.parts import PORT, agents
@@ -33,6 +35,8 @@ async def make(
     client: Client, job_id: str, asked: Sequence[Request], pod: Callable[[Request], Mapping[str, Any]]
 ) -> None:
     """Make them, as far as that can be done at once."""
+    if any(map(is_growth, asked)):
+        return
     chosen = sorted(asked, key=lambda one: (-one.priority, one.index))[:MOST]
     try:
         if chosen and await _placed(client, job_id):

@@ -58,15 +58,19 @@ def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
     [pod] = made
     if (end := ends.preparation(_as_last(pod))) is not None and end[0] == "no-python":
         return end
-    old = age(pod["metadata"], now)
-    trouble = waiting.of_pod(ends.essence(pod), old)
-    if trouble is None or trouble.hopeless is None or old < trouble.hopeless:
+    age = _age(pod["metadata"], now)
+    trouble = waiting.of_pod(ends.essence(pod), age)
+    if trouble is None or trouble.hopeless is None or age < trouble.hopeless:
         return None
     return "refused", {"task": "its master", "detail": trouble.detail}
 
 
 async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Pod]) -> str:
     """What a master is waited for that does not answer: `job` is its ReplicaSet, `made` its pods."""
+    if job is None:
+        return (
+            "its master is not asked for yet: it is being submitted, or that was broken off (tm kill --force ends it)"
+        )
     if not made:
         refused = [one for one in await _events(client, job) if one.get("reason") == "FailedCreate"]
         if not refused:
@@ -76,7 +80,7 @@ async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Po
     newest = made[-1]
     trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
     slow = (
-        ends.node_of(newest) and not ends.started(newest) and age(newest["metadata"], datetime.now(UTC)) > waiting.SLOW
+        ends.node_of(newest) and not ends.started(newest) and _age(newest["metadata"], datetime.now(UTC)) > waiting.SLOW
     )
     if trouble is None and slow:
         trouble = waiting.of_events(newest, await _events(client, newest))
@@ -112,7 +116,6 @@ def _restarted(pod: Pod) -> bool:
     return any(row.get("restartCount") for row in rows)
 
 
-def age(about: Mapping[str, Any], now: datetime) -> float:
-    """Seconds since an object was made, by its metadata."""
+def _age(about: Mapping[str, Any], now: datetime) -> float:
     made = datetime.fromisoformat(str(about["creationTimestamp"]).replace("Z", "+00:00"))
     return (now - made).total_seconds()
