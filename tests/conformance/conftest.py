@@ -15,7 +15,13 @@ ROWS: dict[str, type[Engine]] = {
     "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,
 }  # fmt: skip
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
-BRIEF = {"kubernetes-client": pytest.mark.full}  # rows of brief tests alone
+# Rows of brief tests alone, of which these are not for the soak.
+BRIEF = {
+    "kubernetes-client": (
+        "test_success", "test_failure", "test_the_masters_death_is_not_noticed_by_programs", "test_outputs_of_every_task",
+        "test_a_gang_starts_together",
+    ),
+}  # fmt: skip
 # Where a job takes ten seconds, what is not brief is for the soak.
 LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak, "kubernetes-host": pytest.mark.soak}
 MARKS = {
@@ -43,8 +49,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if name in BRIEF and not brief:
             continue
         marks = [MARKS[name]] if name in MARKS else []
-        if (long := BRIEF.get(name) if brief else LONG.get(name)) is not None:
-            marks.append(long)
+        if name in BRIEF:
+            marks.append(pytest.mark.full if metafunc.definition.name in BRIEF[name] else pytest.mark.soak)
+        elif name in LONG and not brief:
+            marks.append(LONG[name])
         rows.append(pytest.param(name, marks=marks))
     metafunc.parametrize("engine", rows, indirect=True)
 

@@ -50,6 +50,7 @@ def test_10_times(engine: Engine) -> None:
 
 @pytest.mark.needs("local-master")
 @pytest.mark.full
+@pytest.mark.soak
 def test_50_times(engine: Engine) -> None:
     start_together(engine, 50)
 
