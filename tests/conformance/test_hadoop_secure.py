@@ -409,6 +409,7 @@ async def offers_alone(place: Place, word: str) -> None:
     assert json.loads(found.diagnostics) == [f"hdfs {word} 19", f"yarn {word} True", "container 0"]
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @looped
 async def test_a_cluster_that_offers_integrity_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +417,7 @@ async def test_a_cluster_that_offers_integrity_alone(tmp_path: Path, monkeypatch
         await offers_alone(entered(cluster, tmp_path, monkeypatch), "integrity")
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @looped
 async def test_tokens_are_renewed_while_their_application_runs_and_end_at_their_maximum_date(

@@ -108,6 +108,7 @@ def test_nodes_that_hold_a_tasks_blocks_are_preferred(yarn: Yarn, crowded: Clust
 # -- counts by name --
 
 
+@pytest.mark.soak
 def test_a_resource_that_the_cluster_counts_is_asked_for_by_its_name(yarn: Yarn, crowded: Cluster) -> None:
     """Nodes have one each: two tasks are on two nodes, and a third waits for one."""
     fpga = {**TINY, "extended": {"fpga": 1}}
@@ -243,6 +244,7 @@ def test_the_share_for_masters_is_told_with_its_figures(yarn: Yarn) -> None:
     second.succeeded()
 
 
+@pytest.mark.soak
 def test_a_label_is_where_the_task_is_and_one_without_a_node_is_waited_for(yarn: Yarn, crowded: Cluster) -> None:
     fast = {"labels": {"label": "fast"}}
     job = submit(yarn, "true", nodes=fast)

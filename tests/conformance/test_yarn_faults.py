@@ -121,6 +121,7 @@ def lives_no_more(pids: list[int]) -> bool:
     return until(lambda: not any(map(lives, pids)), TELL, what="the programs' end")
 
 
+@pytest.mark.soak
 def test_a_job_ends_while_there_is_no_resource_manager(cluster: Cluster, yarn: Yarn) -> None:
     """Its end is told to the one that comes back."""
     job = running(yarn)
@@ -192,6 +193,7 @@ def test_what_a_gang_was_granted_and_did_not_use_yet_is_asked_for_again(cluster:
     assert sorted(job.run.logs()) == ["worker:0 0 of 2", "worker:1 1 of 2"]
 
 
+@pytest.mark.soak
 def test_an_ask_that_fits_no_node_any_more_waits_and_keeps_no_other_back(cluster: Cluster, yarn: Yarn) -> None:
     """The largest size that is granted falls, and rises again."""
     site = cluster.conf_dir / "yarn-site.xml"

@@ -319,6 +319,7 @@ def test_the_digits_with_privacy(secure: Secure, tmp_path: Path) -> None:
     digits(secure, tmp_path)
 
 
+@pytest.mark.soak
 def test_the_digits_with_integrity(lasting: Secure, tmp_path: Path) -> None:
     """Watched, for its tokens end in the middle where the machine is busy."""
     digits(lasting, tmp_path)

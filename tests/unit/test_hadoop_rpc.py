@@ -145,7 +145,7 @@ async def damaged_once(seed: int) -> str:
     return damage.__name__
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_damaged_answers_end_in_a_named_error_and_hang_nothing(seeds: Seeds, count: int) -> None:
     async def run() -> None:
         done, crashes = Counter[str](), list[dict[str, Any]]()
