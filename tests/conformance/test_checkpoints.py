@@ -112,9 +112,9 @@ def test_a_job_goes_on_from_what_an_earlier_one_kept(engine: Engine) -> None:
     """The same `checkpoint.url` is the same training: its newest set is put there before the first attempt."""
     program = 'mkdir -p ckpt; echo "begins at $(cat ckpt/step 2>/dev/null)"; echo "$STEP" > ckpt/step'
     for step, begins in (("1", "begins at"), ("2", "begins at 1"), ("3", "begins at 2")):
-        job = engine.submit(
-            workers(program, 2, env={"STEP": step}), checkpoint={"path": "ckpt", "url": engine.place("sets")}
-        )
+        checkpoint = {"path": "ckpt", "url": engine.place("sets")}
+        # A gang, else one may be over, and have stored its set, before the other is prepared.
+        job = engine.submit(workers(program, 2, env={"STEP": step}), checkpoint=checkpoint, gang=True)
         job.succeeded()
         assert [job.lines(f"worker:{index}")[0].strip() for index in (0, 1)] == [begins, begins]
 

@@ -114,7 +114,11 @@ class ObjectStorage:
     def exists(self, path: str) -> bool:
         with _ours("look at", self._name(path)):
             self._fs.invalidate_cache(self._at(path))
-            return bool(self._fs.exists(self._at(path)))
+            try:  # fsspec's own `exists` says no of a server that does not answer
+                self._fs.info(self._at(path))
+            except FileNotFoundError:
+                return False
+            return True
 
     # -- exclusive creation --
 

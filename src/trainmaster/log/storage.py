@@ -308,7 +308,13 @@ class LocalStorage:
             raise storage_failed("remove", self._at(path), error) from error
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(self._at(path))
+        try:
+            os.lstat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise storage_failed("look at", self._at(path), error) from error
+        return True
 
     def _open(self, full: str, flags: int) -> int:
         try:
