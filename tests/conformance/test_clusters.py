@@ -199,7 +199,8 @@ def test_a_node_dies_and_comes_back_with_what_ran_there(engine: Engine) -> None:
         until(lambda key=key: "attempt 2" in "".join(job.lines(key, 2)), NODES_TELL, what="the second attempt")
     engine.write("go", "")
     job.succeeded(NODES_TELL)
-    assert all(len(job.lines(key, 1)) == 1 for key in lost), "nothing of it after the loss"
+    # Nothing of it after the loss, and nothing at all where all of the node died before it was stored.
+    assert all(len(job.lines(key, 1)) <= 1 for key in lost)
 
 
 @pytest.mark.needs("application")
