@@ -120,9 +120,8 @@ def evict(kube: Kubernetes, pod: Mapping[str, Any]) -> None:
     assert answer.status == 201, answer.said
 
 
-def kill_agent(kube: Kubernetes, job: Submitted, task: str) -> None:
-    """Its program ends with it."""
-    program = kube.process(job, job.task(task)["attempt"], task)
+def kill_agent(program: int) -> None:
+    """The one whose program this is, which ends with it."""
     os.kill(linux.look(program).parent, signal.SIGKILL)
     until(lambda: not lives(program), TELL, what="the program's end")
 
@@ -211,7 +210,7 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
     kube.cluster.daemon(daemon).kill()
     kube.cluster.revive()
     assert all(map(lives, pids))
-    kill_agent(kube, job, "worker:1")
+    kill_agent(pids[1])
     job.until_line("attempt 2", "worker:1")
     kube.write("go", "")
     status = job.succeeded(TELL)
@@ -222,8 +221,9 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
 def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
     """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask."""
     job = running(kube)
+    program = kube.process(job, 1, "worker:1")
     kube.cluster.daemon("kube-apiserver").kill()
-    kill_agent(kube, job, "worker:1")
+    kill_agent(program)
     pause(AWAY, lambda: False)
     kube.cluster.revive()
     job.until_line("attempt 2", "worker:1")
