@@ -143,6 +143,23 @@ def test_a_master_with_nothing_to_write_hears_that_another_follows(
     asyncio.run(act())
 
 
+def test_what_a_superseded_master_has_not_written_is_nobodys(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed() -> None:
+        raise StorageFailed("another master has closed the file")
+
+    async def act(superseded: bool) -> None:
+        made, _ = pen(storage, lambda: True)
+        monkeypatch.setattr(made._writer, "flush", closed)
+        made.superseded = superseded
+        await made.close()
+
+    asyncio.run(act(True))
+    with pytest.raises(StorageFailed):
+        asyncio.run(act(False))
+
+
 # -- room on a full disk --
 
 

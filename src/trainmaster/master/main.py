@@ -7,7 +7,6 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import gc
 import json
@@ -307,8 +306,7 @@ class _Life:
         if self.shell is None:  # it never came so far
             return
         try:
-            with contextlib.suppress(*((StorageFailed,) if self.record.superseded else ())):  # then nobody reads it
-                await self.record.close()
+            await self.record.close()
         finally:
             if self.shell.over:  # else another master took over, or we failed: what runs is not ours to end
                 self.seat.leave()

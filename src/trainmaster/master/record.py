@@ -86,8 +86,13 @@ class Record:
             self._flushing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._flushing
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._mark_synced(self.appended)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        except StorageFailed:
+            if not self.superseded:  # then nobody reads it
+                raise
+        if not self.superseded:
+            self._mark_synced(self.appended)
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
