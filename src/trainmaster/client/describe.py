@@ -137,7 +137,7 @@ def doubts(job: Job, engine: str = "local") -> Iterator[str]:
     yield from _unused(job, engine == "local")
     if engine == "kubernetes" and not job.storage:
         yield (
-            "there is no storage: after the job's end the last 256 KiB are kept of a failed attempt's log, and of few others 16 KiB; "
+            "there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end, 16 KiB of others in small jobs; "
             "for full logs set storage to a URL (s3://, hdfs://)"
         )
     for role in job.roles.values():

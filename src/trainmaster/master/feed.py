@@ -109,10 +109,9 @@ class Feed:
                 async for record in self._past(reader, first):
                     after = record["n"]
                     yield record
+                # Nowhere, where the log could not be written, or where what snapshots cover was dropped.
                 if after + 1 < first and (self._host.over or reader.last >= first):
-                    after = (
-                        first - 1
-                    )  # the log could not be written, or what snapshots cover was dropped: they are nowhere
+                    after = first - 1
                 elif after + 1 < first:  # on their way to the storage
                     await asyncio.sleep(AGAIN)
             # Those who read slowly find here, when they come back, that what they have not read is in the log alone.

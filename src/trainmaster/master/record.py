@@ -89,7 +89,7 @@ class Record:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         except StorageFailed:
-            if not self.superseded:  # then nobody reads it
+            if not self.superseded:  # else nobody reads it
                 raise
         if not self.superseded:
             self._mark_synced(self.appended)

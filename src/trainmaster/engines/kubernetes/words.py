@@ -47,12 +47,14 @@ class Explained:
             if held.returned or held.request is None or ends.started(held.pod):
                 continue
             placed = ends.condition(held.pod, "PodScheduled")
+            unplaced = placed.get("reason") == "Unschedulable"
             same = (held.request.role, held.request.memory, str(placed.get("message")))
-            trouble = seen.get(same) or waiting.of_pod(held.pod, now - held.since, nodes, held.request)
+            known = seen.get(same) if unplaced else None
+            trouble = known or waiting.of_pod(held.pod, now - held.since, nodes, held.request)
             if trouble is None:
                 held.trouble = None
                 continue
-            if placed.get("reason") == "Unschedulable":
+            if unplaced:
                 seen[same] = trouble
             if held.trouble is None or held.trouble[0] != trouble.resource:
                 held.trouble = trouble.resource, now
