@@ -15,8 +15,14 @@ ROWS: dict[str, type[Engine]] = {
     "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,
 }  # fmt: skip
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
-# Rows of brief tests alone, of which these are not for the soak.
-BRIEF = {
+# Of the brief tests: what a row runs in `make test`, or in `make test-full`; the others are one step later.
+SHORT = {
+    "kubernetes": (
+        "test_success", "test_failure", "test_the_masters_death_is_not_noticed_by_programs", "test_outputs_of_every_task",
+        "test_ranks_addresses_and_a_place_of_each_tasks_own", "test_a_gang_starts_together",
+    ),
+}  # fmt: skip
+BRIEF = {  # rows of brief tests alone
     "kubernetes-client": (
         "test_success", "test_failure", "test_the_masters_death_is_not_noticed_by_programs", "test_outputs_of_every_task",
         "test_a_gang_starts_together",
@@ -53,6 +59,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             marks.append(pytest.mark.full if metafunc.definition.name in BRIEF[name] else pytest.mark.soak)
         elif name in LONG and not brief:
             marks.append(LONG[name])
+        elif name in SHORT and metafunc.definition.name not in SHORT[name]:
+            marks.append(pytest.mark.full)
         rows.append(pytest.param(name, marks=marks))
     metafunc.parametrize("engine", rows, indirect=True)
 

@@ -38,8 +38,8 @@ RESTRICTED = {
 }
 
 
-def tm(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainmaster.cli", "cluster", *words]
+def tm(*words: str, group: str = "cluster", **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainmaster.cli", group, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, **more)
 
 
@@ -283,6 +283,11 @@ def test_its_life_from_the_command_line_and_the_machine_is_as_before(named: str)
     )
     cluster = kubernetes_clusters.find(named)
     assert told_to_shell.stdout.split() == [str(cluster.kubeconfig("edit")), images.DEBIAN]
+
+    (tar,) = (str(image.tar) for image in images.images() if image.name == images.HOST)
+    assert tm("load", tar, "--name", named, group="image").stdout == f"loaded {images.HOST}\n"
+    refused = tm("load", __file__, "--name", named, group="image")
+    assert (refused.returncode, refused.stderr.count("containerd does not take it")) == (2, 1), refused.stderr
 
     cluster.daemon("kube-apiserver").kill()
     assert tm("status").returncode == 1

@@ -25,7 +25,7 @@ from trainmaster.engines.kubernetes.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
 from trainmaster.engines.kubernetes.pods import Inside, Shape, request_of, task_pod
 from trainmaster.engines.kubernetes.settings import settings
-from trainmaster.engines.runtime_archive import NO_PYTHON
+from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
 from trainmaster.kube.kinds import CONFIGMAPS, PODS

@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import uuid
@@ -21,6 +22,7 @@ from typing import Any
 
 import attrs
 import pytest
+import yaml
 from conformance.engines import TM, Submitted
 from conformance.kubernetes_engine import masters_here
 from kubernetes import Cluster
@@ -28,6 +30,7 @@ from waiting import until
 
 import trainmaster
 from trainmaster.client.places import job_ids
+from trainmaster.clusters.kubernetes import images
 from trainmaster.clusters.kubernetes.images import HOST
 from trainmaster.engines.kubernetes import rights
 from trainmaster.kube.blocking import Blocking
@@ -315,6 +318,16 @@ def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
 
 
 @full
+def test_a_dry_run_shows_volcanos_groups_too(place: Place) -> None:
+    file = place.file(role={"replicas": 2}, gang=True, engines={"kubernetes": {"volcano": "q"}})
+    done = place.tm("run", file, "--engine", "kubernetes", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    [group] = [one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "PodGroup"]
+    assert group["spec"] == {"minMember": 2, "queue": "q"}
+    place.nothing_left()
+
+
+@full
 def test_a_quota_that_is_full_at_submit_is_told_and_leaves_nothing(place: Place) -> None:
     full_now = {"hard": {"count/secrets": "1"}}
     place.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": full_now})
@@ -399,6 +412,49 @@ def test_an_image_without_python_and_one_that_may_not_be_fetched_end_the_job(pla
     assert f"does not have the image {NOWHERE}, and may not fetch it (pull: never)" in never
     assert odd == "UPPER//x:1 is no name of an image"
     place.history_alone(*(job.id for job in place.jobs))
+
+
+# -- images of a user's own --
+
+
+@full
+def test_images_that_buildah_made_run_a_job_and_bring_the_runtime(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the recipes: one with a Python, one that only has our runtime, which is in no Secret then."""
+    if shutil.which("buildah") is None:
+        pytest.fail("buildah is not here: tools/kubernetes --packages installs it")
+    conf = tmp_path / "storage.conf"
+    conf.write_text(f'[storage]\ndriver = "overlay"\nrunroot = "{tmp_path}/run"\ngraphroot = "{tmp_path}/graph"\n')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
+    monkeypatch.setenv("BUILDAH_ISOLATION", "chroot")
+    base = next(image for image in images.images() if image.name == images.DEBIAN)
+    buildah("pull", f"docker-archive:{base.tar}")
+    mark = uuid.uuid4().hex[:8]  # nothing that an earlier run has left on the nodes is taken for them
+    program, runtime = f"localhost/program:{mark}", f"localhost/runtime:{mark}"
+    for name, given in ((program, []), (runtime, ["--runtime"])):
+        done = place.tm("image", "build", name, *given, "--base", images.DEBIAN, "--with", "buildah")
+        assert done.returncode == 0, done.stderr
+        tar = tmp_path / f"{given}.tar"
+        buildah("push", name, f"oci-archive:{tar}:{name}")
+        assert place.cluster.load_everywhere(tar, str(tar)) == [name]
+    (place.folder / "told.txt").write_text("of a file")
+    job = place.submit(
+        "id -u; cat told.txt; until test -e /tmp/go; do sleep 0.05; done",
+        environment={"image": program}, files=["told.txt"], engines={"kubernetes": {"runtime_image": runtime}},
+    )  # fmt: skip
+    job.until_line("of a file")
+    [pod] = [one["metadata"]["name"] for one in Blocking(load()).list(PODS, labels="trainmaster/part=task")[0]]
+    assert not [name for name in place.left() if name.startswith("secret/trainmaster-runtime")]
+    place.kubectl("exec", pod, "-c", "program", "--", "touch", "/tmp/go")
+    job.succeeded(LIMIT)
+    assert "worker:0 1000" in place.tm("logs", job.id).stdout
+    place.history_alone(job.id)
+
+
+def buildah(*words: str) -> None:
+    done = subprocess.run(["buildah", *words], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # -- names --

@@ -26,6 +26,7 @@ from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
 from trainmaster.engines.local import places
 from trainmaster.engines.local import processes as marked
+from trainmaster.engines.statuses import OUT_OF_REACH
 from trainmaster.linux import look
 
 SOURCE = str(Path(trainmaster.__file__).parent.parent)
@@ -462,6 +463,8 @@ def test_an_agent_without_a_master_ends_its_program_after_the_grace(play: Callab
         master.connection.transport.abort()
         await until_async(lambda: master.agent is not None and master.agent.poll() is not None)
         assert look(pid) is None
+        assert master.agent is not None
+        assert master.agent.poll() == OUT_OF_REACH, "for the engine that sees the container end"
 
     play(act)
 

@@ -18,7 +18,7 @@ from trainmaster.engines.kubernetes.ends import (
     vanished,
     warning,
 )
-from trainmaster.engines.runtime_archive import NO_PYTHON
+from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
 
 MIB = 2**20
 
@@ -67,7 +67,11 @@ ENDS = {
     "before the phase says so": (pod("Running", died(3)), 3, None, {}),
     "killed": (pod("Failed", died(137)), -9, None, {}),
     "out of memory": (pod("Failed", died(137, "OOMKilled")), -9, "out-of-memory", {"used": 256 * MIB, "limit": 256 * MIB}),
-    "a process was, its agent was not": (pod("Failed", died(5, "OOMKilled")), 5, None, {}),
+    "a process was, and its agent failed by that": (
+        pod("Failed", died(1, "OOMKilled")), 1, "out-of-memory", {"used": 256 * MIB, "limit": 256 * MIB},
+    ),
+    "a process was, its agent ended well": (pod("Succeeded", died(0, "OOMKilled")), 0, None, {}),
+    "the agent met no master": (pod("Failed", died(OUT_OF_REACH)), OUT_OF_REACH, "unreachable", {"node": "n1"}),
     "not started": (
         pod("Failed", died(128, "StartError", 'exec: "agnet": not found')), 128, "localization-failed",
         {"detail": 'exec: "agnet": not found'},

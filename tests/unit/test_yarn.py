@@ -21,7 +21,8 @@ from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.packed import SPEC, packed
-from trainmaster.engines.runtime_archive import NO_PYTHON, archive
+from trainmaster.engines.runtime_archive import archive
+from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
@@ -205,7 +206,8 @@ def test_what_only_images_have_is_refused_without_one() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [(0, None), (7, None), (-101, "disks-failed"), (-102, "preempted"), (-104, "out-of-memory"), (-106, "killed-by-engine"),
-     (-109, "killed-by-engine"), (-199, "killed-by-engine"), (-100, None), (-1000, "localization-failed"), (NO_PYTHON, "no-python")],
+     (-109, "killed-by-engine"), (-199, "killed-by-engine"), (-100, None), (-1000, "localization-failed"), (NO_PYTHON, "no-python"),
+     (OUT_OF_REACH, "unreachable")],
 )  # fmt: skip
 def test_exit_statuses_are_our_reasons(status: int, reason: str | None) -> None:
     found, _ = exits.reason(status, "", "n1:1")

@@ -14,7 +14,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    run(spec)
+    sys.exit(run(spec))
 
 
 main()

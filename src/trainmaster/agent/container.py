@@ -14,5 +14,4 @@ def main() -> int:
     spec = import_module(f"trainmaster.engines.{os.environ['TRAINMASTER_ENGINE']}.inside").agent()
     from trainmaster.agent.main import run
 
-    run(spec)
-    return 0
+    return run(spec)

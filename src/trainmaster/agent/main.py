@@ -46,23 +46,24 @@ from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import CLOSE_WITHIN, Agent
 from trainmaster.agent.tails import Tails
 from trainmaster.agent.workplace import Workplace
+from trainmaster.engines.statuses import OUT_OF_REACH
 from trainmaster.log.storage import local_path
 
 log = logging.getLogger(__name__)
 
 
-def run(spec: dict[str, Any]) -> None:
-    """Be the agent until it is no longer needed. Called in a process of its own, which has no thread and no loop."""
+def run(spec: dict[str, Any]) -> int:
+    """Be the agent until it is no longer needed; the exit status. Called in a process of its own, which has no thread and no loop."""
     allowance = Allowance.from_json(spec["allowance"]) if spec.get("allowance") else Allowance.present()
     kernel.raise_descriptor_limit()
     linux.adopt_orphans()
     os.umask(allowance.umask)  # what is uploaded gets its user's permissions; our own files are made private one by one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    asyncio.run(_serve(spec, allowance))
+    return asyncio.run(_serve(spec, allowance))
 
 
-async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
+async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> int:
     node = str(spec.get("node") or os.uname().nodename)
     agent = Agent(_link(spec), str(spec.get("container", "")), node, float(spec.get("close_within") or CLOSE_WITHIN))
     place = _place(spec, agent, allowance)
@@ -75,7 +76,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
             presence = _stand_by(agent, spec, place, allowance)
         except BlockingIOError:  # started by an order of a master that died before it heard of it
             log.warning("container %s of %s has an agent already", spec["serial"], spec["task"])
-            return
+            return 0
     elif not spec.get("socket") and spec["storage"]:
         agent.channel.find = lambda epoch: _find(spec, epoch)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.terminated)
@@ -85,6 +86,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> None:
     finally:
         if presence is not None:
             presence.close()
+    return OUT_OF_REACH if agent.why == "grace" else 0
 
 
 def _link(spec: Mapping[str, Any]) -> Link:

@@ -7,7 +7,10 @@ import click
 from trainmaster.cli.given import json_option
 from trainmaster.cli.subcommands import Subcommands
 
-SUBCOMMANDS = {"build": "build an image with Python and what programs need, or one of our runtime"}
+SUBCOMMANDS = {
+    "build": "build an image with Python and what programs need, or one of our runtime",
+    "load": "give an image to the nodes of a Kubernetes on this machine",
+}
 
 
 @click.group("image", cls=Subcommands, table=SUBCOMMANDS)

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
+from trainmaster.engines.statuses import NO_PYTHON
 
 DISTRIBUTIONS = (
     "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "nvidia-ml-py", "protobuf", "psutil", "starlette",
@@ -34,7 +35,6 @@ from importlib import import_module
 module, _, name = sys.argv[1].partition(":")
 sys.exit(getattr(import_module(module), name)())
 """
-NO_PYTHON = 76  # exit status
 _START = f"""\
 #!/bin/sh
 # Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds.

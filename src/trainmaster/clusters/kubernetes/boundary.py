@@ -106,9 +106,9 @@ def enter(first: Started) -> list[str]:
     return ["nsenter", "--target", str(first.pid), "--mount", "--pid", "--net", "--ipc", "--"]
 
 
-def run(first: Started, command: Sequence[str]) -> str:
-    """Run a command inside; what it says. EngineFailed where it fails."""
-    return _run([*enter(first), *command])
+def run(first: Started, command: Sequence[str], told: int = subprocess.DEVNULL) -> str:
+    """Run a command inside, with the open file `told` to read; what it says. EngineFailed where it fails."""
+    return _run([*enter(first), *command], told)
 
 
 def start(first: Started, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> Started:
@@ -210,10 +210,10 @@ def members(place: Place, number: int, containing: str = "") -> list[int]:
     return sorted(found)
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], told: int = subprocess.DEVNULL) -> str:
     done = subprocess.run(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=told,
         capture_output=True,
         text=True,
         check=False,

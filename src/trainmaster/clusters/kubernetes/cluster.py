@@ -7,6 +7,7 @@ own. It is written before anything starts and after each start.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from trainmaster.clusters.kubernetes import api, boundary, conf, images
 from trainmaster.clusters.kubernetes.conf import Place
 from trainmaster.clusters.kubernetes.images import Image
 from trainmaster.clusters.kubernetes.settings import Settings
-from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
 KIND = "kubernetes"
 READY = 120.0  # s that a start may take; 10 are usual
@@ -155,17 +156,39 @@ class Cluster:
                 raise self.daemon(name).failed(f"the {name} does not listen", KIND)
             time.sleep(_PAUSE)
 
-    def load(self, number: int, made: Iterable[Image]) -> None:
-        """Give images to a node."""
-        for image in made:
-            tar = f"/run/binaries/{image.tar.name}"
-            boundary.run(self.first, ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images", "import", tar])
+    def load(self, number: int, tar: Path) -> list[str]:
+        """Give the images of a tar, as `docker save` writes it, to a node; their names. EngineFailed where it is none."""
+        command = ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images", "import", "-"]
+        with tar.open("rb") as file:
+            said = boundary.run(self.first, command, file.fileno())
+        return re.findall(r"^unpacking (\S+) ", said, re.MULTILINE)
+
+    def load_everywhere(self, tar: Path, shown: str) -> list[str]:
+        """The same for all real nodes. BadInput where there are none, or where the file `shown` holds no image with a name."""
+        if not self.settings.nodes or self.state != "running":
+            raise BadInput(
+                f"cluster {self.name} has no node that runs anything", place=f"--name {self.name}",
+                mend="start one: tm cluster up kubernetes", anchor="image-load",
+            )  # fmt: skip
+        names: list[str] = []
+        try:
+            for number in range(1, self.settings.nodes + 1):
+                names = self.load(number, tar)
+        except EngineFailed as error:
+            raise BadInput(
+                f"containerd does not take it: {str(error).rpartition(': ')[2]}", place=shown,
+                mend="save an image: docker save NAME -o FILE", anchor="image-load",
+            ) from error  # fmt: skip
+        if not names:
+            raise BadInput(
+                "no image in it has a name", place=shown, mend="save it by its name: docker save NAME -o FILE", anchor="image-load",
+            )  # fmt: skip
+        return names
 
     # -- its life --
 
     def start(self, made: tuple[Image, ...]) -> None:
         """Start everything, in a boundary that is open, and return when it serves."""
-        pause = made[:1]
         with ThreadPoolExecutor(max(1, self.settings.nodes)) as pool:
             for name in self.names:
                 if name in _API or name.startswith("containerd"):
@@ -173,8 +196,8 @@ class Cluster:
             loading = []
             for number in range(1, self.settings.nodes + 1):
                 self._wait_containerd(number)
-                self.load(number, pause)
-                loading.append(pool.submit(self.load, number, made[1:]))
+                self.load(number, made[0].tar)  # what each pod begins with
+                loading += [pool.submit(self.load, number, image.tar) for image in made[1:]]
             self._wait_api()
             for name in self.names:
                 self.daemon(name).start()

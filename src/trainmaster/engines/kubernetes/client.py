@@ -156,6 +156,7 @@ class KubernetesClient:
             objects.root(job_id, _there(job_to(job), config.namespace), {}, "", boot(pieces)),
             objects.secret(job_id, owned, {AGENT_SECRET: {}, MASTER_SECRET: {}}, ""),
             objects.names(job_id, owned),
+            *pod_groups(shape),
         ]
         if said.run_master != CLIENT:
             made += [

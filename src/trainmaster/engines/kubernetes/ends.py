@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.quantities import parse_count
-from trainmaster.engines.runtime_archive import NO_PYTHON
+from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
 
 Pod = Mapping[str, Any]
 Figures = dict[str, Any]
@@ -57,7 +57,6 @@ _DISK = re.compile(
 )  # what the pod itself used up
 _NOT_THERE = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
 _SIGNALS = 64  # a status above 128 is a signal's, as shells and runtimes write it
-_KILLED = 137
 _UNKNOWN = "ContainerStatusUnknown"  # also of a container that was deleted while it was being started
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
           "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}  # fmt: skip
@@ -224,9 +223,10 @@ def _of_disruption(pod: Pod) -> tuple[str, Figures] | None:
 def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figures] | None:
     """By the end of our own container."""
     why, code, message = died.get("reason"), died.get("exitCode"), line(str(died.get("message") or ""))
-    if (
-        why == "OOMKilled" and code == _KILLED
-    ):  # told of a container in which any process was killed so, however it ended
+    if code == OUT_OF_REACH:
+        return "unreachable", {}
+    # Told of a container in which any process was killed so, however it ended: an agent that ended well has told of that itself.
+    if why == "OOMKilled" and code:
         limit = memory_of(pod)
         return "out-of-memory", {"used": limit, "limit": limit} if limit else {}
     if why in ("StartError", "ContainerCannotRun"):

@@ -21,7 +21,7 @@ import attrs
 
 from trainmaster.core.plain import Plain
 from trainmaster.engines.kubernetes.pods import Inside
-from trainmaster.engines.runtime_archive import NO_PYTHON
+from trainmaster.engines.statuses import NO_PYTHON
 
 ROOT = "/trainmaster"
 BOOT, PIECES, SECRET, HOME = f"{ROOT}/boot", f"{ROOT}/pieces", f"{ROOT}/secret", f"{ROOT}/home"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainmaster.engines.runtime_archive import NO_PYTHON
+from trainmaster.engines.statuses import NO_DEVICES, NO_PYTHON, OUT_OF_REACH
 
 ABORTED = -100  # given back, or its node is gone: the diagnostics tell which
 REASONS: dict[int, str] = {
@@ -23,7 +23,6 @@ REASONS: dict[int, str] = {
     -1000: "localization-failed",  # ContainerExitStatus.INVALID, which a failed localization leaves
 }
 _OTHERS = "killed-by-engine"  # the negative numbers of later YARNs
-NO_DEVICES = 77  # an agent's own exit status: of the devices that were counted some are taken
 _USED = re.compile(r"([\d.]+ ?[KMGT]?B) of ([\d.]+ ?[KMGT]?B) (?:physical|virtual) memory used")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
@@ -36,7 +35,7 @@ def lost(status: int, diagnostics: str) -> bool:
 def blames(status: int) -> bool:
     """Whether a container that nobody took back ended through no fault of a program's: our agent, which outlives programs, did not run
     there, or failed."""
-    return status > 0 or status in (-1000, -101)
+    return (status > 0 and status != OUT_OF_REACH) or status in (-1000, -101)
 
 
 def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
@@ -45,6 +44,8 @@ def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[s
         return "no-python", {"node": node}
     if status == NO_DEVICES:
         return "devices-taken", {"node": node}
+    if status == OUT_OF_REACH:
+        return "unreachable", {"node": node}
     found = REASONS.get(status, _OTHERS if status < ABORTED else None)
     if found == "out-of-memory" and (used := _USED.search(diagnostics)):
         return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}

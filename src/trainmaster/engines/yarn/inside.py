@@ -69,7 +69,7 @@ def _devices(gpus: int | None) -> tuple[str, ...]:
     try:
         names = held.take(gpus)
     except EngineFailed as error:
-        from trainmaster.engines.yarn.exits import NO_DEVICES
+        from trainmaster.engines.statuses import NO_DEVICES
 
         print(f"error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(NO_DEVICES) from error
