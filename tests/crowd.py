@@ -15,6 +15,7 @@ import json
 import zlib
 from base64 import b64decode
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Self
 
 from trainmaster.agent.channel import Channel, Link
@@ -91,7 +92,9 @@ class Played:
 
 
 class Crowd:
-    """The agents of a job's pods. `seen`: when each pod was first heard of, on the loop's clock."""
+    """The agents of a job's pods. `made`: when each pod was, by the API server's word, in whole seconds since the epoch: this process has
+    so much to do that it hears of them late.
+    """
 
     def __init__(self, config: Config, job_id: str) -> None:
         self._client, self._job_id = Client(config), job_id
@@ -99,7 +102,7 @@ class Crowd:
         self._agents: dict[str, tuple[Played, asyncio.Task[None]]] = {}
         self._secret: dict[str, Any] = {}
         self._following: asyncio.Task[None] | None = None
-        self.seen: dict[str, float] = {}
+        self.made: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         secret = await self._client.get(SECRETS, self._job_id)
@@ -129,7 +132,7 @@ class Crowd:
                 continue
             pod = seen.object
             uid = pod["metadata"]["uid"]
-            self.seen.setdefault(uid, asyncio.get_running_loop().time())
+            self.made[uid] = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
             if seen.kind == "deleted" or pod["metadata"].get("deletionTimestamp"):
                 if (known := self._agents.pop(uid, None)) is not None:
                     known[1].cancel()

@@ -62,9 +62,8 @@ async def through(cluster: Cluster, run: trainmaster.Run, tasks: int, taken: int
         return [event["at"] for event in run.events() if event["type"] == kind]
 
     config = load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=cluster.namespace)
-    wall = time.time() - asyncio.get_running_loop().time()
     async with Crowd(config, run.id) as crowd:
-        await until_async(lambda: len(crowd.seen) >= tasks, LIMIT, lambda: f"{len(crowd.seen)} pods")
+        await until_async(lambda: len(crowd.made) >= tasks, LIMIT, lambda: f"{len(crowd.made)} pods")
         began = when("asked")[0]
         await until_async(lambda: crowd.running == tasks, LIMIT, lambda: f"{crowd.running} programs")
         granted, memory = time.time() - began, _memory(_master_of(run.id))
@@ -77,7 +76,7 @@ async def through(cluster: Cluster, run: trainmaster.Run, tasks: int, taken: int
         crowd.finish()
         await asyncio.to_thread(run.wait, LIMIT)
         return Told(
-            max(sorted(crowd.seen.values())[:tasks]) + wall - began, granted, freed - when("attempt-written-off")[-1],
+            max(sorted(crowd.made.values())[:tasks]) - began, granted, freed - when("attempt-written-off")[-1],
             time.time() - freed, memory, _refused(cluster),
         )  # fmt: skip
 

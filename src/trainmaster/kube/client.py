@@ -149,12 +149,17 @@ class Client:
             query["continue"] = about["continue"]
 
     async def create(
-        self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", dry_run: bool = False, strict: bool = False
-    ) -> Object:
-        """Make an object; as the server made it. Conflict.exists where it is there. `strict`: unknown fields are refused (400)."""
+        self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", dry_run: bool = False, strict: bool = False, metadata: bool = False,
+    ) -> Object:  # fmt: skip
+        """Make an object; as the server made it, or its metadata alone. Conflict.exists where it is there. `strict`: unknown fields are
+        refused (400).
+        """
+        accept = _ABOUT if metadata else _JSON
         path = self._path(kind, namespace or (obj.get("metadata") or {}).get("namespace", ""))
         named = bool((obj.get("metadata") or {}).get("name")) or kind is ACCESS_REVIEWS
-        return await self._object(Request("POST", path, _said(dry_run, strict), _data(obj), repeatable=named))
+        return await self._object(
+            Request("POST", path, _said(dry_run, strict), _data(obj), accept=accept, repeatable=named)
+        )
 
     async def replace(self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", sub: str = "") -> Object:
         """Put an object in the place of the one there is; where it carries a resourceVersion, of that one only, else Conflict."""

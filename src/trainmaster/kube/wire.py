@@ -27,7 +27,7 @@ from trainmaster.kube.errors import ConfError, Unreachable
 
 CONNECTING = 10.0  # s
 SILENCE = 20_000  # ms until an unacknowledged byte means that nobody is there
-IDLE = 60.0  # s that a free connection is kept
+IDLE = 10.0  # s that a free connection is kept
 _BUFFER = 256 * 1024
 _AT_ONCE = 64 * 1024
 
@@ -134,8 +134,12 @@ class Door:
     def give(self, connection: Connection) -> None:
         """Take a connection back whose exchange has ended."""
         if connection.reusable:
-            connection.free_since = asyncio.get_running_loop().time()
+            connection.free_since = now = asyncio.get_running_loop().time()
             self._free.append(connection)
+            while (
+                now - self._free[0].free_since >= IDLE
+            ):  # the newest is taken first: many at once leave old ones behind
+                self._free.pop(0).abort()
         else:
             connection.abort()
 

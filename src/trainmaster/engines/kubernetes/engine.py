@@ -16,6 +16,7 @@ deleted by force: its agent stops by itself (see the design), and the kubelet en
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -41,7 +42,7 @@ from trainmaster.kube.errors import Conflict, KubeError, NotFound
 from trainmaster.kube.kinds import PODS
 from trainmaster.kube.watching import Seen, follow
 
-AT_ONCE = 16  # pods made at the same time
+AT_ONCE, BESIDE = 32, 8  # pods made at the same time, and other requests of a master beside them
 BEAT, BUSY = 1.0, 0.1  # s between two looks at what time brings about, and while a gang gathers
 EXPLAIN = 2.0  # s between two looks why pods do not run
 AGAIN = 1.0  # s until a call that failed is made again
@@ -210,8 +211,7 @@ class KubernetesMaster:
         self._making.add(key)
         try:
             async with self._room:
-                request = self._wanted.get(key)
-                if request is None or self._held_up(key):
+                if (request := self._wanted.get(key)) is None or self._held_up(key):
                     return
                 made = await self._made(key, stamped(self._make(request), self._epoch))
                 self._denied.pop(request.role, None)
@@ -232,7 +232,8 @@ class KubernetesMaster:
     async def _made(self, key: Key, pod: Mapping[str, Any]) -> dict[str, Any]:
         """The pod as the server made it, now or before."""
         try:
-            return ends.essence(await self._client.create(PODS, pod))
+            made = await self._client.create(PODS, pod, metadata=True)  # the watch tells the rest
+            return ends.essence({**pod, "metadata": made["metadata"]})
         except Conflict as error:
             if not error.exists:
                 raise
@@ -254,8 +255,7 @@ class KubernetesMaster:
         return True
 
     def _not_made(self, key: Key, trouble: waiting.Trouble) -> None:
-        request = self._wanted.get(key)
-        if request is None:
+        if (request := self._wanted.get(key)) is None:
             return
         if trouble.hopeless is not None and request.role not in self._ran:
             self._refuse(key, trouble.detail)
@@ -441,15 +441,14 @@ class KubernetesMaster:
                 self._tell(GangOverdue(gang, self._said.gang_timeout or 0.0))
             for key, held in list(self._held.items()):
                 self._overdue(key, held, now)
+            await self._check(now)
             if now - explained >= EXPLAIN:
                 explained = now
                 await self._explain()
             soonest = min(self._put_off.values(), default=now + BEAT) - now
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BUSY if self._gathering else max(BUSY, min(BEAT, soonest))):
                     await self._stirred.wait()
-            except TimeoutError:
-                continue
 
     def _overdue(self, key: Key, held: Held, now: float) -> None:
         if held.going is not None:
@@ -458,18 +457,19 @@ class KubernetesMaster:
             if now - held.going > grace + LATE and not self._away:
                 log.warning("pod %s does not end on %s", held.name, ends.node_of(held.pod) or "no node")
                 self._end(key, held, ends.given_up(held.pod))
-        elif not held.watched and now - held.since > UNSEEN and not self._away:
-            held.since = now
-            self._begin(self._check(key, held))
 
-    async def _check(self, key: Key, held: Held) -> None:
-        """Look for a pod that the watch has not told of: it may have gone before the watch began."""
-        try:
-            found, _ = await self._client.list(PODS, fields=f"metadata.name={held.name}")
-        except KubeError:
+    async def _check(self, now: float) -> None:
+        """Look for pods that the watch has not told of: they may have gone before it began."""
+        unseen = {key: held for key, held in self._held.items() if not held.watched and now - held.since > UNSEEN}
+        if not unseen or self._away:
             return
-        if not any(pod["metadata"]["uid"] == held.uid for pod in found):
-            self._vanish(key, held)
+        with contextlib.suppress(KubeError):
+            found, _ = await self._client.list(PODS, labels=selector(self._job_id), metadata=True)
+            there = {pod["metadata"]["uid"] for pod in found}
+            for key, held in unseen.items():
+                held.since = now
+                if held.uid not in there:
+                    self._vanish(key, held)
 
     async def _explain(self) -> None:
         """Say what is waited for, and give up what never will be."""

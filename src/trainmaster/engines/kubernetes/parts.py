@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
-from trainmaster.engines.kubernetes.engine import KubernetesMaster
+from trainmaster.engines.kubernetes.engine import AT_ONCE, BESIDE, KubernetesMaster
 from trainmaster.engines.kubernetes.entry import AGENT, Piece, inside
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.objects import ENDED, STAMP, owner_of
@@ -55,7 +55,8 @@ class Parts:
         told, said = self._told, settings(job.engines.get("kubernetes") or {})
         shape = Shape(told["job_id"], job, said, told["image"], self._owner)
         self.agents = agents(told, job)
-        return KubernetesMaster(told["job_id"], job, Client(self._where), pod_of(told, shape, spec), said)
+        client = Client(self._where, concurrency=AT_ONCE + BESIDE)
+        return KubernetesMaster(told["job_id"], job, client, pod_of(told, shape, spec), said)
 
     def leave(self) -> None:
         """What was made for the job to run goes, ourselves with it. What its history needs stays."""
