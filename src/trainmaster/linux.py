@@ -1,4 +1,4 @@
-"""What of Linux the standard library lacks: processes as /proc shows them, a signal to exactly one of them, and prctl(2).
+"""What of Linux the standard library lacks: processes as /proc shows them, signals to exactly one of them or to nobody, and prctl(2).
 
 A process is known by its id and its start time, which together are never used twice in one boot; an id alone may be another's by the time
 it is signalled. A zombie counts as dead.
@@ -6,14 +6,17 @@ it is signalled. A zombie counts as dead.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
+_ARENA_MAX = -8  # malloc.h
 
 
 @attrs.frozen(slots=True)
@@ -101,6 +104,28 @@ def die_with_parent() -> None:
 def set_name(name: str) -> None:
     """The name that ps and top show, at most 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """No second Ctrl-C breaks off what the first has begun."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def one_heap() -> None:
+    """Have the C library keep one heap for all threads, before there are any: with several a master of many agents is larger by 7 %."""
+    with contextlib.suppress(AttributeError):  # of glibc alone: mallopt(3)
+        _libc().mallopt(_ARENA_MAX, 1)
 
 
 def _prctl(option: int, value: int | bytes) -> None:

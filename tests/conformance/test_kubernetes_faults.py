@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from chaos.test_kills import pause
-from conformance.engines import Submitted, python, role, workers
+from conformance.engines import TM, Submitted, python, role, workers
 from conformance.kubernetes_engine import Kubernetes
 from conformance.test_clusters import held, lives, running
 from kubernetes import own_kubernetes, revived
@@ -219,8 +220,9 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
 
 @pytest.mark.soak
 def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
-    """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask."""
+    """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask; and whoever watches goes on too."""
     job = running(kube)
+    watching = subprocess.Popen([TM, "wait", job.id], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     program = kube.process(job, 1, "worker:1")
     kube.cluster.daemon("kube-apiserver").kill()
     kill_agent(program)
@@ -230,6 +232,8 @@ def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
     kube.write("go", "")
     status = job.succeeded(TELL)
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
+    said, _ = watching.communicate(timeout=TELL)
+    assert watching.returncode == 0, said
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ wrong later is told in words, and the job can be ended; then nothing is left but
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ import trainmaster
 from trainmaster.client.places import job_ids
 from trainmaster.clusters.kubernetes import images
 from trainmaster.clusters.kubernetes.images import HOST
-from trainmaster.engines.kubernetes import rights
+from trainmaster.engines.kubernetes import objects, rights
 from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
 from trainmaster.kube.kinds import (
     CLAIMS,
@@ -334,6 +337,7 @@ def test_a_quota_that_is_full_at_submit_is_told_and_leaves_nothing(place: Place)
     until(lambda: _used(place, "few"))
     told = place.refused(place.file())
     assert "exceeded quota: few" in told
+    assert "[quota]" in told
 
 
 def _used(place: Place, quota: str) -> bool:
@@ -510,6 +514,57 @@ def test_a_job_is_found_from_another_machine(place: Place, tmp_path: Path) -> No
     place.history_alone(job.id)
 
 
+@full
+def test_what_others_delete_is_told(place: Place) -> None:
+    """Whoever deletes the ConfigMap forgets the job; without its ReplicaSet nothing runs it any more."""
+    jobs = [place.submit(WAIT), place.submit(WAIT)]
+    for job in jobs:
+        job.until_line("here")
+    forgotten, ended = jobs
+    place.kubectl("delete", "configmap", forgotten.id)
+    place.kubectl("delete", "replicaset", f"{ended.id}-master")
+    for words in (("status",), ("kill",), ("kill", "--force"), ("wait",)):
+        done = place.tm(*words, forgotten.id)
+        assert (done.returncode, done.stderr.count("is no more: there is no ConfigMap")) == (2, 1), done.stderr
+    listed = {one["id"]: one["state"] for one in json.loads(place.tm("list", "--json").stdout)}
+    assert listed[forgotten.id] == "removed"
+    until(lambda: ended.status()["state"] == "killed", LIMIT, what=lambda: ended.status())
+    assert "somebody has deleted its ReplicaSet" in place.tm("status", ended.id).stdout
+    place.jobs.remove(forgotten)
+    place.history_alone(ended.id)
+
+
+@full
+def test_a_submission_that_was_killed_is_told_and_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has left has no end of its own: the next command that looks for it ends it, later ones forget it."""
+    (place.folder / "data.bin").write_bytes(os.urandom(20 * 2**20))
+    command = [TM, "submit", place.file("sleep 1000", files=["data.bin"]), "--engine", "kubernetes"]
+    asking = subprocess.Popen(
+        command, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        until(lambda: INSTANTS["its Secret is there"](place) or asking.poll() is not None, LIMIT)
+        os.killpg(asking.pid, signal.SIGKILL)
+    finally:
+        asking.kill()
+        asking.communicate()
+    [job] = job_ids()
+    if any(name.startswith("replicaset.apps/") for name in place.left()):  # it was quicker
+        assert place.tm("kill", job).returncode == 0
+        return
+    assert "its master is not asked for yet" in place.tm("status", job).stdout
+    monkeypatch.setattr(objects, "FORGOTTEN", timedelta(0))
+
+    async def tidied() -> None:
+        async with Client(load()) as client:
+            await objects.tidy(client)
+
+    asyncio.run(tidied())
+    until(lambda: not place.left(), LIMIT, what=lambda: place.left())
+    assert place.tm("kill", job).returncode == 2
+    assert "is no more" in place.tm("status", job).stderr
+
+
 # -- a master beside the command --
 
 
@@ -566,8 +621,11 @@ def test_an_interrupted_submission_leaves_nothing(place: Place, instant: str) ->
     )
     try:
         until(lambda: INSTANTS[instant](place) or asking.poll() is not None, LIMIT, what=instant)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(asking.pid, signal.SIGINT)
+        for _ in range(3):  # as people do who wait: no later one breaks off what the first has begun
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(asking.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                asking.wait(0.05)
         _, errors = asking.communicate(timeout=LIMIT)
     finally:
         asking.kill()

@@ -191,6 +191,20 @@ def test_a_fault_of_ours_carries_its_traceback(home) -> None:
     assert done.returncode in (2, 3)
 
 
+def test_a_full_disk_is_no_fault_of_ours_wherever_it_is(home) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainmaster.cli", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: could not write: no space left on the disk")
+    assert "Traceback" not in done.stderr
+
+
 def test_no_jobs_is_no_error(home) -> None:
     done = tm("list")
     assert (done.returncode, done.stdout) == (0, "no jobs yet; start one: tm run --help\n")

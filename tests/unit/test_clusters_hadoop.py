@@ -219,6 +219,10 @@ def test_the_last_words_of_a_daemon_leave_out_where_in_java_it_was(tmp_path: Pat
     log = tmp_path / "log"
     log.write_text("one\n2026 ERROR X: java.net.BindException: in use\n\tat a.b(C.java:1)\n\t... 12 more\n\n")
     assert daemons.last_words(log) == ["one", "2026 ERROR X: java.net.BindException: in use"]
+    log.write_text(
+        "begins\npanic: no space left on device\n\ngoroutine 1 [running]:\nmain.main()\n\t/src/main.go:7 +0x1d\n"
+    )
+    assert daemons.last_words(log) == ["begins", "panic: no space left on device"]
 
 
 # -- what is missing --

@@ -1,6 +1,6 @@
 """`python -m trainmaster.cli`: `tm` without its script."""
 
-from trainmaster.cli.main import main
+from trainmaster.cli import begin
 
 if __name__ == "__main__":
-    main()
+    begin()

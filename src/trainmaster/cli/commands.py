@@ -8,6 +8,7 @@ Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a 
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -122,6 +123,11 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
     if isinstance(error, TrainmasterError):
         return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # wherever it was: no fault of ours
+        from trainmaster.client.places import state_dir
+        from trainmaster.log.storage import storage_failed
+
+        return _parts(storage_failed("write", str(error.filename or f"{state_dir()}, or where the output goes"), error))
     import traceback
 
     traceback.print_exception(error)

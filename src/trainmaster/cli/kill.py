@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from trainmaster.cli.given import JobName, json_option, print_json, telling, wants_json
+from trainmaster.core.errors import TrainmasterError
 
 
 @click.command("kill")
@@ -19,7 +20,15 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
     from trainmaster.client.follow import wait_for_end
     from trainmaster.client.sweep import resume
 
-    for job, ended in [(job, ask(job, why, force)) for job in jobs]:  # none waits for another one's end
+    asked, failed = [], None
+    for job in jobs:  # none waits for another one's end, nor stays for another's trouble
+        try:
+            asked.append((job, ask(job, why, force)))
+        except TrainmasterError as error:
+            if failed is not None:
+                click.echo(f"error: {error}", err=True)
+            failed = failed or error
+    for job, ended in asked:
         status = ended or (None if no_wait else wait_for_end(job, resume=resume, tell=telling(job)))
         if wants_json():
             print_json(status or {"job": job, "state": "ending"})
@@ -27,3 +36,5 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
             click.echo(f"{job} had ended: {ended['state']}")
         else:
             click.echo(f"{job} is ending" if status is None else f"{job} {status['state']}")
+    if failed is not None:
+        raise failed

@@ -21,9 +21,10 @@ import attrs
 
 from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
-from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped, reached
+from trainmaster.linux import undisturbed
 from trainmaster.master import launch
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         if masters is not None:
             launch.beside(name, engine, told["application"], masters)
     except BaseException:  # nobody would find it any more
-        client.end(told["application"])
+        with undisturbed():
+            client.end(told["application"])
         raise
     if (tokens := told.get("tokens")) and not _renewed(job):
         import sys
@@ -213,6 +215,9 @@ def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
             # what is to be brought to the submitter's machine is not to be brought to this one
             (draft / SITE_FILE).write_text(json.dumps({**note["site"], "application": application, "carried": {}}))
             (draft / JOB_FILE).write_text(json.dumps(note["job"]))
+            if at := note.get("submitted"):  # what has not begun is as old as they are
+                for name in (TOKEN_FILE, JOB_FILE):
+                    os.utime(draft / name, (at, at))
             with contextlib.suppress(FileExistsError):  # adopted by somebody else meanwhile
                 draft.rename(job_storage(job))
         finally:
@@ -236,6 +241,7 @@ def connection(job: str, token: str) -> socket.socket:
     site = site_of(job)
     reach = reached if site.get("beside") else client_of(site["engine"]).reach
     plain = reach(site["application"], record.addresses[0], CONNECT)
+    plain.settimeout(CONNECT)  # a master listens before it answers, which it does once its first line is written
     secured: socket.socket = trusting((folder / CERTIFICATE).read_text()).wrap_socket(plain)
     return secured
 
@@ -253,7 +259,7 @@ def taken_up(job: str) -> bool:
 
 
 def fate(job: str) -> str:
-    """What the engine says became of the job's master: `running`, `ended`, `failed`, `killed`, or `unknown`."""
+    """What the engine says became of the job's master: `running`, `ended`, `failed`, `killed`, `removed`, or `unknown`."""
     return _fate(job)[0]
 
 
@@ -268,7 +274,19 @@ def _fate(job: str) -> tuple[str, str]:
             return "unknown", BROKEN_OFF
     site = site_of(job)
     found, why = client_of(site["engine"]).fate_of(site["application"])
+    if found == "submitting":
+        return ("removed", why) if _begun_to_write(job) else ("running", "")
     return str(found), str(why)
+
+
+def _begun_to_write(job: str) -> bool:
+    """Whether the job has had a master, which has written its first line."""
+    from trainmaster.client.connect import Past
+
+    try:
+        return bool(Past(job).state().n)
+    except NotFound:
+        return False
 
 
 def waits(job: str) -> str:
@@ -292,12 +310,26 @@ def _described(job: str) -> Job:
     return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
 
 
+def gone(job: str) -> NotFound | None:
+    """What is to be said of a job that somebody has deleted from its cluster, and its history with it."""
+    found, why = _fate(job)
+    if found != "unknown" or not _removed(job):
+        return None
+    return NotFound(
+        f"{job} is no more: {why}",
+        mend="tm list calls it removed; to run it again: tm retry " + job,
+        anchor="job-removed",
+    )
+
+
 def before(job: str) -> dict[str, Any]:
-    """The status of a job whose master has not written anything yet; where none will, its end is begun."""
+    """The status of a job whose master has not written anything yet; where none will, its end is begun. NotFound where it was deleted."""
     from trainmaster.client.connect import ENDING
     from trainmaster.core.report import status
     from trainmaster.core.state import State, populate
 
+    if (error := gone(job)) is not None:
+        raise error
     ended = conclude(job) and "application" in site_of(job)
     waiting = f"{ENDING} by its cluster" if ended else waits(job)
     state = State(id=job)
@@ -308,7 +340,6 @@ def before(job: str) -> dict[str, Any]:
 def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
     """Where the engine has ended all of the job and its log has not: have it ended. Whether that was begun."""
     from trainmaster.client.connect import Past, live
-    from trainmaster.core.errors import NotFound
     from trainmaster.core.plan import closed
     from trainmaster.master.launch import conclude as begin
 
@@ -326,7 +357,7 @@ def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
         given_up = client.given_up(site["application"]) if found == "failed" else None
         kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": site["engine"], "why": why}
     begin(job, kill)
-    if found == "failed":  # what is left of it there
+    if found in ("failed", "removed"):  # what is left of it there
         client.end(site["application"])
     return True
 
@@ -337,7 +368,9 @@ def _removed(job: str) -> bool:
 
 
 def end(job: str, by: str, why: str) -> None:
-    """Have the engine end all of the job, then its log."""
+    """Have the engine end all of the job, then its log. NotFound where the job was deleted."""
+    if (error := gone(job)) is not None:
+        raise error
     if _fate(job)[0] == "running":
         site = site_of(job)
         if "application" not in site:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live
 from trainmaster.client.places import engine_of, job_storage
 from trainmaster.client.sweep import abandoned
-from trainmaster.core.errors import EngineFailed
+from trainmaster.core.errors import EngineFailed, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.client.live import Live
@@ -31,6 +31,7 @@ AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: t
 PATIENCE = 3.0  # s without a master before the job is taken up again
 QUIET = 5.0  # s of waiting for a job's end that need no word
 LOOK_ELSEWHERE = 3.0  # s between two looks at what a cluster says of a job whose master does not answer
+OUTLASTED = 600.0  # s that a cluster, or a storage on it, may be away from whoever watches
 
 Resume = Callable[[str], object]
 
@@ -54,6 +55,7 @@ def follow(
     looked = None  # when it was last looked whether somebody must take the job up
     elsewhere = engine_of(job) != "local"  # a cluster ends a job without a word to us
     why, asked = "", -LOOK_ELSEWHERE  # what it says, and when it was asked
+    away = None  # since when neither it nor the storage could be asked
     while True:
         master = live(job)
         if master is not None:
@@ -67,23 +69,41 @@ def follow(
             continue
         now = clock()
         alone = now if alone is None else alone
-        yield from stored.news()
-        alone += clock() - now  # whoever reads slowly does not wait for a master
         left = False  # whether nobody is left to do what follows the end
-        due = looked is None or (elsewhere and clock() - looked > LOOK_ELSEWHERE)
-        if clock() - alone > PATIENCE and due and (stored.begun or not beginning(job)):
-            looked = clock()
-            left = not resume(job) and abandoned(job) and live(job) is None
+        try:
             yield from stored.news()
-        if stored.closed or (left and stored.ended):
-            yield from stored.end()
-            return
+            alone += clock() - now  # whoever reads slowly does not wait for a master
+            due = looked is None or (elsewhere and clock() - looked > LOOK_ELSEWHERE)
+            if clock() - alone > PATIENCE and due and (stored.begun or not beginning(job)):
+                looked = clock()
+                left = not resume(job) and abandoned(job) and live(job) is None
+                yield from stored.news()
+            if stored.closed or (left and stored.ended):
+                yield from stored.end()
+                return
+            if elsewhere and clock() - asked > LOOK_ELSEWHERE:
+                why, asked = _waits(job), clock()
+            away = None
+        except TrainmasterError as error:
+            if not elsewhere or not _passes(error, away) or clock() - (away or now) > OUTLASTED:
+                raise
+            away = now if away is None else away
+            why, left = f"{error.message}; the job may go on meanwhile", False
         if left:
-            raise _nobody(job)
-        if elsewhere and clock() - asked > LOOK_ELSEWHERE:
-            why, asked = _waits(job), clock()
+            raise (_gone(job) if elsewhere else None) or _nobody(job)
         yield {"lost": clock() - alone} | ({"why": why} if why else {})
         wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST) if stored.quick else LOOK_MOST)
+
+
+def _gone(job: str) -> TrainmasterError | None:
+    from trainmaster.client.distant import gone
+
+    return gone(job)
+
+
+def _passes(error: TrainmasterError, away: float | None) -> bool:
+    """Whether it may pass by itself: a cluster or a storage that is away; one that is back may refuse for a moment whom it knows."""
+    return (isinstance(error, EngineFailed) or away is not None) and error.anchor != "log-damaged"
 
 
 def _waits(job: str) -> str:

@@ -77,12 +77,14 @@ def submit(
         return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine)
     if engine != LOCAL:
         from trainmaster.client.distant import start
+        from trainmaster.linux import undisturbed
 
         with held:  # until nothing is left of it, where it fails
             try:
                 start(engine, name, plain, values, token)
             except BaseException:
-                _undo(storage, key, name)
+                with undisturbed():
+                    _undo(storage, key, name)
                 raise
         return name
     held.close()

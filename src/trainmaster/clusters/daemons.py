@@ -14,10 +14,8 @@ import pwd
 import shutil
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -121,18 +119,23 @@ def start(command: Sequence[str], folder: Path, log: Path, environ: Mapping[str,
 
 
 def last_words(log: Path, count: int = 8) -> list[str]:
-    """The last lines of a daemon's log that say something: no frames of stacks."""
+    """The last lines of a daemon's log that say something: no frames of stacks, Java's or Go's."""
     try:
         lines = log.read_text(errors="replace").splitlines()[-400:]
     except FileNotFoundError:
         return []
-    said = [line for line in lines if not line.startswith(("\tat ", "\t...", "/****", " ****")) and line.strip()]
+    stack = next(
+        (at for at, line in enumerate(lines) if line.startswith("goroutine ")), len(lines)
+    )  # to the end: Go dies of a panic
+    said = [
+        line for line in lines[:stack] if not line.startswith(("\tat ", "\t...", "/****", " ****")) and line.strip()
+    ]
     return said[-count:]
 
 
 def stop(started: Iterable[Started], folder: Path, grace: float = GRACE) -> None:
     """End these daemons, what else carries the cluster's mark, and its containers. Returns when all are gone, else EngineFailed."""
-    with _undisturbed():
+    with linux.undisturbed():
         every = {*started, *marked(folder)}
         _ended(every, signal.SIGTERM, grace)
         _ended(every, signal.SIGKILL, grace)
@@ -143,20 +146,6 @@ def stop(started: Iterable[Started], folder: Path, grace: float = GRACE) -> None
             mend="see what they wait for: ps -o pid,stat,wchan,args -p PID",
             anchor="cluster-failed",
         )
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No second Ctrl-C breaks off what the first has begun."""
-    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
 
 
 def _swept(folder: Path, grace: float) -> set[Started]:

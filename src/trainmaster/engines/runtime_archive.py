@@ -63,8 +63,11 @@ def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Pat
     content = _packed(found)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = place / f".{os.getpid()}.tmp"
-    draft.write_bytes(content)
-    return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
+    try:
+        draft.write_bytes(content)
+        return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def state(files: Sequence[tuple[str, str]]) -> str:

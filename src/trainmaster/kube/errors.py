@@ -52,6 +52,11 @@ class Unauthorized(ApiError):
 class Forbidden(ApiError):
     """We may not do that; or a quota, a policy or an admission webhook is against it."""
 
+    @property
+    def quota(self) -> bool:
+        """Whether a quota is full: no right is missing then."""
+        return "exceeded quota" in self.message
+
 
 class NotFound(ApiError):
     """There is no such object, or no such kind of objects."""

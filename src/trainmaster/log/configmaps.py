@@ -96,6 +96,15 @@ class ConfigMapStorage:
         self._used: dict[bool, int] = {}  # whether printed -> bytes there, as far as is known
         self._counting = threading.RLock()  # of the log's thread and of those that keep what was printed
 
+    def gone(self) -> bool:
+        """Whether the job itself was deleted, and all of it with that."""
+        with _ours("look for the job", self.url):
+            try:
+                self._kube.get(CONFIGMAPS, self.job, metadata=True)
+            except NotFound:
+                return True
+        return False
+
     # -- the Protocol --
 
     def entries(self, folder: str) -> list[Entry]:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -29,9 +30,16 @@ INDEX = "index.json"
 _VERSION = 1
 
 
+@runtime_checkable
+class Removable(Protocol):
+    """A storage that is deleted with its job."""
+
+    def gone(self) -> bool: ...
+
+
 @attrs.frozen(slots=True)
 class Headline:
-    """One job in a list. Times are in seconds since 1970; `state` is waiting, running, ending or the final one."""
+    """One job in a list. Times are in seconds since 1970; `state` is waiting, running, ending or the final one, or that it was removed."""
 
     id: str
     name: str = ""
@@ -98,14 +106,31 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
     why = unreachable.get(root)
     if why is None:
         try:
-            for present in _read(storage_for(place), known):
+            storage = storage_for(place)
+            for present in _read(storage, known):
                 known = present
-            return known
+            return (
+                attrs.evolve(known, state="removed", ended=time.time())
+                if not known.n and _removed(directory, storage)
+                else known
+            )
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
             if isinstance(failure, StorageFailed) and failure.anchor != "log-damaged":
                 unreachable[root] = why
     return attrs.evolve(known, unreadable=why)
+
+
+def _removed(directory: str, storage: Storage) -> bool:
+    """Whether a job that was submitted to a cluster was deleted there, and its log with it."""
+    if not isinstance(storage, Removable):
+        return False
+    try:
+        with open(f"{directory}/site.json", "rb") as file:
+            submitted = "application" in json.load(file)
+    except (OSError, ValueError):
+        return False
+    return submitted and storage.gone()
 
 
 def _read(storage: Storage, known: Headline) -> Iterator[Headline]:

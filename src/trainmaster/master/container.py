@@ -6,6 +6,7 @@ import os
 import time
 from importlib import import_module
 
+from trainmaster import linux
 from trainmaster.lazy import lazily
 
 ENDED_WITHIN = 300.0  # s
@@ -14,6 +15,7 @@ ENDED_WITHIN = 300.0  # s
 def main() -> int:
     """Be the master until the job is over; the exit status."""
     lazily()
+    linux.one_heap()
     engine = os.environ["TRAINMASTER_ENGINE"]
     directory, told, parts = import_module(f"trainmaster.engines.{engine}.inside").master()
     os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trainmaster import __version__
+from trainmaster import __version__, linux
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
@@ -102,6 +102,7 @@ def beside(storage: str, told: Mapping[str, Any]) -> int:
         except BlockingIOError:
             return 0
         os.environ.update(told["stores"])
+        linux.one_heap()
         return run(storage, told, InContainer(told["engine"], parts, told["certificate"], told["key"]))
 
 
@@ -207,6 +208,10 @@ class _Life:
     def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
         logging.basicConfig(filename=path, level=logging.INFO, format=LOG_FORMAT, force=True)
+        if isinstance(self.seat, InContainer):  # what its engine shows of it
+            aloud = logging.StreamHandler()
+            aloud.setLevel(logging.WARNING)
+            logging.getLogger().addHandler(aloud)
         logging.getLogger("websockets").setLevel(logging.ERROR)
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
 

@@ -133,6 +133,8 @@ class Record:
             except StorageFailed as error:
                 if self.superseded:
                     return
+                if not failed:
+                    log.warning("waits for its storage: %s", " ".join(str(error).split()))
                 failed = True
                 self._trouble(str(error))
                 if limit is not None and loop.time() - since >= limit:

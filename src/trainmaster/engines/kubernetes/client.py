@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
+import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
@@ -50,6 +52,7 @@ from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
+NOTHING_RUNS = "nothing runs its master: its submission was broken off, or somebody has deleted its ReplicaSet"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
 _DRY = "trainmaster-check"
@@ -211,7 +214,7 @@ class KubernetesClient:
         if not said.runtime_image:
             shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
         told = {"job": job_to(job), "site": dict(site), "certificate": certificate, "secret": dict(secret)}
-        beside = self.asked(config, lambda client: self._submitted(client, job_id, job, said, told, shipped))
+        beside = self.asked(config, lambda client: unbroken(self._submitted(client, job_id, job, said, told, shipped)))
         return {
             "application": f"{config.context}@{config.namespace}/{job_id}",
             **({"beside": beside} if beside else {}),
@@ -228,7 +231,7 @@ class KubernetesClient:
         await asyncio.gather(tidying, return_exceptions=True)  # what failed of it is for the next one to do
         pieces = [piece for piece, _ in read]
         kept = _there(told["job"], client.namespace)
-        made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces))
+        made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces), said.run_master == CLIENT)
         try:
             root = await client.create(CONFIGMAPS, made)
             return await self._started(client, job_id, job, said, {**told, "job": kept}, read, root, account)
@@ -297,7 +300,9 @@ class KubernetesClient:
         return {job: text for job, text in made.items() if job.startswith(wanted) or text == wanted}
 
     def fate_of(self, application: str) -> tuple[str, str]:
-        """`running` while Kubernetes runs its master or will, else `ended`, `failed`, or `unknown`; and what Kubernetes says of it."""
+        """`running` while Kubernetes runs its master or will; `submitting` where it may not have been asked yet, `removed` where it never
+        will be; `ended`, `failed`, or `unknown`; and what Kubernetes says of it.
+        """
         _, namespace, job_id = parts(application)
 
         async def look(client: Client) -> tuple[str, str]:
@@ -306,7 +311,10 @@ class KubernetesClient:
                 return "unknown", f"there is no ConfigMap {job_id} in namespace {namespace}: somebody has deleted it"
             made = await there(client, REPLICA_SETS, master_name(job_id))
             if made is None and await there(client, SECRETS, job_id) is not None:
-                return "running", ""  # beside its client, or it is being submitted
+                if objects.beside(root):
+                    return "running", ""
+                late = objects.age(root, datetime.now(UTC)) > objects.SUBMITTED_WITHIN
+                return ("removed" if late else "submitting"), NOTHING_RUNS
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"
             runs = (made.get("status") or {}).get("readyReplicas")
@@ -332,6 +340,8 @@ class KubernetesClient:
             return await masters.waits(client, await there(client, REPLICA_SETS, master_name(job_id)), made)
 
         state, why = self.fate_of(application)
+        if state == "submitting":
+            return masters.UNASKED
         if state != "running":
             return f"Kubernetes has it as {state}: {why}"
         return self.asked(self.config(application=application), look)
@@ -341,9 +351,11 @@ class KubernetesClient:
         job_id = parts(application)[2]
 
         async def remove(client: Client) -> None:
+            await client.delete(
+                SECRETS, job_id, propagation="Background"
+            )  # first: by what is left nobody thinks that it is submitted
             await client.delete(REPLICA_SETS, master_name(job_id), propagation="Background")
             await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
-            await client.delete(SECRETS, job_id, propagation="Background")
             ended = {ENDED: datetime.now(UTC).strftime(STAMP)}
             with contextlib.suppress(NotFound):  # who has deleted it has forgotten it
                 await client.patch(CONFIGMAPS, job_id, {"metadata": {"annotations": ended}})
@@ -439,6 +451,29 @@ async def _tried(client: Client, place: str, pod: Mapping[str, Any]) -> None:
             mend="change the job, or choose another namespace",
             anchor="pod-refused",
         ) from error
+
+
+async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+    """`work`, which a first Ctrl-C cancels, and no later one keeps from undoing what it has done."""
+    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
+        return await work
+    loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
+    interrupted = asyncio.Event()
+
+    def heard() -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, heard)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 _clients: dict[tuple[object, ...], Blocking] = {}

@@ -23,6 +23,12 @@ def failed(error: KubeError, config: Config | None = None) -> TrainmasterError:
             mend="log in again as the cluster wants it, then: kubectl auth whoami",
             anchor="kubernetes-login",
         )
+    if isinstance(error, Forbidden) and error.quota:
+        return BadInput(
+            f"the namespace's quota is full: {error.message}",
+            mend="wait until others' jobs have ended, or ask an administrator for a larger quota: kubectl describe quota",
+            anchor="quota",
+        )
     if isinstance(error, Forbidden):
         return BadInput(
             f"the cluster refuses: {error.message}",

@@ -14,10 +14,11 @@ from trainmaster.engines.kubernetes import ends, waiting
 from trainmaster.engines.kubernetes.ends import Figures, Pod
 from trainmaster.engines.kubernetes.names import MASTER_PART, selector
 from trainmaster.kube.client import Client
-from trainmaster.kube.errors import Forbidden
+from trainmaster.kube.errors import Forbidden, KubeError
 from trainmaster.kube.kinds import EVENTS, PODS
 
 SOON = 60.0  # s; a master that ran for longer has not failed by the same again
+UNASKED = "its master is not asked for yet: it is being submitted, or that was broken off (tm kill --force ends it)"
 MOST = 6  # restarts of a master in its pod, some minutes with Kubernetes' pauses, after which it is given up
 
 
@@ -68,9 +69,7 @@ def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
 async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Pod]) -> str:
     """What a master is waited for that does not answer: `job` is its ReplicaSet, `made` its pods."""
     if job is None:
-        return (
-            "its master is not asked for yet: it is being submitted, or that was broken off (tm kill --force ends it)"
-        )
+        return UNASKED
     if not made:
         refused = [one for one in await _events(client, job) if one.get("reason") == "FailedCreate"]
         if not refused:
@@ -86,8 +85,21 @@ async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Po
         trouble = waiting.of_events(newest, await _events(client, newest))
     if trouble is None:
         phase = str(newest["status"].get("phase") or "made").lower()
-        return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
+        said = await _last_line(client, newest) if ends.started(newest) else ""
+        return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet" + (
+            said and f": {said}"
+        )
     return f"its master's pod waits: {trouble.detail}"
+
+
+async def _last_line(client: Client, pod: Pod) -> str:
+    """What a master has said last, which is silent as long as all is well; "" where nobody may know."""
+    try:
+        told = (await client.log(pod["metadata"]["name"])).decode(errors="replace")
+    except KubeError:
+        return ""
+    said = [line for line in told.splitlines() if line.strip() and not line.startswith(" ")]  # of an error its message
+    return said[-1].removeprefix("error: ")[:300] if said else ""
 
 
 async def _events(client: Client, thing: Mapping[str, Any] | None) -> list[dict[str, Any]]:

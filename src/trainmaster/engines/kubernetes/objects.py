@@ -31,11 +31,14 @@ from trainmaster.engines.kubernetes.names import (
     subdomain_of,
 )
 from trainmaster.kube.client import Client
-from trainmaster.kube.kinds import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from trainmaster.kube.kinds import CONFIGMAPS, REPLICA_SETS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
 ENDED, STAMP = "trainmaster/ended", "%Y-%m-%dT%H:%M:%SZ"  # an annotation of the root, and the form of its time
+BESIDE = "trainmaster/master"  # the same: where the master is, if the cluster does not run it
 KEPT = timedelta(days=7)  # that a job's history stays, where nobody deletes it
+SUBMITTED_WITHIN = timedelta(seconds=330)  # from the root to what runs the master: a submission takes seconds
+FORGOTTEN = timedelta(hours=1)  # after which what a submission that was broken off has left is removed
 # What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
 RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
@@ -67,14 +70,20 @@ def _about(job_id: str, part: str, owner: Mapping[str, Any] | None, name: str = 
 
 
 def root(
-    job_id: str, job: Mapping[str, Any], site: Mapping[str, Any], certificate: str, boot: Mapping[str, str]
+    job_id: str,
+    job: Mapping[str, Any],
+    site: Mapping[str, Any],
+    certificate: str,
+    boot: Mapping[str, str],
+    beside: bool = False,
 ) -> dict[str, Any]:
-    """The ConfigMap: the job without secrets, its place, and what init containers run."""
+    """The ConfigMap: the job without secrets, its place, and what init containers run. `beside`: the master is beside the client."""
+    about = _about(job_id, JOB_PART, None) | ({"annotations": {BESIDE: "client"}} if beside else {})
     kept = {"job.json": json.dumps(dict(job)), "site.json": json.dumps(dict(site)), "certificate": certificate}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _about(job_id, JOB_PART, None),
+        "metadata": about,
         "data": {**kept, **boot},
     }
 
@@ -129,14 +138,39 @@ def account(job_id: str, owner: Mapping[str, Any]) -> list[tuple[Kind, dict[str,
 
 def expired(roots: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
     """The jobs whose history has stayed its time."""
-    ended = {str(one["metadata"]["name"]): (one["metadata"].get("annotations") or {}).get(ENDED) for one in roots}
+    ended = {_name(one): _said(one, ENDED) for one in roots}
     return [name for name, at in ended.items() if at and now - datetime.strptime(at, STAMP).replace(tzinfo=UTC) > KEPT]
 
 
+def beside(root: Mapping[str, Any]) -> bool:
+    """Whether the job's master is beside its client."""
+    return bool(_said(root, BESIDE))
+
+
+def age(thing: Mapping[str, Any], now: datetime) -> timedelta:
+    """Since an object was made."""
+    return now - datetime.fromisoformat(str(thing["metadata"]["creationTimestamp"]).replace("Z", "+00:00"))
+
+
 async def tidy(client: Client) -> list[dict[str, Any]]:
-    """The metadata of the roots of our jobs in the namespace; those that have expired are deleted, with all that they own."""
+    """The metadata of the roots of our jobs in the namespace. Those that have expired are deleted, with all that they own, and those whose
+    submission was broken off.
+    """
     roots, _ = await client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}", metadata=True)
-    over = expired(roots, datetime.now(UTC))
+    now = datetime.now(UTC)
+    over = expired(roots, now)
+    if old := [_name(one) for one in roots if not (_said(one, ENDED) or beside(one)) and age(one, now) > FORGOTTEN]:
+        sets, _ = await client.list(REPLICA_SETS, labels=f"{MANAGED_BY}={OUR_NAME}", metadata=True)
+        run = {_name(one) for one in sets}
+        over += [name for name in old if master_name(name) not in run]
     removing = (client.delete(CONFIGMAPS, name, propagation="Background") for name in over)
     await asyncio.gather(*removing, return_exceptions=True)  # who may not, or cannot now, leaves it to the next one
-    return [one for one in roots if one["metadata"]["name"] not in over]
+    return [one for one in roots if _name(one) not in over]
+
+
+def _name(thing: Mapping[str, Any]) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def _said(thing: Mapping[str, Any], annotation: str) -> str:
+    return str((thing["metadata"].get("annotations") or {}).get(annotation) or "")

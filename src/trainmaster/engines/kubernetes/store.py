@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput
@@ -65,7 +66,8 @@ class Store:
             if not stored_elsewhere(job_from(told["job"])):
                 told["job"]["storage"] = self.jobs
             token = b64decode(secret["data"]["token"]).decode() if secret else ""
-            return {**told, "token": token, "certificate": root["data"]["certificate"]}
+            submitted = datetime.fromisoformat(root["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
+            return {**told, "token": token, "certificate": root["data"]["certificate"], "submitted": submitted}
 
         return client.asked(client.config(), look)
 
