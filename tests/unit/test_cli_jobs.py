@@ -369,6 +369,14 @@ def test_a_save_waits_for_those_who_save(tmp_path: Path) -> None:
     assert tm("wait", job).returncode == 0
 
 
+def test_a_job_that_cannot_be_killed_keeps_no_other_alive(tmp_path: Path, held: str, home) -> None:
+    (home.state / "jobs" / "broken-aaaaaa").mkdir()
+    (home.state / "jobs" / "broken-aaaaaa" / "events").write_text("no directory")
+    done = tm("kill", "broken-aaaaaa", held)
+    assert (done.returncode, done.stdout) == (3, f"{held} killed\n")
+    assert done.stderr.count("error: ") == 1, done.stderr
+
+
 def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     done = tm("kill", held, "--why", "enough")
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
