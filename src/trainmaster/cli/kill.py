@@ -20,14 +20,12 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
     from trainmaster.client.follow import wait_for_end
     from trainmaster.client.sweep import resume
 
-    asked, failed = [], None
+    asked, failed = [], []
     for job in jobs:  # none waits for another one's end, nor stays for another's trouble
         try:
             asked.append((job, ask(job, why, force)))
         except TrainmasterError as error:
-            if failed is not None:
-                click.echo(f"error: {error}", err=True)
-            failed = failed or error
+            failed.append(error)
     for job, ended in asked:
         status = ended or (None if no_wait else wait_for_end(job, resume=resume, tell=telling(job)))
         if wants_json():
@@ -36,5 +34,7 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
             click.echo(f"{job} had ended: {ended['state']}")
         else:
             click.echo(f"{job} is ending" if status is None else f"{job} {status['state']}")
-    if failed is not None:
-        raise failed
+    for another in failed[1:]:
+        click.echo(f"error: {another}", err=True)
+    if failed:
+        raise failed[0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live
 from trainmaster.client.places import engine_of, job_storage
 from trainmaster.client.sweep import abandoned
-from trainmaster.core.errors import EngineFailed, TrainmasterError
+from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.client.live import Live
@@ -103,7 +103,9 @@ def _gone(job: str) -> TrainmasterError | None:
 
 def _passes(error: TrainmasterError, away: float | None) -> bool:
     """Whether it may pass by itself: a cluster or a storage that is away; one that is back may refuse for a moment whom it knows."""
-    return (isinstance(error, EngineFailed) or away is not None) and error.anchor != "log-damaged"
+    if isinstance(error, NotFound) or error.anchor == "log-damaged":
+        return False
+    return isinstance(error, EngineFailed) or away is not None
 
 
 def _waits(job: str) -> str:

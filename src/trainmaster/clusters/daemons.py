@@ -124,12 +124,9 @@ def last_words(log: Path, count: int = 8) -> list[str]:
         lines = log.read_text(errors="replace").splitlines()[-400:]
     except FileNotFoundError:
         return []
-    stack = next(
-        (at for at, line in enumerate(lines) if line.startswith("goroutine ")), len(lines)
-    )  # to the end: Go dies of a panic
-    said = [
-        line for line in lines[:stack] if not line.startswith(("\tat ", "\t...", "/****", " ****")) and line.strip()
-    ]
+    ends = [at for at, line in enumerate(lines) if line.startswith("goroutine ")]  # Go's are the last that there is
+    frames = ("\tat ", "\t...", "/****", " ****")
+    said = [line for line in lines[: min(ends, default=None)] if not line.startswith(frames) and line.strip()]
     return said[-count:]
 
 

@@ -136,9 +136,7 @@ class Door:
         if connection.reusable:
             connection.free_since = now = asyncio.get_running_loop().time()
             self._free.append(connection)
-            while (
-                now - self._free[0].free_since >= IDLE
-            ):  # the newest is taken first: many at once leave old ones behind
+            while now - self._free[0].free_since >= IDLE:  # of many at once the oldest are left behind
                 self._free.pop(0).abort()
         else:
             connection.abort()

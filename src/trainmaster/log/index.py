@@ -109,11 +109,9 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
             storage = storage_for(place)
             for present in _read(storage, known):
                 known = present
-            return (
-                attrs.evolve(known, state="removed", ended=time.time())
-                if not known.n and _removed(directory, storage)
-                else known
-            )
+            if not known.n and _removed(directory, storage):
+                known = attrs.evolve(known, state="removed", ended=time.time())
+            return known
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
             if isinstance(failure, StorageFailed) and failure.anchor != "log-damaged":

@@ -351,9 +351,8 @@ class KubernetesClient:
         job_id = parts(application)[2]
 
         async def remove(client: Client) -> None:
-            await client.delete(
-                SECRETS, job_id, propagation="Background"
-            )  # first: by what is left nobody thinks that it is submitted
+            # First: with its Secret and without its ReplicaSet it would be one that is being submitted.
+            await client.delete(SECRETS, job_id, propagation="Background")
             await client.delete(REPLICA_SETS, master_name(job_id), propagation="Background")
             await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
             ended = {ENDED: datetime.now(UTC).strftime(STAMP)}

@@ -86,9 +86,8 @@ async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Po
     if trouble is None:
         phase = str(newest["status"].get("phase") or "made").lower()
         said = await _last_line(client, newest) if ends.started(newest) else ""
-        return f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet" + (
-            said and f": {said}"
-        )
+        silent = f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
+        return f"{silent}: {said}" if said else silent
     return f"its master's pod waits: {trouble.detail}"
 
 

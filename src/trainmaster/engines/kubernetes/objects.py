@@ -31,6 +31,7 @@ from trainmaster.engines.kubernetes.names import (
     subdomain_of,
 )
 from trainmaster.kube.client import Client
+from trainmaster.kube.errors import Forbidden
 from trainmaster.kube.kinds import CONFIGMAPS, REPLICA_SETS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
@@ -70,13 +71,8 @@ def _about(job_id: str, part: str, owner: Mapping[str, Any] | None, name: str = 
 
 
 def root(
-    job_id: str,
-    job: Mapping[str, Any],
-    site: Mapping[str, Any],
-    certificate: str,
-    boot: Mapping[str, str],
-    beside: bool = False,
-) -> dict[str, Any]:
+    job_id: str, job: Mapping[str, Any], site: Mapping[str, Any], certificate: str, boot: Mapping[str, str], beside: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """The ConfigMap: the job without secrets, its place, and what init containers run. `beside`: the master is beside the client."""
     about = _about(job_id, JOB_PART, None) | ({"annotations": {BESIDE: "client"}} if beside else {})
     kept = {"job.json": json.dumps(dict(job)), "site.json": json.dumps(dict(site)), "certificate": certificate}
@@ -158,14 +154,25 @@ async def tidy(client: Client) -> list[dict[str, Any]]:
     """
     roots, _ = await client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}", metadata=True)
     now = datetime.now(UTC)
-    over = expired(roots, now)
-    if old := [_name(one) for one in roots if not (_said(one, ENDED) or beside(one)) and age(one, now) > FORGOTTEN]:
-        sets, _ = await client.list(REPLICA_SETS, labels=f"{MANAGED_BY}={OUR_NAME}", metadata=True)
-        run = {_name(one) for one in sets}
-        over += [name for name in old if master_name(name) not in run]
+    over = [*expired(roots, now), *await _broken_off(client, roots, now)]
     removing = (client.delete(CONFIGMAPS, name, propagation="Background") for name in over)
     await asyncio.gather(*removing, return_exceptions=True)  # who may not, or cannot now, leaves it to the next one
     return [one for one in roots if _name(one) not in over]
+
+
+async def _broken_off(client: Client, roots: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
+    """The jobs that nothing runs, and of which there is no log: their submission was broken off long ago."""
+    old = [_name(one) for one in roots if not (_said(one, ENDED) or beside(one)) and age(one, now) > FORGOTTEN]
+    if not old:
+        return []
+    try:
+        sets, _ = await client.list(REPLICA_SETS, labels=f"{MANAGED_BY}={OUR_NAME}", metadata=True)
+    except Forbidden:
+        return []
+    run = {_name(one) for one in sets}
+    idle = [name for name in old if master_name(name) not in run]
+    logs = [client.list(CONFIGMAPS, labels=f"{JOB}={label_value(name)},{PART}=log", metadata=True) for name in idle]
+    return [name for name, (log, _) in zip(idle, await asyncio.gather(*logs), strict=True) if not log]
 
 
 def _name(thing: Mapping[str, Any]) -> str:
