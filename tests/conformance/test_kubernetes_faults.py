@@ -222,18 +222,23 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
 def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
     """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask; and whoever watches goes on too."""
     job = running(kube)
-    watching = subprocess.Popen([TM, "wait", job.id], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     program = kube.process(job, 1, "worker:1")
-    kube.cluster.daemon("kube-apiserver").kill()
-    kill_agent(program)
-    pause(AWAY, lambda: False)
-    kube.cluster.revive()
-    job.until_line("attempt 2", "worker:1")
-    kube.write("go", "")
-    status = job.succeeded(TELL)
-    assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
-    said, _ = watching.communicate(timeout=TELL)
-    assert watching.returncode == 0, said
+    with subprocess.Popen(
+        [TM, "wait", job.id], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as watching:
+        try:
+            kube.cluster.daemon("kube-apiserver").kill()
+            kill_agent(program)
+            pause(AWAY, lambda: False)
+            kube.cluster.revive()
+            job.until_line("attempt 2", "worker:1")
+            kube.write("go", "")
+            status = job.succeeded(TELL)
+            assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
+            said, _ = watching.communicate(timeout=TELL)
+            assert watching.returncode == 0, said
+        finally:
+            watching.kill()
 
 
 @pytest.mark.soak
