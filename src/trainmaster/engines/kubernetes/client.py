@@ -313,7 +313,7 @@ class KubernetesClient:
             if made is None and await there(client, SECRETS, job_id) is not None:
                 if objects.beside(root):
                     return "running", ""
-                late = objects.age(root, datetime.now(UTC)) > objects.SUBMITTED_WITHIN
+                late = datetime.now(UTC) - objects.made(root) > objects.SUBMITTED_WITHIN
                 return ("removed" if late else "submitting"), NOTHING_RUNS
             if made is None or "deletionTimestamp" in made["metadata"]:
                 return "ended", f"what it runs by was removed from namespace {namespace}"

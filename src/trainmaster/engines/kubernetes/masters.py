@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.engines.kubernetes import ends, waiting
+from trainmaster.engines.kubernetes import ends, objects, waiting
 from trainmaster.engines.kubernetes.ends import Figures, Pod
 from trainmaster.engines.kubernetes.names import MASTER_PART, selector
 from trainmaster.kube.client import Client
@@ -59,7 +59,7 @@ def never(made: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
     [pod] = made
     if (end := ends.preparation(_as_last(pod))) is not None and end[0] == "no-python":
         return end
-    age = _age(pod["metadata"], now)
+    age = (now - objects.made(pod)).total_seconds()
     trouble = waiting.of_pod(ends.essence(pod), age)
     if trouble is None or trouble.hopeless is None or age < trouble.hopeless:
         return None
@@ -79,7 +79,9 @@ async def waits(client: Client, job: Mapping[str, Any] | None, made: Sequence[Po
     newest = made[-1]
     trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
     slow = (
-        ends.node_of(newest) and not ends.started(newest) and _age(newest["metadata"], datetime.now(UTC)) > waiting.SLOW
+        ends.node_of(newest)
+        and not ends.started(newest)
+        and (datetime.now(UTC) - objects.made(newest)).total_seconds() > waiting.SLOW
     )
     if trouble is None and slow:
         trouble = waiting.of_events(newest, await _events(client, newest))
@@ -125,8 +127,3 @@ def _as_last(pod: Pod) -> Pod:
 def _restarted(pod: Pod) -> bool:
     rows = (pod.get("status") or {}).get("containerStatuses") or ()
     return any(row.get("restartCount") for row in rows)
-
-
-def _age(about: Mapping[str, Any], now: datetime) -> float:
-    made = datetime.fromisoformat(str(about["creationTimestamp"]).replace("Z", "+00:00"))
-    return (now - made).total_seconds()

@@ -143,9 +143,9 @@ def beside(root: Mapping[str, Any]) -> bool:
     return bool(_said(root, BESIDE))
 
 
-def age(thing: Mapping[str, Any], now: datetime) -> timedelta:
-    """Since an object was made."""
-    return now - datetime.fromisoformat(str(thing["metadata"]["creationTimestamp"]).replace("Z", "+00:00"))
+def made(thing: Mapping[str, Any]) -> datetime:
+    """When the API server made an object."""
+    return datetime.fromisoformat(thing["metadata"]["creationTimestamp"])
 
 
 async def tidy(client: Client) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ async def tidy(client: Client) -> list[dict[str, Any]]:
 
 async def _broken_off(client: Client, roots: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
     """The jobs that nothing runs, and of which there is no log: their submission was broken off long ago."""
-    old = [_name(one) for one in roots if not (_said(one, ENDED) or beside(one)) and age(one, now) > FORGOTTEN]
+    old = [_name(one) for one in roots if not (_said(one, ENDED) or beside(one)) and now - made(one) > FORGOTTEN]
     if not old:
         return []
     try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from
 from trainmaster.engines.kubernetes.names import PART
-from trainmaster.engines.kubernetes.objects import JOB_PART
+from trainmaster.engines.kubernetes.objects import JOB_PART, made
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import NotFound
@@ -66,8 +65,12 @@ class Store:
             if not stored_elsewhere(job_from(told["job"])):
                 told["job"]["storage"] = self.jobs
             token = b64decode(secret["data"]["token"]).decode() if secret else ""
-            submitted = datetime.fromisoformat(root["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
-            return {**told, "token": token, "certificate": root["data"]["certificate"], "submitted": submitted}
+            return {
+                **told,
+                "token": token,
+                "certificate": root["data"]["certificate"],
+                "submitted": made(root).timestamp(),
+            }
 
         return client.asked(client.config(), look)
 
