@@ -48,6 +48,16 @@ def server(shared: Cluster) -> Iterator[Server]:
 
 
 @pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
+    """A cluster that is left as it comes. One with fast expiry may take a node as silent when its API server was away for longer than the
+    nodes' time: the controller judges by what it knew before (one time in three, with any pod of so short a toleration).
+    """
+    with own_kubernetes(Settings(nodes=2)) as cluster, serving(cluster.address) as server:
+        with kubernetes_on(cluster, server, tmp_path, monkeypatch) as made:
+            yield made
+
+
+@pytest.fixture
 def kube(shared: Cluster, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
     with kubernetes_on(shared, server, tmp_path, monkeypatch) as made:
         yield made
@@ -219,20 +229,20 @@ def test_a_daemon_comes_back_and_pods_are_granted_again(kube: Kubernetes, daemon
 
 
 @pytest.mark.soak
-def test_an_api_server_is_away_for_half_a_minute(kube: Kubernetes) -> None:
+def test_an_api_server_is_away_for_half_a_minute(patient: Kubernetes) -> None:
     """What runs goes on, what died meanwhile begins again as soon as there is somebody to ask; and whoever watches goes on too."""
-    job = running(kube)
-    program = kube.process(job, 1, "worker:1")
+    job = running(patient)
+    program = patient.process(job, 1, "worker:1")
     with subprocess.Popen(
         [TM, "wait", job.id], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as watching:
         try:
-            kube.cluster.daemon("kube-apiserver").kill()
+            patient.cluster.daemon("kube-apiserver").kill()
             kill_agent(program)
             pause(AWAY, lambda: False)
-            kube.cluster.revive()
+            patient.cluster.revive()
             job.until_line("attempt 2", "worker:1")
-            kube.write("go", "")
+            patient.write("go", "")
             status = job.succeeded(TELL)
             assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
             said, _ = watching.communicate(timeout=TELL)
