@@ -24,7 +24,7 @@ from waiting import until
 
 from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import NotFound
 
 pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]  # of the file a part; the rest is for the soak
 
@@ -52,9 +52,12 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kuberne
     """A cluster that is left as it comes. One with fast expiry may take a node as silent when its API server was away for longer than the
     nodes' time: the controller judges by what it knew before (one time in three, with any pod of so short a toleration).
     """
-    with own_kubernetes(Settings(nodes=2)) as cluster, serving(cluster.address) as server:
-        with kubernetes_on(cluster, server, tmp_path, monkeypatch) as made:
-            yield made
+    with (
+        own_kubernetes(Settings(nodes=2)) as cluster,
+        serving(cluster.address) as server,
+        kubernetes_on(cluster, server, tmp_path, monkeypatch) as made,
+    ):
+        yield made
 
 
 @pytest.fixture
@@ -503,8 +506,9 @@ def test_who_deletes_the_jobs_config_map_deletes_all(kube: Kubernetes, keeps: st
     until(lambda: not left(), TELL, what=left)
     assert not any(map(lives, pids))
     if keeps == "nothing":  # its log is gone as well
-        with pytest.raises(TrainmasterError, match="is left, and it has not ended"):
+        with pytest.raises(NotFound, match=f"{job.id} is no more: there is no ConfigMap {job.id}"):
             job.end(TELL)
+        kube.jobs.remove(job)  # nothing more is to be heard of it
         return
     status = job.end(TELL)
     assert status["state"] == "killed", status

@@ -117,6 +117,13 @@ class Past:
         """Bytes that an attempt has printed."""
         return self._printed(task, attempt).size
 
+    def printed(self) -> list[str]:
+        """The tasks of the log whose output is there, in order."""
+        from trainmaster.log.output import folder, folders
+
+        there = folders(self.storage, self.directory)
+        return [task for task in self.tasks() if folder(task) in there]
+
     def attempts(self, task: str) -> list[int]:
         """The attempts whose output is there, in order."""
         from trainmaster.log.output import attempts

@@ -217,7 +217,7 @@ class _Stored:
         from trainmaster.core.report import status
 
         assert self._state is not None
-        for task in self._state.tasks if self._logs else ():
+        for task in self._past.printed() if self._logs else ():
             for attempt in self._past.attempts(task):
                 begin = 0 if self._tail is None else max(0, self._past.size(task, attempt) - self._tail)
                 yield from self._output(task, attempt, begin)

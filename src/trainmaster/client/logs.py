@@ -56,7 +56,7 @@ def _following(job: str, task: str | None, attempt: int | None) -> Iterator[Fact
 
 def _all(job: str, attempt: int | None) -> Iterator[Facts]:
     past = Past(job)
-    for task in past.tasks():
+    for task in past.printed() if live(job) is None else past.tasks():
         yield from _one(job, task, attempt)
 
 

@@ -26,13 +26,14 @@ SMALL, LARGE = 64 * 1024, 1024 * 1024  # bytes in one piece: of a file here; of 
 WORDS = "\n[trainmaster: {what}]\n"
 _MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within \d+\]\n")
 _MARK_MOST = 128  # bytes
+_FOLDER = "logs"
 
 Read = Callable[[int, int], bytes]  # offset and size -> what a file has there
 
 
 def folder(task: str) -> str:
     """Where the logs of a task are kept."""
-    return f"logs/{task.replace(':', '-')}"
+    return f"{_FOLDER}/{task.replace(':', '-')}"
 
 
 def piece_name(log: str, position: int) -> str:
@@ -117,6 +118,11 @@ def whole_characters(data: bytes) -> bytes:
         if byte < 0x80:
             break
     return data
+
+
+def folders(storage: Storage, directory: Storage) -> set[str]:
+    """The folders of the tasks that have printed; asked once, where a look for each of a thousand tasks takes a request of its own."""
+    return {f"{_FOLDER}/{entry.name}" for place in (storage, directory) for entry in place.entries(_FOLDER)}
 
 
 def attempts(storage: Storage, directory: Storage, task: str) -> list[int]:

@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
-import threading
 from base64 import b64decode
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster import linux
+from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
@@ -213,41 +212,52 @@ class KubernetesClient:
         shipped = list(files)
         if not said.runtime_image:
             shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
-        told = {"job": job_to(job), "site": dict(site), "certificate": certificate, "secret": dict(secret)}
-        beside = self.asked(config, lambda client: unbroken(self._submitted(client, job_id, job, said, told, shipped)))
+        told = {
+            "job": _there(job_to(job), config.namespace),
+            "site": dict(site),
+            "certificate": certificate,
+            "secret": dict(secret),
+        }
+        begun = False
+
+        async def submitted(client: Client) -> dict[str, Any] | None:
+            nonlocal begun
+            read, account = await self._readied(client, said, shipped)
+            begun = True
+            return await self._started(client, job_id, job, said, told, read, account)
+
+        try:
+            beside = self.asked(config, submitted)
+        except BaseException:  # a Ctrl-C while the connection is closed among them, when all is there
+            if begun:
+                with linux.undisturbed(), contextlib.suppress(TrainmasterError, TimeoutError):
+                    self.asked(config, lambda client: asyncio.wait_for(_removed(client, job_id), UNDONE))
+            raise
         return {
             "application": f"{config.context}@{config.namespace}/{job_id}",
             **({"beside": beside} if beside else {}),
         }
 
-    async def _submitted(
-        self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any], files: Sequence[Shipped]
-    ) -> dict[str, Any] | None:
-        """What the master is told, where it is not the cluster's to start."""
+    async def _readied(
+        self, client: Client, said: Settings, files: Sequence[Shipped]
+    ) -> tuple[list[tuple[Piece, bytes]], str]:
+        """What the pods bring along, and the master's account, where it is not one of the job's own."""
         reading = asyncio.create_task(asyncio.to_thread(shipping.read, files))
         tidying = asyncio.create_task(objects.tidy(client))
         account = "" if said.run_master == CLIENT else await rights.account(client, said)
         read = await reading
         await asyncio.gather(tidying, return_exceptions=True)  # what failed of it is for the next one to do
-        pieces = [piece for piece, _ in read]
-        kept = _there(told["job"], client.namespace)
-        made = objects.root(job_id, kept, told["site"], told["certificate"], boot(pieces), said.run_master == CLIENT)
-        try:
-            root = await client.create(CONFIGMAPS, made)
-            return await self._started(client, job_id, job, said, {**told, "job": kept}, read, root, account)
-        except BaseException:
-            with contextlib.suppress(KubeError, TimeoutError):
-                async with asyncio.timeout(UNDONE):
-                    await asyncio.shield(client.delete(SECRETS, job_id, propagation="Background"))
-                    await asyncio.shield(client.delete(CONFIGMAPS, job_id, propagation="Background"))
-            raise
+        return read, account
 
     async def _started(
         self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any],
-        read: Sequence[tuple[Piece, bytes]], root: Mapping[str, Any], account: str,
+        read: Sequence[tuple[Piece, bytes]], account: str,
     ) -> dict[str, Any] | None:  # fmt: skip
+        """What the master is told, where it is not the cluster's to start."""
         pieces = [piece for piece, _ in read]
-        secret = told["secret"]
+        here, secret = said.run_master == CLIENT, told["secret"]
+        made = objects.root(job_id, told["job"], told["site"], told["certificate"], boot(pieces), here)
+        root = await client.create(CONFIGMAPS, made)
         environment = _environment(told["site"])
         of_agent = {name: secret.get(name) or {} for name in ("secrets", "stores")} | {"token": secret["token"]}
         of_master = {
@@ -260,7 +270,6 @@ class KubernetesClient:
         held = {AGENT_SECRET: of_agent, MASTER_SECRET: of_master}
         kept = await client.create(SECRETS, objects.secret(job_id, owner, held, secret["token"]))
         owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
-        here = said.run_master == CLIENT
         shape = Shape(job_id, job, said, self._image, owner)
         await asyncio.gather(
             client.create(SERVICES, objects.names(job_id, owner)), shipping.put(client, owner, read),
@@ -268,15 +277,15 @@ class KubernetesClient:
         )  # fmt: skip
         if here:
             return {**of_master, "owner": owner["uid"]}
-        made: Sequence[Any] = await asyncio.gather(
+        way: Sequence[Any] = await asyncio.gather(
             client.create(SERVICES, objects.way_to_master(job_id, owner, PORT)),
             *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
         )
-        address = {"TRAINMASTER_ADDRESS": made[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
+        address = {"TRAINMASTER_ADDRESS": way[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
         inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
         template = master_pod(shape, inner, account or job_id)
         await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
-        spec = first.spec(of_master, job, made[0]["spec"]["clusterIP"])
+        spec = first.spec(of_master, job, way[0]["spec"]["clusterIP"])
         await first.make(client, job_id, self._requests(job), pod_of(of_master, shape, spec))
         return None
 
@@ -452,27 +461,10 @@ async def _tried(client: Client, place: str, pod: Mapping[str, Any]) -> None:
         ) from error
 
 
-async def unbroken(work: Coroutine[Any, Any, T]) -> T:
-    """`work`, which a first Ctrl-C cancels, and no later one keeps from undoing what it has done."""
-    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
-        return await work
-    loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
-    interrupted = asyncio.Event()
-
-    def heard() -> None:
-        if not interrupted.is_set():
-            interrupted.set()
-            task.cancel()
-
-    loop.add_signal_handler(signal.SIGINT, heard)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if interrupted.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+async def _removed(client: Client, job_id: str) -> None:
+    """What a submission has made so far; the Secret at once, for what it holds."""
+    await client.delete(SECRETS, job_id, propagation="Background")
+    await client.delete(CONFIGMAPS, job_id, propagation="Background")
 
 
 _clients: dict[tuple[object, ...], Blocking] = {}
