@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -104,22 +103,6 @@ def die_with_parent() -> None:
 def set_name(name: str) -> None:
     """The name that ps and top show, at most 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """No second Ctrl-C breaks off what the first has begun."""
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():  # where signals do not come anyway
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
 
 
 def one_heap() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 
 def begin() -> None:
-    """`tm`. What has to be imported before an interrupt can be told is imported in here: it has no traceback then."""
+    """`tm`. An interrupt has no traceback: also while that is imported which tells of one, and after the status is known."""
     try:
         from trainmaster.cli.main import main
+
+        main()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    main()

@@ -24,7 +24,7 @@ from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 from trainmaster.core.job import COPIED, Job
 from trainmaster.engines.contract import Shipped, reached
-from trainmaster.linux import undisturbed
+from trainmaster.interrupts import undisturbed
 from trainmaster.master import launch
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def submit(
         return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine)
     if engine != LOCAL:
         from trainmaster.client.distant import start
-        from trainmaster.linux import undisturbed
+        from trainmaster.interrupts import undisturbed
 
         with held:  # until nothing is left of it, where it fails
             try:

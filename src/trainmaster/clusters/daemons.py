@@ -21,7 +21,7 @@ from typing import Protocol
 
 import attrs
 
-from trainmaster import linux
+from trainmaster import interrupts, linux
 from trainmaster.core.errors import EngineFailed
 
 MARK = "TRAINMASTER_CLUSTER"
@@ -132,7 +132,7 @@ def last_words(log: Path, count: int = 8) -> list[str]:
 
 def stop(started: Iterable[Started], folder: Path, grace: float = GRACE) -> None:
     """End these daemons, what else carries the cluster's mark, and its containers. Returns when all are gone, else EngineFailed."""
-    with linux.undisturbed():
+    with interrupts.undisturbed():
         every = {*started, *marked(folder)}
         _ended(every, signal.SIGTERM, grace)
         _ended(every, signal.SIGKILL, grace)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster import linux
+from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
@@ -94,7 +94,7 @@ class KubernetesClient:
                 return await question(client)
 
         try:
-            return asyncio.run(ask())
+            return interrupts.run(ask())
         except KubeError as error:
             raise failed(error, config) from error
         except BaseExceptionGroup as group:  # of requests that were made side by side
@@ -230,7 +230,7 @@ class KubernetesClient:
             beside = self.asked(config, submitted)
         except BaseException:  # a Ctrl-C while the connection is closed among them, when all is there
             if begun:
-                with linux.undisturbed(), contextlib.suppress(TrainmasterError, TimeoutError):
+                with interrupts.undisturbed(), contextlib.suppress(TrainmasterError, TimeoutError):
                     self.asked(config, lambda client: asyncio.wait_for(_removed(client, job_id), UNDONE))
             raise
         return {

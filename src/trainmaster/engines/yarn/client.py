@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.redaction import is_secret
@@ -384,7 +385,7 @@ class _Forgotten(EngineFailed):
 def _asked(question: Coroutine[Any, Any, T]) -> T:
     """The only place where errors of Hadoop become ours."""
     try:
-        return asyncio.run(question)
+        return interrupts.run(question)
     except TrainmasterError:
         raise
     except RemoteError as error:
