@@ -490,6 +490,24 @@ def test_a_program_takes_too_much_memory(kube: Kubernetes, at_once: bool) -> Non
     assert "roles.worker.resources.memory" in reason["advice"]
 
 
+@pytest.mark.soak
+def test_a_program_fills_its_disk(kube: Kubernetes) -> None:
+    """Its kubelet evicts the pod, and says why for as long as what runs there does not end as if nothing were the matter."""
+    program = python("""
+        import time
+        with open("/tmp/full", "wb") as file:
+            for _ in range(64):
+                file.write(b"x" * 2**20)
+                file.flush()
+        time.sleep(1000)
+    """)
+    limits = {"name": "program", "resources": {"limits": {"ephemeral-storage": "16Mi"}}}
+    engines = block(kube, pod={"spec": {"containers": [limits]}})
+    job = kube.submit({"worker": role(program, restart={"limit": 0}, resources={"memory": "256MiB"})}, engines=engines)
+    reason = job.failed("disk-full", TELL)
+    assert "total limit of containers 16Mi" in reason["words"], reason
+
+
 # -- the whole job --
 
 

@@ -24,7 +24,7 @@ def test_the_first_one_cancels_and_no_later_one_breaks_off_the_undoing() -> None
             await asyncio.Event().wait()
         finally:
             press()
-            await asyncio.sleep(0)
+            await asyncio.to_thread(str)
             press()
             did.append("undone")
 

@@ -46,8 +46,10 @@ from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.supervise import CLOSE_WITHIN, Agent
 from trainmaster.agent.tails import Tails
 from trainmaster.agent.workplace import Workplace
-from trainmaster.engines.statuses import OUT_OF_REACH
+from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.log.storage import local_path
+
+_STATUSES = {"grace": OUT_OF_REACH, "terminated": TERMINATED}  # why it ended -> exit status
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> int:
     finally:
         if presence is not None:
             presence.close()
-    return OUT_OF_REACH if agent.why == "grace" else 0
+    return _STATUSES.get(agent.why, 0)
 
 
 def _link(spec: Mapping[str, Any]) -> Link:

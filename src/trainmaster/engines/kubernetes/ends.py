@@ -298,6 +298,6 @@ def cores(text: Any) -> float:
 
 
 def line(text: str) -> str:
-    """The last line that says something: a termination message is the end of what was printed."""
+    """The last line that says something, to be said within a sentence: a termination message is the end of what was printed."""
     lines = [one.strip() for one in text.strip().splitlines() if one.strip()]
-    return lines[-1][:300] if lines else ""
+    return lines[-1][:300].removesuffix(".") if lines else ""
