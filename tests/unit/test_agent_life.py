@@ -26,7 +26,7 @@ from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
 from trainmaster.engines.local import places
 from trainmaster.engines.local import processes as marked
-from trainmaster.engines.statuses import OUT_OF_REACH
+from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.linux import look
 
 SOURCE = str(Path(trainmaster.__file__).parent.parent)
@@ -630,7 +630,7 @@ def test_a_warning_reaches_a_program_that_the_engine_ends_already(play: Callable
         master.agent.terminate()
         await until_async(lambda: "asked to end" in master.log())
         await master.order("warn", id="1", seconds=30, why="preempted", signal=None)
-        assert await asyncio.to_thread(master.agent.wait, 60) == 0
+        assert await asyncio.to_thread(master.agent.wait, 60) == TERMINATED
         assert master.log().endswith("warned: preempted\n")
 
     play(act)
@@ -742,7 +742,7 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
             await master.order("leave")
         else:
             master.agent.terminate()
-        assert await asyncio.to_thread(master.agent.wait, 60) == 0
+        assert await asyncio.to_thread(master.agent.wait, 60) == (0 if how == "left" else TERMINATED)
         kinds = [report["kind"] for report in master.reports]
         assert kinds[kinds.index("started") + 1 :] == ["checkpoint", *(["ended", "left"] if how == "left" else [])]
         if how == "left":

@@ -91,11 +91,11 @@ ENDS = {
     ),
     "evicted": (
         pod("Failed", died(137), reason="Evicted", message="The node was low on resource: memory."), -9, "killed-by-engine",
-        {"detail": "The node was low on resource: memory."},
+        {"detail": "The node was low on resource: memory"},
     ),
     "evicted for its own disk": (
         pod("Failed", died(137), reason="Evicted", message='Usage of EmptyDir volume "shm" exceeds the limit "1Mi".'), -9, "disk-full",
-        {"detail": 'Usage of EmptyDir volume "shm" exceeds the limit "1Mi".'},
+        {"detail": 'Usage of EmptyDir volume "shm" exceeds the limit "1Mi"'},
     ),
     "its deadline": (
         pod("Failed", died(143), reason="DeadlineExceeded", message="Pod was active on the node longer than the specified deadline"),
