@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,10 +26,11 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, action)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, for which a second Ctrl-C is an exception anywhere within the loop; here it is not heard."""
-    if not _heard_here() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return asyncio.run(work)
+def run(work: Coroutine[Any, Any, T], undo: Callable[[], object]) -> T:
+    """As `asyncio.run`, for what has to be undone where it fails or is broken off: by `undo`, when its loop is closed.
+
+    A second Ctrl-C is an exception anywhere within asyncio's loop. Here none is heard after the first, until all is undone.
+    """
     task: asyncio.Task[T] | None = None
     interrupted = False
 
@@ -46,17 +47,22 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
         return await task
 
-    signal.signal(signal.SIGINT, hear)
+    hearing = _heard_here() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if hearing:
+        signal.signal(signal.SIGINT, hear)
     try:
         done = asyncio.run(cancellable())
-    except asyncio.CancelledError:
-        if not interrupted:
-            raise
+        if interrupted:  # while the loop was closed
+            raise KeyboardInterrupt
+        return done
+    except BaseException as error:
+        undo()
+        if interrupted and isinstance(error, asyncio.CancelledError):
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupted:
-        raise KeyboardInterrupt
-    return done
+        if hearing:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _heard_here() -> bool:

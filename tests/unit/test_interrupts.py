@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,23 @@ from trainmaster.interrupts import run, undisturbed
 
 def press() -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+async def done() -> str:
+    return "done"
+
+
+def undone(work: Coroutine[Any, Any, object], expected: type[BaseException]) -> int:
+    """How often it is undone what this work, which fails so, has done."""
+    times = []
+
+    async def other() -> None:
+        times.append(press())  # which is not heard, where the first one was
+
+    with pytest.raises(expected):
+        run(work, lambda: asyncio.run(other()))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return len(times)
 
 
 def test_the_first_one_cancels_and_no_later_one_breaks_off_the_undoing() -> None:
@@ -26,52 +45,47 @@ def test_the_first_one_cancels_and_no_later_one_breaks_off_the_undoing() -> None
             press()
             await asyncio.to_thread(str)
             press()
-            did.append("undone")
+            did.append("cleaned up")
 
-    with pytest.raises(KeyboardInterrupt):
-        run(work())
-    assert did == ["undone"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert undone(work(), KeyboardInterrupt) == 1
+    assert did == ["cleaned up"]
 
 
-def test_one_that_comes_when_all_is_done_is_heard() -> None:
+def test_one_that_comes_while_the_loop_is_closed_undoes_what_was_done() -> None:
+    async def closing() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            press()
+
     async def work() -> str:
-        press()
-        return "done"
+        left = asyncio.create_task(closing())
+        await asyncio.to_thread(str)
+        return str(left)
 
-    with pytest.raises(KeyboardInterrupt):
-        run(work())
+    assert undone(work(), KeyboardInterrupt) == 1
+
+
+def test_what_fails_is_undone_and_a_cancellation_that_is_not_ours_stays_one() -> None:
+    async def work(error: BaseException) -> None:
+        raise error
+
+    assert undone(work(ValueError()), ValueError) == 1
+    times: list[None] = []
+    with pytest.raises(asyncio.CancelledError):
+        run(work(asyncio.CancelledError()), lambda: times.append(None))
+    assert times == [None]
 
 
 def test_without_one_it_gives_what_the_work_gives() -> None:
-    async def work() -> str:
-        return "done"
-
-    async def fails() -> None:
-        raise ValueError("so")
-
-    assert run(work()) == "done"
-    with pytest.raises(ValueError, match="so"):
-        run(fails())
+    assert run(done(), pytest.fail) == "done"
     with ThreadPoolExecutor(1) as pool:  # where signals are not handled
-        assert pool.submit(lambda: run(work())).result() == "done"
-
-
-def test_a_cancellation_that_is_not_ours_stays_one() -> None:
-    async def work() -> None:
-        raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        run(work())
+        assert pool.submit(lambda: run(done(), pytest.fail)).result() == "done"
 
 
 def test_nothing_is_heard_while_undisturbed() -> None:
-    async def work() -> str:
-        press()
-        return "done"
-
     with undisturbed():
         press()
-        assert run(work()) == "done"
+        assert run(done(), pytest.fail) == "done"
     with pytest.raises(KeyboardInterrupt):
         press()

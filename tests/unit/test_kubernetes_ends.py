@@ -70,6 +70,9 @@ ENDS = {
     "a process was, and its agent failed by that": (
         pod("Failed", died(1, "OOMKilled")), 1, "out-of-memory", {"used": 256 * MIB, "limit": 256 * MIB},
     ),
+    "a process was, and then the pod was deleted": (
+        pod("Failed", died(143, "OOMKilled"), deleting=30), 143, "killed-by-engine", {"detail": "its pod digits-worker-0-1 was deleted"},
+    ),
     "a process was, its agent ended well": (pod("Succeeded", died(0, "OOMKilled")), 0, None, {}),
     "the agent met no master": (pod("Failed", died(OUT_OF_REACH)), OUT_OF_REACH, "unreachable", {"node": "n1"}),
     "not started": (
@@ -99,27 +102,27 @@ ENDS = {
     ),
     "its deadline": (
         pod("Failed", died(143), reason="DeadlineExceeded", message="Pod was active on the node longer than the specified deadline"),
-        -15, "killed-by-engine", {"detail": "activeDeadlineSeconds, which its pod template sets, have passed"},
+        143, "killed-by-engine", {"detail": "activeDeadlineSeconds, which its pod template sets, have passed"},
     ),
     "no room after all": (
         pod("Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu"), None, "localization-failed",
         {"detail": "node n1 had no room left: Node didn't have enough resource: cpu"},
     ),
     "preempted": (
-        pod("Failed", died(143), conditions={"DisruptionTarget": ("True", "PreemptionByScheduler")}, deleting=30), -15, "preempted",
+        pod("Failed", died(143), conditions={"DisruptionTarget": ("True", "PreemptionByScheduler")}, deleting=30), 143, "preempted",
         {"by": "a pod of higher priority"},
     ),
     "by Kueue": (
-        pod("Failed", died(143), conditions={"TerminationTarget": ("True", "StoppedByKueue")}, deleting=30), -15, "preempted",
+        pod("Failed", died(143), conditions={"TerminationTarget": ("True", "StoppedByKueue")}, deleting=30), 143, "preempted",
         {"by": "other jobs of its queue"},
     ),
     "drained": (
-        pod("Failed", died(143), conditions={"DisruptionTarget": ("True", "EvictionByEvictionAPI")}, deleting=30), -15, "killed-by-engine",
+        pod("Failed", died(143), conditions={"DisruptionTarget": ("True", "EvictionByEvictionAPI")}, deleting=30), 143, "killed-by-engine",
         {"detail": "it was evicted, as by a drain of its node"},
     ),
     "its node was started anew": (pod("Failed", died(137, "ContainerStatusUnknown")), -9, "node-lost", {}),
     "deleted by somebody": (
-        pod("Failed", died(143), deleting=30), -15, "killed-by-engine", {"detail": "its pod digits-worker-0-1 was deleted"},
+        pod("Failed", died(143), deleting=30), 143, "killed-by-engine", {"detail": "its pod digits-worker-0-1 was deleted"},
     ),
 }  # fmt: skip
 
@@ -138,7 +141,7 @@ def test_ends(name: str) -> None:
 def test_what_we_deleted_ends_without_a_reason() -> None:
     end = ended(pod("Failed", died(143), deleting=30), by_us=True)
     assert end is not None
-    assert (end.status, end.reason) == (-15, None)
+    assert (end.status, end.reason) == (143, None)
     young = ended(pod("Failed", died(137, "ContainerStatusUnknown"), deleting=5), by_us=True)
     assert young is not None
     assert young.reason is None

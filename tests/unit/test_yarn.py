@@ -22,7 +22,7 @@ from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.packed import SPEC, packed
 from trainmaster.engines.runtime_archive import archive
-from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
+from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH, TERMINATED
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
@@ -207,12 +207,20 @@ def test_what_only_images_have_is_refused_without_one() -> None:
     ("status", "reason"),
     [(0, None), (7, None), (-101, "disks-failed"), (-102, "preempted"), (-104, "out-of-memory"), (-106, "killed-by-engine"),
      (-109, "killed-by-engine"), (-199, "killed-by-engine"), (-100, None), (-1000, "localization-failed"), (NO_PYTHON, "no-python"),
-     (OUT_OF_REACH, "unreachable")],
+     (OUT_OF_REACH, "unreachable"), (TERMINATED, None)],
 )  # fmt: skip
 def test_exit_statuses_are_our_reasons(status: int, reason: str | None) -> None:
     found, _ = exits.reason(status, "", "n1:1")
     assert found == reason
     assert found is None or found in REASONS
+
+
+@pytest.mark.parametrize(
+    ("status", "blamed"),
+    [(7, True), (-1000, True), (-101, True), (0, False), (-102, False), (OUT_OF_REACH, False), (TERMINATED, False)],
+)
+def test_a_node_is_blamed_for_an_agent_that_failed(status: int, blamed: bool) -> None:
+    assert exits.blames(status) is blamed
 
 
 def test_the_figures_of_a_container_over_its_memory_are_told() -> None:

@@ -88,13 +88,16 @@ class KubernetesClient:
         except KubeError as error:
             raise failed(error) from error
 
-    def asked(self, config: Config, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def asked(
+        self, config: Config, question: Callable[[Client], Coroutine[Any, Any, T]],
+        run: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run,
+    ) -> T:  # fmt: skip
         async def ask() -> T:
             async with Client(config) as client:
                 return await question(client)
 
         try:
-            return interrupts.run(ask())
+            return run(ask())
         except KubeError as error:
             raise failed(error, config) from error
         except BaseExceptionGroup as group:  # of requests that were made side by side
@@ -226,13 +229,12 @@ class KubernetesClient:
             begun = True
             return await self._started(client, job_id, job, said, told, read, account)
 
-        try:
-            beside = self.asked(config, submitted)
-        except BaseException:  # a Ctrl-C while the connection is closed among them, when all is there
+        def undo() -> None:
             if begun:
-                with interrupts.undisturbed(), contextlib.suppress(TrainmasterError, TimeoutError):
+                with contextlib.suppress(TrainmasterError, TimeoutError):
                     self.asked(config, lambda client: asyncio.wait_for(_removed(client, job_id), UNDONE))
-            raise
+
+        beside = self.asked(config, submitted, lambda work: interrupts.run(work, undo))
         return {
             "application": f"{config.context}@{config.namespace}/{job_id}",
             **({"beside": beside} if beside else {}),

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.quantities import parse_count
-from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
+from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH, TERMINATED
 
 Pod = Mapping[str, Any]
 Figures = dict[str, Any]
@@ -225,8 +225,8 @@ def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figure
     why, code, message = died.get("reason"), died.get("exitCode"), line(str(died.get("message") or ""))
     if code == OUT_OF_REACH:
         return "unreachable", {}
-    # Told of a container in which any process was killed so, however it ended: an agent that ended well has told of that itself.
-    if why == "OOMKilled" and code:
+    # Told of a container in which any process ever was killed so: an agent that did not fail has told of that itself.
+    if why == "OOMKilled" and code not in (0, TERMINATED):
         limit = memory_of(pod)
         return "out-of-memory", {"used": limit, "limit": limit} if limit else {}
     if why in ("StartError", "ContainerCannotRun"):
@@ -265,8 +265,8 @@ def no_python(pod: Pod) -> tuple[str, Figures]:
 def _code(died: Mapping[str, Any]) -> int | None:
     """The exit status of a container; negative: the signal that ended it."""
     code = died.get("exitCode")
-    if code is None:
-        return None
+    if code is None or code == TERMINATED:  # no signal's: the first process of a container does not end by this one
+        return code
     number = died.get("signal") or (code - 128 if 128 < code <= 128 + _SIGNALS else 0)
     return -int(number) if number else int(code)
 
@@ -300,4 +300,4 @@ def cores(text: Any) -> float:
 def line(text: str) -> str:
     """The last line that says something, to be said within a sentence: a termination message is the end of what was printed."""
     lines = [one.strip() for one in text.strip().splitlines() if one.strip()]
-    return lines[-1][:300].removesuffix(".") if lines else ""
+    return lines[-1][:300].rstrip(".") if lines else ""

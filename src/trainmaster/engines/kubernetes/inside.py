@@ -11,6 +11,7 @@ from typing import Any
 
 from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
+from trainmaster.engines.statuses import TERMINATED
 
 _OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
 
@@ -35,7 +36,7 @@ def master() -> tuple[str, dict[str, Any], Any]:
     told = _secret(MASTER_SECRET)
     # Who is the first process of a pod ignores what it has no handler for. The next master is there before we are gone, and agents stay
     # with us until then; a master that is killed loses nothing.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     os.environ.update(told["stores"])
     directory = Path("jobs", told["job_id"]).absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it outlives a master that is started again in its pod

@@ -184,18 +184,26 @@ class YarnClient:
         `secret`: token, key, secrets. `files`: of this machine, brought to each container. `runtime`: finds, or makes, the runtime archive.
         """
         said = settings(job.engines.get("yarn") or {})
-        return _asked(self._submitted(job_id, job, said, site, secret, certificate, files, runtime))
+        handed: list[str] = []
+
+        def undo() -> None:  # a Ctrl-C that came when YARN had it
+            for application in handed:
+                with contextlib.suppress(TrainmasterError):
+                    self.end(application)
+
+        work = self._submitted(job_id, job, said, site, secret, certificate, files, runtime, handed)
+        return _asked(work, lambda work: interrupts.run(work, undo))
 
     async def _submitted(
         self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
-        files: Sequence[Shipped], runtime: Callable[[], Path],
+        files: Sequence[Shipped], runtime: Callable[[], Path], handed: list[str],
     ) -> dict[str, Any]:  # fmt: skip
         store = self.store()
         note = {"job": job_to(job), "site": dict(site), "token": secret["token"], "certificate": certificate}
         noting = asyncio.create_task(asyncio.to_thread(store.keep, job_id, note))
         shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, files, runtime))
         try:
-            return await self._started(job_id, job, said, site, secret, certificate, noting, shipping)
+            return await self._started(job_id, job, said, site, secret, certificate, noting, shipping, handed)
         except BaseException:
             store.stop.set()
             await asyncio.wait({noting, shipping}, timeout=UNDONE)
@@ -207,7 +215,7 @@ class YarnClient:
 
     async def _started(
         self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
-        noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]],
+        noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]], handed: list[str],
     ) -> dict[str, Any]:  # fmt: skip
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
@@ -223,6 +231,7 @@ class YarnClient:
             }  # fmt: skip
             made = context(MASTER, told, secret, resources, tokens, environment)
             await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
+            handed.append(application)
         held = submitted(tokens)
         return {"application": application, "conf": str(self.conf.folder)} | ({"tokens": held.times} if held else {})
 
@@ -382,10 +391,10 @@ class _Forgotten(EngineFailed):
     """YARN knows nothing of the application."""
 
 
-def _asked(question: Coroutine[Any, Any, T]) -> T:
+def _asked(question: Coroutine[Any, Any, T], run: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run) -> T:
     """The only place where errors of Hadoop become ours."""
     try:
-        return interrupts.run(question)
+        return run(question)
     except TrainmasterError:
         raise
     except RemoteError as error:

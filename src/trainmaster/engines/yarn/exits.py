@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainmaster.engines.statuses import NO_DEVICES, NO_PYTHON, OUT_OF_REACH
+from trainmaster.engines.statuses import NO_DEVICES, NO_PYTHON, OUT_OF_REACH, TERMINATED
 
 ABORTED = -100  # given back, or its node is gone: the diagnostics tell which
 REASONS: dict[int, str] = {
@@ -35,7 +35,7 @@ def lost(status: int, diagnostics: str) -> bool:
 def blames(status: int) -> bool:
     """Whether a container that nobody took back ended through no fault of a program's: our agent, which outlives programs, did not run
     there, or failed."""
-    return (status > 0 and status != OUT_OF_REACH) or status in (-1000, -101)
+    return (status > 0 and status not in (OUT_OF_REACH, TERMINATED)) or status in (-1000, -101)
 
 
 def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
