@@ -29,9 +29,7 @@ from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
 PORT = 7077  # of the master, in its pod and at its Service
 CLOSE_WITHIN = 13.0  # s of the 15 that a pod has beside its role's grace
 FEW, KEPT_WELL = 64, 16 * 1024  # tasks of a job of which so many bytes are kept of logs of attempts that ended well
-LEAVING = (
-    600.0  # s for which an API server may be away when the job has ended; in a pod another master tries again then
-)
+LEAVING = 600.0  # s that an API server may be away at the job's end; in a pod another master tries again then
 GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
