@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from cryptography import x509
@@ -32,3 +35,23 @@ def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkey
     assert ahead.runtime(tmp_path) == made
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+
+
+def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Barrier(2)
+    rename = Path.rename
+
+    def together(draft: Path, target: Path) -> Path:
+        written.wait(60)
+        return rename(draft, target)
+
+    def packed(files: Sequence[tuple[str, str]]) -> bytes:
+        return b"the runtime"
+
+    monkeypatch.setattr(runtime_archive, "_packed", packed)
+    monkeypatch.setattr(Path, "rename", together)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: runtime_archive.archive(tmp_path), range(2))
+    assert first == second
+    assert [path.name for path in first.parent.iterdir()] == [first.name]
+    assert first.read_bytes() == b"the runtime"

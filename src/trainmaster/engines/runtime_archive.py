@@ -15,6 +15,7 @@ import importlib.util
 import io
 import marshal
 import os
+import secrets
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Pat
         return made
     content = _packed(found)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = place / f".{os.getpid()}.tmp"
+    draft = place / f".{secrets.token_hex(8)}.tmp"  # several threads may make it at once
     try:
         draft.write_bytes(content)
         return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
