@@ -506,6 +506,7 @@ def test_a_program_fills_its_disk(kube: Kubernetes) -> None:
     job = kube.submit({"worker": role(program, restart={"limit": 0}, resources={"memory": "256MiB"})}, engines=engines)
     reason = job.failed("disk-full", TELL)
     assert "total limit of containers 16Mi" in reason["words"], reason
+    assert "ephemeral-storage" in reason["advice"], reason
 
 
 # -- the whole job --

@@ -325,7 +325,6 @@ def test_the_digits_with_integrity(lasting: Secure, tmp_path: Path) -> None:
     digits(lasting, tmp_path)
 
 
-@pytest.mark.soak
 def test_the_digits_with_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with own_hadoop(Settings(nodes=2, kerberos="authentication")) as cluster:
         for secure in at(cluster, tmp_path, monkeypatch):

@@ -95,7 +95,8 @@ REASONS: dict[str, Reason] = {
     "devices-taken": Reason(
         ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
     ),
-    "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]", advice="free space, or move the storage to a larger place"),
+    "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]",
+                        advice="free space, or use a larger place; on Kubernetes also raise the limit ephemeral-storage of the pod"),
     "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",
                         advice="name one: environment.path, archive or requirements; on Kubernetes environment.path or an image"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
