@@ -11,6 +11,7 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
 PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
 PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
+STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks s3server hadoop kubernetes java format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes java format demo unit test test-full soak check docs docs-serve record peers bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -46,15 +47,17 @@ $(VENV)/.tensorflow: $(VENV)/.pytorch
 
 frameworks: setup $(VENV)/.pytorch $(VENV)/.tensorflow
 
-s3server:
-	@tools/s3server >/dev/null
+# What the tests need beside Python. Each of these says what it cannot get, and ends well: the tests that need it have then not run.
+packages: setup
+	@tools/packages
 
-# Hadoop's jars for the tests on a real one; .ci/run has installed Java, Maven and Kerberos before.
-hadoop: setup
+s3server:
+	@tools/s3server
+
+hadoop: packages
 	@tools/hadoop
 
-# The daemons and images for the tests on a real Kubernetes: minutes the first time; .ci/run has installed containerd before.
-kubernetes: setup
+kubernetes: packages
 	@tools/kubernetes
 
 # The classes for Hadoop's formats, compiled into the package; a wheel built after it needs no javac where it runs.
@@ -71,13 +74,15 @@ demo: setup $(VENV)/.pytorch
 unit: setup
 	$(PYTEST) tests/unit
 
-test: setup frameworks s3server hadoop kubernetes
+test: frameworks s3server hadoop kubernetes
+	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
 	$(PYTEST) $(PARALLEL) tests
 
+# FULL_ARGS: .ci/run chooses some of them.
 test-full: test
-	$(PYTEST) $(PARALLEL) -m "full and not soak" tests
+	$(PYTEST) $(PARALLEL) -m "full and not soak" $(FULL_ARGS) tests
 
-soak: setup frameworks s3server hadoop kubernetes
+soak: frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) -m soak tests
 
 check: setup
@@ -86,7 +91,8 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(PYTEST) tests/unit/test_imports.py tests/unit/test_house.py
-	@$(MAKE) --no-print-directory docs
+	$(BIN)/python docs/generate.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: setup
 	$(BIN)/ruff check --fix-only --quiet .
@@ -115,4 +121,4 @@ bench: setup $(VENV)/.pytorch peers
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) site docs/reference build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache

@@ -37,9 +37,12 @@ class Row:
     peer: list[float] = field(default_factory=list)
     least: float | None = None
     note: str = ""
+    more_is_better: bool = False  # figures are rates, not times
 
     @property
     def ratios(self) -> list[float]:
+        if self.more_is_better:
+            return [ours / peer for ours, peer in zip(self.ours, self.peer, strict=True)]
         return [peer / ours for ours, peer in zip(self.ours, self.peer, strict=True)]
 
     @property
@@ -64,7 +67,7 @@ HEAD = ["figure", "ours", "peer", "ratio", "target", "reached", "note"]
 
 def spread(values: Sequence[float], unit: str) -> str:
     """Min, median and max."""
-    digits = 3 if unit == "s" else 1
+    digits = {"s": 3, "x": 2}.get(unit, 1)
     numbers = " / ".join(f"{value:.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
     return f"{numbers} {unit}"
 

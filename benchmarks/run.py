@@ -21,9 +21,11 @@ README = HERE / "README.md"
 # Those that print rows as `figures` has them.
 ROWS = (
     "first_line",
+    "bulk_output",
     "help",
     "memory",
     "tasks200",
+    "training_speed",
     "upkeep",
     "hdfs_log",
     "hdfs_staging",

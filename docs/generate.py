@@ -1,12 +1,14 @@
 """Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API.
 
-What is said about a thing stands beside the thing, in the table that the program itself reads; these pages only lay it out.
+The text about a key, a command or a reason stands in the table that the program itself reads; these pages only lay it out. They are
+committed, so that links to them work in a clone. `--check` writes nothing: it fails where a page is not as the code is now.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import click
 
 HERE = Path(__file__).parent / "reference"
+WIDTH = 78  # columns of the commands' help, whatever terminal this runs in
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -64,6 +67,7 @@ SHAPES = {
     "tensorboard": "its keys; or the path alone",
     "text": "a text",
     "texts": "a list of texts, or one alone",
+    "threads": "`cores`, `machine`, or a whole number, 1 or more",
     "version": "a text like `1.0`",
 }
 
@@ -94,7 +98,7 @@ def command_line() -> str:
     """Every command, as `--help` shows it."""
     from trainmaster.cli.commands import tm
 
-    root = click.Context(tm, info_name="tm", **tm.context_settings)
+    root = click.Context(tm, info_name="tm", **{**tm.context_settings, "terminal_width": WIDTH})
     parts = ["# Commands", "", "```text", tm.get_help(root), "```", ""]
     for context in commands(root, tm):
         parts += [f"## {context.command_path}", "", "```text", context.get_help(), "```", ""]
@@ -220,8 +224,23 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def stale(folder: Path = HERE) -> list[str]:
+    """Return the names of the pages in `folder` that differ from the code, or that no table makes."""
+    present = {path.name: path.read_text() for path in folder.glob("*")}
+    current = {name: page() + "\n" for name, page in PAGES.items()}
+    return sorted(name for name in present.keys() | current.keys() if present.get(name) != current.get(name))
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--check"]:
+        if names := stale():
+            sys.exit(
+                f"docs/reference/ is not as the code is now: {', '.join(names)}. Run `make docs`, and commit docs/reference/."
+            )
+        return
     HERE.mkdir(exist_ok=True)
+    for name in stale():
+        (HERE / name).unlink(missing_ok=True)
     for name, page in PAGES.items():
         (HERE / name).write_text(page() + "\n")
 

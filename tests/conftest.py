@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import hypothesis
 import leftovers
 import pytest
+import watchdog
 from _pytest.nodeid import coerce_node_id
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from kubernetes import over as kubernetes_over
+from parts import need_parts, not_run_tests
+from rotation import changed_files, is_chosen, summary
 from s3 import s3, s3_for_pods, s3_server
 
 __all__ = [  # fixtures for all tests
@@ -27,6 +32,7 @@ __all__ = [  # fixtures for all tests
 ]  # fmt: skip
 
 KUBERNETES = "kubernetes"
+_TURNS = pytest.StashKey[list[str]]()
 TOGETHER = (KUBERNETES, "plays")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
@@ -38,13 +44,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, default=None, help="run every seeded test with this one seed alone")
     group.addoption("--seeds", type=int, default=None, help="how many seeds a seeded test tries (default: its own)")
     group.addoption("--base-seed", type=int, default=None, help="the first seed (default: a random one, printed)")
+    group.addoption(
+        "--turn", type=int, default=None, help="of the full tests those that this landing is for (see rotation.py)"
+    )
+    group.addoption("--since", default="", help="the commit that the last landing ended with, for --turn")
     group.addoption("--long", action="store_true", help="more examples a property")
 
 
+@pytest.hookimpl(trylast=True)  # when there is a temporary directory
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.base_seed is None:
         config.option.base_seed = random.SystemRandom().randrange(1 << 31)
+    if (
+        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ):  # a shell began the run in the background, and commands would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.load_profile("long" if config.option.long else "short")
+    watchdog.begin(config._tmp_path_factory.getbasetemp())
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -60,6 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect. A run whose
     tests on Hadoop are spread over its workers, each with a cluster of its own, is over sooner; so that is left.
     """
+    if config.option.turn is not None:
+        _take_turns(config, items)
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
@@ -68,8 +86,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
 
 
+def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turn, files = config.option.turn, changed_files(config.option.since)
+    absent = [item for item in items if not is_chosen(item.nodeid, turn, files)]
+    config.hook.pytest_deselected(items=absent)
+    items[:] = [item for item in items if item not in set(absent)]
+    config.stash[_TURNS] = summary([item.nodeid for item in absent], turn)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a worker collects, and the run that it belongs to prints
+        session.config.workeroutput["turns"] = session.config.stash.get(_TURNS, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_TURNS] = getattr(node, "workeroutput", {}).get("turns", [])
+
+
 def _groups(item: pytest.Item) -> list[str]:
     return [mark.args[0] for mark in item.iter_markers("xdist_group")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    need_parts(_groups(item))
 
 
 @pytest.hookimpl(trylast=True)
@@ -91,6 +132,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     )
     for why, count in sorted(absent.items()):
         terminalreporter.write_line(f"{count} tests are not on {why}")
+    for line in config.stash.get(_TURNS, []):
+        terminalreporter.write_line(line)
+    for reason, tests in sorted(not_run_tests(terminalreporter.stats.get("skipped", ())).items()):
+        terminalreporter.section(f"{len(tests)} tests not run", sep="-")
+        terminalreporter.write_line(reason)
+        for test in sorted(tests):
+            terminalreporter.write_line(f"    {test}")
     if config.option.verbose < 0:  # then there was no header
         terminalreporter.write_line(pytest_report_header(config))
 
@@ -143,7 +191,11 @@ def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     The runtime directory is short and not under `tmp_path`: the path of a Unix socket is limited to 107 bytes.
     """
     _begin_what_is_shared(request)
-    found = Home(uuid.uuid4().hex[:12], tmp_path / "state", Path(tempfile.mkdtemp(prefix="tm-", dir="/tmp")))
+    found = Home(
+        f"{watchdog.run_id()}.{uuid.uuid4().hex[:12]}",
+        tmp_path / "state",
+        Path(tempfile.mkdtemp(prefix="tm-", dir="/tmp")),
+    )
     monkeypatch.setenv(leftovers.MARK, found.mark)
     monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(found.state))
     monkeypatch.setenv("TRAINMASTER_RUNTIME_DIR", str(found.runtime))

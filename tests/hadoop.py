@@ -8,13 +8,12 @@
     with own_hadoop(Settings(nodes=1)) as cluster: ...  # to break as one likes, or with settings of one's own
 
 A test may kill daemons of the shared cluster: what is dead at the beginning of the next one is started again. What must not end by that
-(containers of other tests: there are none, for a group runs one after the other) needs no care. Where Java or Maven is missing the tests
-that want a cluster fail with the words of what is missing: a run that did not try must not look like one that passed.
+(containers of other tests: there are none, for a group runs one after the other) needs no care. Where Java, Maven or
+Kerberos is missing, the tests that want a cluster have not run (see `parts`).
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import watchdog
+from parts import not_run
 
-from trainmaster import linux
 from trainmaster.clusters import hadoop as hadoop_clusters
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput
@@ -40,20 +40,19 @@ SECURE = Settings(  # what is on the wire is the caller's choice; who does not c
         "yarn.resourcemanager.delayed.delegation-token.removal-interval-ms": "1000",  # 30 s after an application's end
     },
 )
-_PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-clusters-{os.getuid()}"
 
 
 @contextmanager
 def own_hadoop(settings: Settings) -> Iterator[Cluster]:
     """A cluster of one's own, ended and removed at the end."""
-    _sweep()
-    folder = _PLACE / _owner()
+    watchdog.sweep("hadoop")
+    folder = watchdog.CLUSTERS["hadoop"] / watchdog.run_id()
     folder.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="c", dir=folder)) / "hadoop"
     try:
         yield hadoop_clusters.up(settings, folder=place)
     except BadInput as missing:
-        pytest.fail(str(missing))
+        not_run(str(missing))
     finally:
         hadoop_clusters.down(folder=place)
         shutil.rmtree(place.parent, ignore_errors=True)
@@ -88,24 +87,5 @@ def daemons_live(request: pytest.FixtureRequest) -> None:
 
 def revived(cluster: Cluster) -> None:
     """Start what of a cluster is dead, and return when it serves."""
-    if dead := [daemon for daemon in cluster.names if not cluster.daemon(daemon).alive]:
-        for daemon in dead:
-            cluster.daemon(daemon).start()
-        cluster.wait_ready()
-
-
-def _owner() -> str:
-    """This process, as one that comes after it can tell whether it lives."""
-    me = linux.look(os.getpid())
-    assert me is not None
-    return f"{me.pid}-{me.start}"
-
-
-def _sweep() -> None:
-    """End the clusters of test runs that were killed."""
-    for owner in _PLACE.glob("*-*"):
-        pid, _, start = owner.name.partition("-")
-        if not linux.lives(int(pid), int(start)):
-            for place in owner.glob("*/hadoop"):
-                hadoop_clusters.down(folder=place)
-            shutil.rmtree(owner, ignore_errors=True)
+    if any(not cluster.daemon(name).alive for name in cluster.names):
+        cluster.revive()

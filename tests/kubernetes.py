@@ -7,8 +7,7 @@
     with own_kubernetes(Settings(nodes=1)) as cluster: ...   # to break as one likes, or with settings of one's own
 
 Nodes of the shared cluster are lost after seconds of silence. A test may kill its daemons and nodes: what is dead at the beginning of
-the next one is started again. Where root, containerd or Go is missing the tests that want a cluster fail with the words of what is
-missing: a run that did not try must not look like one that passed.
+the next one is started again. Where root, containerd or Go is missing, the tests that want a cluster have not run (see `parts`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import watchdog
+from parts import not_run
 
-from trainmaster import linux
 from trainmaster.clusters import kubernetes as kubernetes_clusters
 from trainmaster.clusters.kubernetes import Cluster, Settings
 from trainmaster.core.errors import BadInput
@@ -35,14 +35,13 @@ RUNNING = os.environ.get(
     "TRAINMASTER_TEST_KUBERNETES", ""
 )  # the folder of a cluster to use, which a developer left running
 _shared = ExitStack()  # what ends it
-_PLACE = Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}"
 
 
 @contextmanager
 def own_kubernetes(settings: Settings) -> Iterator[Cluster]:
     """A cluster of one's own, ended and removed at the end."""
-    _sweep()
-    folder = _PLACE / _owner()
+    watchdog.sweep("kubernetes")
+    folder = watchdog.CLUSTERS["kubernetes"] / watchdog.run_id()
     folder.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="c", dir=folder)) / "kubernetes"
     try:
@@ -50,7 +49,7 @@ def own_kubernetes(settings: Settings) -> Iterator[Cluster]:
     except BadInput as missing:
         if missing.anchor != "no-kubernetes-parts":
             raise
-        pytest.fail(str(missing))
+        not_run(str(missing))
     finally:
         kubernetes_clusters.down(folder=place)
         shutil.rmtree(place.parent, ignore_errors=True)
@@ -102,20 +101,3 @@ def host_volumes() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     volumes = [{"name": f"host-{at}", "hostPath": {"path": os.path.realpath(path)}} for at, path in enumerate(paths)]
     mounts = [{"name": f"host-{at}", "mountPath": path, "readOnly": True} for at, path in enumerate(paths)]
     return volumes, mounts
-
-
-def _owner() -> str:
-    """This process, as one that comes after it can tell whether it lives."""
-    me = linux.look(os.getpid())
-    assert me is not None
-    return f"{me.pid}-{me.start}"
-
-
-def _sweep() -> None:
-    """End the clusters of test runs that were killed."""
-    for owner in _PLACE.glob("*-*"):
-        pid, _, start = owner.name.partition("-")
-        if not linux.lives(int(pid), int(start)):
-            for place in owner.glob("*/kubernetes"):
-                kubernetes_clusters.down(folder=place)
-            shutil.rmtree(owner, ignore_errors=True)

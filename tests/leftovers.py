@@ -37,6 +37,24 @@ def marked(mark: str, places: Iterable[Path]) -> dict[int, str]:
     return found
 
 
+def of_run(run: str, temporary: Path) -> list[int]:
+    """Return the processes of a whole run of tests: their mark begins with the run's name, or they work in its temporary directory."""
+    marks, found = (f"{MARK}={run}".encode(), f"{MARK}={run}.".encode()), []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            is_marked = any(variable == marks[0] or variable.startswith(marks[1]) for variable in variables)
+            if (is_marked or Path(os.readlink(f"/proc/{entry}/cwd")).is_relative_to(temporary)) and not _zombie(
+                int(entry)
+            ):
+                found.append(int(entry))
+        except OSError:  # it ended while we looked, or is not ours
+            continue
+    return found
+
+
 def _zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
 

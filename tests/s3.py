@@ -19,9 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
+import leftovers
 import pytest
 import waiting
+import watchdog
 from kubernetes import Cluster
+from parts import not_run
 
 PROGRAM = Path(os.environ.get("TRAINMASTER_S3_SERVER") or Path(__file__).parent.parent / ".cache/bin/versitygw")
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests-secret", "AWS_REGION": "us-east-1"}
@@ -42,11 +45,12 @@ class Server:
 
     def start(self) -> None:
         if not PROGRAM.exists():
-            pytest.fail(f"{PROGRAM} is not there: run tools/s3server")
+            not_run(f"{PROGRAM.name} is not there: get Go (https://go.dev/dl), then make s3server")
         told = {
             "ROOT_ACCESS_KEY": ENVIRONMENT["AWS_ACCESS_KEY_ID"],
             "ROOT_SECRET_KEY": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
             "PATH": os.environ["PATH"],
+            leftovers.MARK: watchdog.run_id(),
         }
         command = [PROGRAM, "--quiet", "--port", f"{self.host}:{self.port}", "posix", self.folder / "buckets"]
         with (self.folder / "log").open("ab") as log:

@@ -1,4 +1,7 @@
-"""Ctrl-C in what has something to undo: the first one breaks it off, and no later one what that begins."""
+"""Signals that ask a command to end: the first one breaks off what has something to undo, and no later one what that begins.
+
+SIGTERM, SIGHUP and SIGQUIT mean to a command that watches the same as Ctrl-C does.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,35 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asks the command to end; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """Have each signal that asks for the end raise Interrupted; one that is ignored (nohup) stays so."""
+    if not _heard_here():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(number)
+
+    ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -18,7 +50,7 @@ def undisturbed() -> Iterator[None]:
     if not _heard_here():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *_ENDING)}
     try:
         yield
     finally:

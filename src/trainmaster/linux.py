@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
+import resource
 import signal
 from typing import Any
 
@@ -34,6 +36,18 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.state not in "ZX"
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as its hard limit does. Programs get their user's own limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def descriptor_limit() -> float:
+    """Return how many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if soft == resource.RLIM_INFINITY else soft
 
 
 def look(pid: int) -> Process | None:
@@ -103,6 +117,23 @@ def die_with_parent() -> None:
 def set_name(name: str) -> None:
     """The name that ps and top show, at most 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def set_title(title: str) -> None:
+    """Show `title` as this process's command in ps and top, as far as there is room: the memory of its arguments is overwritten (proc(5)).
+
+    Programs that this process becomes, or starts, have titles of their own. Where the kernel does not say where the arguments are, nothing
+    is done.
+    """
+    import ctypes
+
+    with open("/proc/self/stat", "rb", buffering=0) as file:
+        text = file.read(4096)
+    fields = text[text.rindex(b")") + 2 :].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, fields 48 and 49 of proc(5)
+    if 0 < begin < end:
+        room = end - begin
+        ctypes.memmove(begin, title.encode()[: room - 1].ljust(room, b"\0"), room)
 
 
 def one_heap() -> None:

@@ -194,7 +194,7 @@ class Engine:
     def tm(self, *arguments: str, limit: float = LIMIT, **more: Any) -> subprocess.CompletedProcess[str]:
         """A command of the submitter, to its end."""
         return subprocess.run(
-            [TM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=limit, check=False, **more
+            [TM, *arguments], cwd=self.folder, capture_output=True, timeout=limit, check=False, **{"text": True, **more}
         )
 
     def write(self, name: str, content: str | bytes) -> Path:

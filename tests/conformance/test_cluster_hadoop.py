@@ -65,6 +65,18 @@ def test_a_node_killed_comes_back(hadoop: Cluster) -> None:
 
 
 @pytest.mark.full
+def test_up_after_a_node_died_starts_that_node_alone_and_keeps_the_ports(hadoop: Cluster) -> None:
+    before, ports = dict(hadoop.started), dict(hadoop.place.ports)
+    hadoop.daemon("nodemanager-1").kill()
+    lines: list[str] = []
+    again = hadoop_clusters.up(hadoop.settings, folder=hadoop.folder, say=lines.append)
+    hadoop.started = again.started
+    assert [name for name, process in again.started.items() if process != before[name]] == ["nodemanager-1"]
+    assert (dict(again.place.ports), again.state) == (ports, "running")
+    assert lines == ["nodemanager-1 of the cluster hadoop ended; starting again what ended"]
+
+
+@pytest.mark.full
 @SOAK
 def test_a_daemon_that_ended_is_named_with_its_last_words(hadoop: Cluster) -> None:
     hadoop.daemon("datanode").kill()

@@ -174,6 +174,7 @@ def test_an_input_of_one_role(engine: Engine) -> None:
 def test_outputs_of_every_task(engine: Engine) -> None:
     program = (
         'mkdir -p model/deep && echo of $TRAINMASTER_INDEX > model/deep/w.txt && echo b > "$TRAINMASTER_OUTPUT_MODEL/b"'
+        " && ln -s /etc/passwd model/passwd && mkfifo model/pipe"
     )
     job = engine.submit(workers(program, 2), outputs={"model": {"url": engine.place("out")}})
     status = job.succeeded()
@@ -181,6 +182,10 @@ def test_outputs_of_every_task(engine: Engine) -> None:
         "worker-0/deep/w.txt": b"of 0\n", "worker-0/b": b"b\n", "worker-1/deep/w.txt": b"of 1\n", "worker-1/b": b"b\n",
     }  # fmt: skip
     assert status["outputs"]["model"].endswith("/out")
+    detail = "not stored: passwd (a link that leads out of the working directory), pipe (a named pipe)"
+    assert {(event["task"], event["what"], event["detail"]) for event in job.told("trouble")} == {
+        (task, "output model", detail) for task in ("worker:0", "worker:1")
+    }
 
 
 def test_the_output_of_one_task_flat(engine: Engine) -> None:

@@ -129,7 +129,7 @@ def test_ctrl_c_leaves_the_job_running_as_there(engine: Engine) -> None:
     ) as client:
         try:
             assert client.stdout is not None
-            assert client.stdout.readline() == b"worker:0 here\n"
+            assert client.stdout.readline() == b"here\n"
             client.send_signal(signal.SIGINT)
             assert client.wait(60) == 130
         finally:
@@ -152,7 +152,7 @@ def test_a_save_is_where_users_of_xlearning_look(engine: Engine) -> None:
     with subprocess.Popen([TM, *words, "sh", "-c", program], cwd=engine.folder, stdout=subprocess.PIPE) as client:
         try:
             assert client.stdout is not None
-            assert client.stdout.readline() == b"worker:0 written\n"
+            assert client.stdout.readline() == b"written\n"
             job = Submitted(trainmaster.attach("saving"))
             engine.jobs.append(job)
             name = engine.tm("save", job.id).stdout.split()[0]

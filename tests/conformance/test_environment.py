@@ -44,8 +44,7 @@ def by_us(engine: Engine, command: list[str] | str, setting: str = "") -> dict[s
         cwd=engine.folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, text=True, timeout=60,
     )  # fmt: skip
     assert made.returncode == 0, made.stdout + made.stderr
-    (line,) = [line for line in made.stdout.splitlines() if line.startswith("worker:0 {")]
-    return dict(json.loads(line.removeprefix("worker:0 ")))
+    return dict(json.loads(made.stdout))
 
 
 def without_ours(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

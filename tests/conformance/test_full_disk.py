@@ -49,7 +49,7 @@ def test_while_the_program_writes(small_state: Path, engine: Engine) -> None:
 
 
 def test_while_its_output_is_kept(small_state: Path, engine: Engine) -> None:
-    """A program is not held up for its log; what could not be kept is said."""
+    """A program is not held up for its log; the last lines name what could not be kept."""
     program = python(f"""
         import os
         for i in range(40):
@@ -61,6 +61,13 @@ def test_while_its_output_is_kept(small_state: Path, engine: Engine) -> None:
     assert (engine.folder / "done").exists()
     assert status["state"] == "succeeded", job.story(status)
     assert (job.storage / "logs/worker-0/1.log").stat().st_size < 30 * MIB
+    kept = (job.storage / "logs/worker-0/1.log").read_bytes().count(b"x")
+    (loss,) = status["losses"]
+    assert (loss["kind"], loss["task"], loss["bytes"] + kept) == ("log", "worker:0", 40 * MIB)
+    for command in ("wait", "attach"):
+        shown = engine.tm(command, job.id)
+        assert "lost: " in shown.stdout + shown.stderr, command
+        assert "of the output of worker:0 could not be written: No space left" in shown.stdout + shown.stderr, command
 
 
 def test_while_events_are_appended(small_state: Path, engine: Engine) -> None:

@@ -28,13 +28,17 @@ import yaml
 from conformance.engines import TM, Submitted
 from conformance.kubernetes_engine import masters_here
 from kubernetes import Cluster
+from parts import not_run
 from waiting import until
 
 import trainmaster
 from trainmaster.client.places import job_ids
 from trainmaster.clusters.kubernetes import images
 from trainmaster.clusters.kubernetes.images import HOST
+from trainmaster.core.errors import EngineFailed
+from trainmaster.core.reading import job_from
 from trainmaster.engines.kubernetes import objects, rights
+from trainmaster.engines.kubernetes.client import KubernetesClient
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
@@ -223,7 +227,7 @@ def test_without_an_account_for_masters_the_error_is_what_an_administrator_appli
     bare.kubectl("apply", "-f", "-", told=yaml)
     bare.there = bare.objects()
     done = bare.tm("run", bare.file("echo fine"), "--engine", "kubernetes")
-    assert (done.returncode, done.stdout) == (0, "worker:0 fine\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
     bare.history_alone(*job_ids())
     named = bare.tm(
         "submit", bare.file(engines={"kubernetes": {"service_account": "nosuch"}}), "--engine", "kubernetes"
@@ -308,6 +312,45 @@ def test_bad_input_is_told_by_its_place(place: Place) -> None:
     assert "environment.image" in told
 
 
+@full
+def test_a_service_account_of_tasks_that_is_not_there_is_refused(place: Place) -> None:
+    refusal = place.refused(place.file(engines={"kubernetes": {"task_service_account": "nosuch"}}))
+    assert "there is no service account nosuch" in refusal
+    assert "engines.kubernetes.task_service_account" in refusal
+
+
+def created(client: KubernetesClient, job_id: str, certificate: str) -> None:
+    """Make the objects of a job whose master is beside its client: no pod."""
+    job = job_from({
+        "name": "t", "roles": {"worker": {"command": "true"}}, "environment": {"image": NOWHERE}, "storage": "s3://nowhere/jobs",
+        "engines": {"kubernetes": {"run_master": "client", "runtime_image": NOWHERE}},
+    })  # fmt: skip
+    client.submit(job_id, job, {}, {"token": "t" * 64, "key": "k"}, certificate, [], lambda without: Path("none"))
+
+
+def test_a_submission_whose_id_is_taken_leaves_the_other_job_alone(bare: Place) -> None:
+    client = KubernetesClient(lambda job: ())
+    created(client, "t-aaaaaa", "the first")
+    before = bare.left()
+    with pytest.raises(EngineFailed, match="already exists"):
+        created(client, "t-aaaaaa", "the second")
+    assert bare.left() == before
+    assert json.loads(bare.kubectl("get", "configmap", "t-aaaaaa", "-o", "json"))["data"]["certificate"] == "the first"
+    bare.kubectl("delete", "configmap", "t-aaaaaa")
+
+
+def test_a_look_for_a_job_deletes_nobodys_expired_job(bare: Place) -> None:
+    client = KubernetesClient(lambda job: ())
+    created(client, "t-aaaaaa", "certificate")
+    bare.kubectl("annotate", "configmap", "t-aaaaaa", f"{objects.ENDED}=2020-01-01T00:00:00Z")
+    assert [*client.found("t-")] == ["t-aaaaaa"]
+    assert not client.found("other")
+    assert "configmap/t-aaaaaa" in bare.left()
+    created(client, "t-bbbbbb", "certificate")  # a submission clears
+    assert "configmap/t-aaaaaa" not in bare.left()
+    bare.kubectl("delete", "configmap", "t-bbbbbb")
+
+
 def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
     kubernetes = {"volumes": [{"empty": "1GiB", "path": "/scratch"}], "node_selector": {"kubernetes.io/os": "linux"}}
     file = place.file("echo $HOME '$(HOME)'", engines={"kubernetes": kubernetes})
@@ -316,7 +359,7 @@ def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
     place.nothing_left()
     answer = place.kubectl("apply", "--dry-run=server", "-f", "-", told=done.stdout)
     kinds = [line.partition("/")[0] for line in answer.splitlines() if line.endswith("(server dry run)")]
-    assert sorted(kinds) == ["configmap", "pod", "replicaset.apps", "secret", "service", "service"], answer
+    assert sorted(kinds) == ["configmap", "configmap", "pod", "replicaset.apps", "secret", "service", "service"], answer
     place.nothing_left()
 
 
@@ -427,7 +470,7 @@ def test_images_that_buildah_made_run_a_job_and_bring_the_runtime(
 ) -> None:
     """Of the recipes: one with a Python, one that only has our runtime, which is in no Secret then."""
     if shutil.which("buildah") is None:
-        pytest.fail("buildah is not here: tools/kubernetes --packages installs it")
+        not_run("there is no buildah: apt-get install buildah")
     conf = tmp_path / "storage.conf"
     conf.write_text(f'[storage]\ndriver = "overlay"\nrunroot = "{tmp_path}/run"\ngraphroot = "{tmp_path}/graph"\n')
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
@@ -501,6 +544,24 @@ def test_the_end_of_a_log_that_failed_is_kept_without_storage_and_that_is_said(p
 
 
 @full
+def test_a_program_finds_no_secret_in_its_pod_but_in_its_own_variables(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_PS", "secret-of-the-parameter-server")
+    monkeypatch.setenv("OF_WORKER", "secret-of-the-worker")
+    places = "/trainmaster /run /tmp"
+    look = f"grep -rsl --exclude-dir runtime -e secret-of-the -e token {places}; ls -A /trainmaster/handover; echo $OF_WORKER-$OF_PS"
+    roles = {
+        "worker": {"command": look, "restart": "never", "env": {"OF_WORKER": None}, **SMALL},
+        "ps": {"command": look, "restart": "never", "env": {"OF_PS": None}, **SMALL},
+    }
+    job = place.submit(roles=roles)
+    job.succeeded(LIMIT)
+    assert sorted(job.run.logs()) == ["ps:0 -[redacted]", "worker:0 [redacted]-"]
+    place.history_alone(job.id)
+
+
+@full
 def test_a_job_is_found_from_another_machine(place: Place, tmp_path: Path) -> None:
     job = place.submit(f"{WAIT}; echo done")
     job.until_line("here")
@@ -511,6 +572,34 @@ def test_a_job_is_found_from_another_machine(place: Place, tmp_path: Path) -> No
     assert place.tm("logs", job.id, **other).stdout == "worker:0 here\n"
     assert place.tm("kill", job.id, **elsewhere).returncode == 0
     assert place.tm("status", job.id, **other).stdout.startswith(f"{job.id} killed")
+    place.history_alone(job.id)
+
+
+@full
+def test_a_job_that_is_over_is_removed_with_its_objects(place: Place) -> None:
+    job = place.submit(WAIT)
+    job.until_line("here")
+    refused = place.tm("remove", job.id)
+    assert (refused.returncode, "is not over, so it is not removed" in refused.stderr) == (2, True), refused.stderr
+    assert place.tm("kill", job.id).returncode == 0
+    until(lambda: place.tm("remove", job.id).returncode == 0, LIMIT, what=lambda: place.tm("remove", job.id).stderr)
+    place.jobs.remove(job)
+    place.nothing_left()
+    assert place.tm("status", job.id).returncode == 2
+
+
+@full
+def test_who_may_only_view_is_told_which_right_is_missing(place: Place, tmp_path: Path) -> None:
+    job = place.submit(WAIT)
+    job.until_line("here")
+    view = {"KUBECONFIG": place.kubeconfig("view")}
+    for elsewhere, right in (({}, "pods/portforward"), ({"TRAINMASTER_STATE_DIR": str(tmp_path / "other")}, "secrets")):
+        for words in (("logs",), ("status",), ("kill",)):
+            done = place.tm(*words, job.id, **view, **elsewhere)
+            assert (done.returncode, done.stderr.count("error: ")) == (2, 1), done.stderr
+            assert right in done.stderr
+            assert 'User "view" cannot' in done.stderr
+    assert place.tm("kill", job.id).returncode == 0
     place.history_alone(job.id)
 
 
@@ -594,7 +683,7 @@ def test_a_master_beside_the_client_is_taken_up_by_the_next_command(bare: Place)
         watching.kill()
         watching.wait()
     assert watching.returncode == 0, said
-    assert "worker:0 done\n" in said
+    assert "done\n" in said
     status = job.succeeded(LIMIT)
     assert [task["attempt"] for task in status["tasks"]] == [1]
     bare.history_alone(job.id)

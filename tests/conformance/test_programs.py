@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from conformance.engines import Engine, python, workers
+from conformance.engines import Engine, python, role, workers
 from waiting import until
 
 from trainmaster.client.connect import Past
@@ -59,6 +59,24 @@ def test_python_is_not_buffered(engine: Engine) -> None:
     assert job.end()["state"] == "killed"
 
 
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+
+
+def test_programs_have_the_threads_of_their_share(engine: Engine) -> None:
+    program = "echo " + " ".join(f"${{{name}:--}}" for name in THREADS)
+    own = {"OMP_NUM_THREADS": "7"}
+    roles = {
+        "two": role(program, processes=2, threads="cores"),
+        "own": role(program, env=own),
+        "named": role(program, threads=5),
+    }
+    job = engine.submit(roles)
+    job.succeeded()
+    assert sorted(job.lines("two:0")) == ["two:0.0 1 1 1 1", "two:0.1 1 1 1 1"]
+    assert job.lines("own:0") == ["7 - - 1"]
+    assert job.lines("named:0") == ["5 5 5 5"]
+
+
 def test_output_without_a_line_break(engine: Engine) -> None:
     job = engine.submit(workers("printf 'no newline'"))
     job.succeeded()
@@ -83,10 +101,9 @@ def test_output_that_is_no_text(engine: Engine) -> None:
     program = python("import os; os.write(1, bytes(range(256)) * 64 + b'\\n'); os.write(1, 'é€😀'.encode() * 50_000)")
     job = engine.submit(workers(program))
     job.succeeded()
-    assert content(job) == bytes(range(256)) * 64 + b"\n" + "é€😀".encode() * 50_000
-    shown = engine.tm("logs", job.id, "worker:0").stdout
-    assert shown.endswith("é€😀" * 50_000)
-    assert "�" not in shown.rpartition("\n")[2]  # no character was cut
+    printed = bytes(range(256)) * 64 + b"\n" + "é€😀".encode() * 50_000
+    assert content(job) == printed
+    assert engine.tm("logs", job.id, "worker:0", text=False).stdout == printed
 
 
 def printed(engine: Engine, size: int, first: int, limit: int) -> None:

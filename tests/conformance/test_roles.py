@@ -143,10 +143,10 @@ def test_copies_of_a_program(engine: Engine) -> None:
     job = engine.submit(workers(program, 2, processes=2), framework="pytorch")
     job.succeeded()
     assert sorted(line for task in ("worker:0", "worker:1") for line in job.lines(task)) == [
-        "0 of 4, local 0 of 2, node 0",
-        "1 of 4, local 1 of 2, node 0",
-        "2 of 4, local 0 of 2, node 1",
-        "3 of 4, local 1 of 2, node 1",
+        "worker:0.0 0 of 4, local 0 of 2, node 0",
+        "worker:0.1 1 of 4, local 1 of 2, node 0",
+        "worker:1.0 2 of 4, local 0 of 2, node 1",
+        "worker:1.1 3 of 4, local 1 of 2, node 1",
     ]
 
 

@@ -134,6 +134,27 @@ def test_a_job_waits_for_a_storage_that_does_not_answer(
         assert job.lines("worker:1") == ["here 1", "over 1"]
 
 
+def test_a_master_that_starts_while_its_storage_is_away_waits_for_it(
+    engine: Engine, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        job = engine.submit(workers(HOLD, 2), storage=f"s3://{server.bucket()}", timeouts={"grace": "5m"})
+        for index in range(2):
+            job.until_line(f"here {index}", f"worker:{index}")
+        server.stop()
+        for _ in range(2):
+            (master,) = processes.living(job.id, processes.MASTER)
+            os.kill(master.process.pid, signal.SIGKILL)
+            until(lambda dead=master: [new for new in processes.living(job.id, processes.MASTER) if new != dead])
+        words = job.storage / "logs" / "master" / "start.log"
+        until(lambda: "waits for its storage: " in words.read_text(), what=words.read_text)
+        server.start()
+        (engine.folder / "go").touch()
+        status = job.succeeded()
+        assert [task["attempt"] for task in status["tasks"]] == [1, 1], job.story(status)
+
+
 def test_a_reader_gets_or_is_told_of_every_byte_that_was_printed(engine: Engine, storage: str) -> None:
     printing = python(
         """

@@ -246,6 +246,31 @@ def test_hdfs_is_gone_for_a_while(cluster: Cluster, yarn: Yarn, gone: tuple[str,
     goes_on_to_its_end(yarn, job)
 
 
+def test_a_master_that_starts_while_hdfs_is_in_safe_mode_waits_for_it(cluster: Cluster, yarn: Yarn) -> None:
+    """It died at once, and after the second such death YARN gave the job up."""
+
+    def safe_mode(change: str) -> None:
+        done = cluster.run("org.apache.hadoop.hdfs.tools.DFSAdmin", "-safemode", change)
+        assert done.returncode == 0, done.stderr
+
+    def words() -> str:
+        """Return all that the job's masters wrote to stderr."""
+        files = cluster.folder.glob(f"node-*/logs/{application}/container_*_000001/stderr")
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+    job = running(yarn, timeouts={"grace": "5m"})
+    application = yarn.application(job)
+    safe_mode("enter")
+    try:
+        yarn.kill_master(job)
+        until(lambda: "waits for its storage: " in words(), TELL, what=words)
+    finally:
+        safe_mode("leave")
+    yarn.write("go", "")
+    status = job.succeeded(TELL)
+    assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (2, [1, 1]), job.story(status)
+
+
 def test_what_a_program_wrote_waits_for_a_namenode_that_is_away(cluster: Cluster, yarn: Yarn) -> None:
     """However long after the tries that every piece of work has; nothing is done again, though nothing would be allowed to."""
     program = f"{held(yarn)}; echo trained > model"

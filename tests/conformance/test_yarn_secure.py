@@ -8,6 +8,7 @@ was restarted, for then all of them log in anew.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -32,13 +33,17 @@ import trainmaster
 from trainmaster.client import doctor
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.clusters.kerberos import REALM
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.data.stores import store_for
+from trainmaster.hadoop import delegation
+from trainmaster.hadoop.auth import Kerberos
+from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
+from trainmaster.hadoop.errors import RemoteError
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
 SHORT = Settings(
-    nodes=2, memory=6144, kerberos="integrity", token_renewal=120.0, token_life=180.0, master_expiry=120.0,
+    nodes=2, memory=6144, kerberos="privacy", token_renewal=120.0, token_life=180.0, master_expiry=120.0,
     properties={"yarn.resourcemanager.am.max-attempts": "4"},
 )  # fmt: skip
 READS = """
@@ -222,6 +227,36 @@ def test_a_job_that_may_outlive_its_tokens_is_refused(lasting: Secure) -> None:
 # -- tickets that are of no use --
 
 
+def test_tokens_of_a_submission_that_fails_are_cancelled(secure: Secure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the ResourceManager and the NameNode know them no more."""
+    issued: list[Credentials] = []
+
+    async def refused(manager: Any, submission: Any, noting: Any) -> None:
+        issued.append(Credentials.read(submission.am_container_spec.tokens))
+        await noting
+        raise EngineFailed("the ResourceManager went away", anchor="yarn")
+
+    secure.log_in()
+    monkeypatch.setattr("trainmaster.engines.yarn.client._hand_over", refused)
+    with pytest.raises(EngineFailed, match="went away"):
+        secure.submit("refused")
+    tokens = {token.identifier: token for token in issued[0].tokens.values()}.values()
+    assert {token.kind for token in tokens} == {HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN}
+    for token in tokens:
+        with pytest.raises(RemoteError, match=r"(?i)token|found"):
+            asyncio.run(delegation.cancel(secure.place.conf, Kerberos(), token))
+
+
+def test_a_keytab_is_refused_where_it_could_be_read_on_its_way(secure: Secure) -> None:
+    """The weakest protection that the configuration names is what may be agreed on."""
+    secure.log_in()
+    kerberos = {"principal": f"alice@{REALM}", "keytab": str(secure.place.cluster.keytab("alice"))}
+    with pytest.raises(
+        BadInput, match=r"would cross the network unencrypted: hadoop\.rpc\.protection is privacy,integrity,auth"
+    ):
+        secure.submit("keyed", engines={"yarn": {"kerberos": kerberos}})
+
+
 def test_without_a_ticket_that_is_good_nothing_is_submitted(secure: Secure) -> None:
     """None, an expired one, one of the future, a clock that is wrong: one clear error, and nothing is left."""
     secure.engine.write("job.json", json.dumps(secure.reads("t")))
@@ -320,9 +355,11 @@ def test_the_digits_with_privacy(secure: Secure, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_digits_with_integrity(lasting: Secure, tmp_path: Path) -> None:
+def test_the_digits_with_integrity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Watched, for its tokens end in the middle where the machine is busy."""
-    digits(lasting, tmp_path)
+    with own_hadoop(attrs.evolve(SHORT, kerberos="integrity")) as cluster:
+        for secure in at(cluster, tmp_path, monkeypatch):
+            digits(secure, tmp_path)
 
 
 def test_the_digits_with_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

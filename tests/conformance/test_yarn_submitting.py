@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -29,6 +30,7 @@ import trainmaster
 from trainmaster.client.places import job_ids, site_of
 from trainmaster.client.preview import preview
 from trainmaster.client.submit import submit
+from trainmaster.client.sweep import abandoned
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.reading import job_from
@@ -59,7 +61,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for name in os.listdir(folder):
             if not name.startswith(("python", "pip")) and not os.path.lexists(without / name):
                 (without / name).symlink_to(f"{folder}/{name}")
-    properties = {"yarn.nodemanager.admin-env": f"PATH={without}", "yarn.resourcemanager.am.max-attempts": "1"}
+    properties = {
+        "yarn.nodemanager.admin-env": f"PATH={without}", "yarn.resourcemanager.am.max-attempts": "1",
+        "yarn.acl.enable": "true", "yarn.admin.acl": "yarn", "hadoop.http.staticuser.user": "reader",
+    }  # fmt: skip
     with own_hadoop(Settings(nodes=1, properties=properties)) as started:
         yield started
 
@@ -227,6 +232,27 @@ def test_what_yarns_containers_wrote_is_aggregated_and_what_we_wrote_is_the_user
     assert "LogType:launch_container.sh" not in until(aggregated, LIMIT)
 
 
+def test_yarns_proxy_shows_the_page_to_those_whom_the_view_list_names(yarn: Yarn, cluster: Cluster) -> None:
+    """A cluster without Kerberos takes every reader for the user that hadoop.http.staticuser.user names."""
+
+    def asked(job: Submitted) -> int:
+        line = http.client.HTTPConnection("localhost", cluster.place.ports["resourcemanager.http"], timeout=60)
+        try:
+            line.request("GET", f"/proxy/{yarn.application(job)}/")
+            return line.getresponse().status
+        finally:
+            line.close()
+
+    for view, status in (("bob", 403), ("bob,reader", 200)):
+        job = yarn.submit(
+            workers("until test -e go; do sleep 0.1; done"), engines={"yarn": {"view": view}}, environment=python_here()
+        )
+        job.until_status("running", lambda status: status["state"] == "running")
+        assert until(lambda job=job: (code := asked(job)) in (200, 403) and code, LIMIT) == status  # type: ignore[misc]
+        job.run.kill()
+        job.end()
+
+
 # -- what is wrong at submit --
 
 
@@ -346,7 +372,7 @@ def test_ctrl_c_ends_watching_alone(yarn: Yarn) -> None:
     watching = begun(yarn, "run", file, "--engine", "yarn")
     assert watching.stdout is not None
     try:
-        assert watching.stdout.readline() == "worker:0 here\n"
+        assert watching.stdout.readline() == "here\n"
         errors = ctrl_c(watching)
     finally:
         ended(watching)
@@ -477,3 +503,48 @@ def test_a_job_is_found_from_another_machine(yarn: Yarn, monkeypatch: pytest.Mon
         assert "there is no job" in told.stderr
     monkeypatch.setenv("TRAINMASTER_STATE_DIR", here)
     assert job.end()["state"] == "killed"
+
+
+def test_what_jobs_share_on_hdfs_is_pruned_while_none_runs(yarn: Yarn) -> None:
+    """YARN brings the files to containers that start later too, so nothing goes while a job runs."""
+
+    def cached() -> list[str]:
+        return [
+            entry.name for kind in ("files", "runtime", "inputs") for entry in store_for(f"{ours()}/{kind}").entries("")
+        ]
+
+    yarn.write("data/a.csv", "a\n")
+    job = yarn.submit(
+        workers("cat train/a.csv; while [ ! -e go ]; do sleep 0.1; done"), environment=python_here(),
+        inputs={"train": {"url": "data", "split": "whole"}},
+    )  # fmt: skip
+    job.until_line("a")
+    there = cached()
+    assert len(there) >= 3, there
+    done = yarn.tm("prune", "--older", "0s", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert cached() == there
+    assert yarn.tm("kill", job.id).returncode == 0
+    until(lambda: abandoned(job.id), limit=LIMIT)
+    done = yarn.tm("prune", "--older", "0s", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert cached() == []
+    assert job.id not in job_ids()
+    yarn.jobs.clear()
+    assert store_for(f"{ours()}/jobs").entries("") == []
+
+
+@pytest.mark.full
+def test_a_priority_reaches_yarn_or_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster has a highest priority, 0 by default, to which YARN lowers what is higher without a word."""
+    settings = Settings(nodes=1, properties={"yarn.cluster.max-application-priority": "4"})
+    with own_hadoop(settings) as cluster, yarn_on(cluster, tmp_path, monkeypatch) as yarn:
+        for priority, warns in ((4, False), (9, True)):
+            done = yarn.tm("submit", "--engine", "yarn", "--priority", str(priority), "--", "true")
+            assert done.returncode == 0, done.stderr
+            job = Submitted(trainmaster.attach(done.stdout.strip()))
+            yarn.jobs.append(job)
+            assert yarn.client().report(yarn.application(job)).priority.priority == 4
+            warning = f"warning: priority: YARN gives the job 4 instead of {priority}; the cluster allows 0 to its "
+            assert (warning in done.stderr) == warns, done.stderr
+            job.succeeded()

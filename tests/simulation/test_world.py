@@ -117,7 +117,7 @@ def test_jobs_end_in_every_way(plays: Plays) -> None:
 
 def test_elastic_roles_begin_with_what_is_granted(plays: Plays) -> None:
     def sizes(one: Play) -> Iterable[str]:
-        wanted = one.scene.job["roles"]["worker"]["replicas"]
+        wanted = one.scene.job["roles"].get("worker", {}).get("replicas")
         for event in one.master.log:
             if isinstance(wanted, dict) and event.type == "sized" and "worker" in event.data["sizes"]:
                 yield "fewer" if event.data["sizes"]["worker"] < wanted["max"] else "all"

@@ -49,6 +49,12 @@ def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) ->
     )  # fmt: skip
 
 
+def test_the_password_of_a_url_is_covered_by_itself_too(tmp_path: Path) -> None:
+    container = place(tmp_path, Workplace(str(tmp_path), str(tmp_path)), [])
+    container.secrets = {"worker": {"DATABASE": "db://me:hunter2-hunter2@here/x"}}
+    assert container.secret_values == ["db://me:hunter2-hunter2@here/x", "hunter2-hunter2"]
+
+
 class Group:
     """A control group for memory, as the kernel would make it."""
 

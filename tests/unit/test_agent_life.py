@@ -48,6 +48,8 @@ class Master:
         self.logs: dict[int, str] = {}
         self.ends: set[int] = set()
         self.agent: subprocess.Popen[bytes] | None = None
+        self.away = self.deaf = False  # whether it closes each connection at once; whether it acknowledges nothing
+        self.unacknowledged: list[dict[str, Any]] = []
 
     def spec(self, **more: Any) -> dict[str, Any]:
         return {
@@ -63,6 +65,8 @@ class Master:
         self.agent.stdin.close()
 
     async def serve(self, connection: ServerConnection) -> None:
+        if self.away:
+            return
         joiner = Joiner()
         with contextlib.suppress(ConnectionClosed):
             async for frame in connection:
@@ -75,6 +79,8 @@ class Master:
                 self.hellos.append(message)
                 await connection.send(json.dumps({"type": "welcome", "epoch": self.epoch, "acked": self.acked}))
                 self.connection = connection
+            case "report" if self.deaf:
+                self.unacknowledged.append(message)
             case "report":
                 if message["n"] > self.acked:
                     self.acked = message["n"]
@@ -296,7 +302,7 @@ def test_copies_files_and_a_directory_of_its_own(play: Callable[..., None]) -> N
         )  # fmt: skip
         await master.report("ended")
         work = master.folder / "storage" / "work" / "worker-0"
-        assert sorted(master.log().split("\n"))[1:] == [f"{n} at 127.0.0.1 code {work}" for n in "01"]
+        assert sorted(master.log().split("\n"))[1:] == [f"worker:0.{n} {n} at 127.0.0.1 code {work}" for n in "01"]
         assert (work / "list.txt").read_text() == "in the directory"
 
     play(act)
@@ -748,6 +754,57 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
         if how == "left":
             ended = await master.report("ended")
             assert (ended["stopped"], ended["status"], ended["tail"][-1]) == (True, 0, "saved")
+
+    play(act)
+
+
+def test_an_end_that_no_master_has_yet_is_told_to_the_next_though_the_engine_ends_the_container(
+    play: Callable[..., None],
+) -> None:
+    """Else the next master finds a container that was ended, and runs the whole program again."""
+
+    async def act(master: Master) -> None:
+        master.begin()
+        go = master.folder / "go"
+        await master.start(f"until test -e {go}; do sleep 0.02; done")
+        await master.report("started")
+        assert master.connection is not None
+        master.deaf = True
+        go.touch()
+        await until_async(lambda: any(report["kind"] == "ended" for report in master.unacknowledged))
+        master.away = True
+        master.connection.transport.abort()
+        assert master.agent is not None
+        master.agent.terminate()
+        agent_log = master.folder / "storage" / "logs" / "worker-0" / "agent.log"
+        await until_async(lambda: "the agent ends: terminated" in agent_log.read_text())
+        master.away = master.deaf = False
+        ended = await master.report("ended")
+        assert (ended["reason"], ended["status"]) == ("exit", 0)
+        assert await asyncio.to_thread(master.agent.wait, 60) == TERMINATED
+
+    play(act)
+
+
+def test_an_agent_that_was_told_to_leave_waits_for_no_master_to_confirm_it(play: Callable[..., None]) -> None:
+    """A job's end: the master lets its agents go, and is gone. Each job took as long as an agent may take to close."""
+
+    async def act(master: Master) -> None:
+        master.begin(close_within=600)
+        go = master.folder / "go"
+        await master.start(f"until test -e {go}; do sleep 0.02; done")
+        await master.report("started")
+        master.deaf = True
+        go.touch()
+        await until_async(lambda: any(report["kind"] == "ended" for report in master.unacknowledged))
+        await master.order("leave")
+        await until_async(lambda: any(report["kind"] == "left" for report in master.unacknowledged))
+        assert master.connection is not None
+        assert master.agent is not None
+        master.away = True
+        master.connection.transport.abort()
+        master.agent.terminate()
+        await asyncio.to_thread(master.agent.wait, 60)
 
     play(act)
 

@@ -89,7 +89,7 @@ def test_a_child_left_behind_does_not_hold_the_end_up(tmp_path: Path) -> None:
 def test_a_pipe_held_by_a_stranger_is_given_up_after_a_moment(tmp_path: Path) -> None:
     async def act() -> None:
         collector = Output(Spool(str(tmp_path / "log")), lambda value: None)
-        held = os.dup(collector.ends[0])
+        held = os.dup(collector.ends[0][0])
         collector.started()
         os.write(held, b"words")
         await collector.drained()
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_a_mark_and_stops_nobody(tmp_path: Path, monkeypatch:
 
     async def act() -> None:
         collector = Output(kept, lambda value: None)
-        out = collector.ends[0]
+        out = collector.ends[0][0]
         await asyncio.to_thread(os.write, out, b"before\n")
         await until_async(lambda: kept.size == 7)
         disk.full = True

@@ -17,7 +17,7 @@ import pytest
 from waiting import until_async
 
 from trainmaster import children, linux
-from trainmaster.agent import kernel, processes, program
+from trainmaster.agent import processes, program
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.program import CannotStart, Launch, Program
 
@@ -46,7 +46,7 @@ async def started(what: Launch, path: Path) -> Program:
     """Start `what`, its stdout and stderr into the file `path`."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        return await program.start(what, (file, file))
+        return await program.start(what, [(file, file)])
     finally:
         os.close(file)
 
@@ -99,7 +99,7 @@ def test_a_program_finds_what_a_plain_shell_would_give_it(tmp_path: Path) -> Non
     handler = signal.signal(signal.SIGUSR1, lambda *_: None)
     mask = os.umask(0o077)
     try:
-        kernel.raise_descriptor_limit()
+        linux.raise_descriptor_limit()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         outcome = ended(launch([sys.executable, str(script)], tmp_path, allowance=allowance), tmp_path / "out")
     finally:
@@ -162,6 +162,12 @@ def test_what_cannot_be_executed_is_told_as_such(
         outcome = trouble.outcome
     assert (outcome.reason, outcome.status) == (reason, status)
     assert "Traceback" not in ((tmp_path / "out").read_text() if (tmp_path / "out").exists() else "")
+
+
+def test_a_line_for_the_shell_as_one_word_is_told_with_its_mend(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart) as trouble:
+        ended(launch(["seq 3 | tail -1"], tmp_path), tmp_path / "out")
+    assert trouble.value.outcome.figures["shell"] == "'seq 3 | tail -1'"
 
 
 def test_a_script_without_interpreter_is_run_by_the_shell(tmp_path: Path) -> None:
@@ -241,7 +247,7 @@ def test_a_fork_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         with monkeypatch.context() as full:
             full.setattr(os, "fork", none_left)
             with pytest.raises(BlockingIOError):
-                await program.start(launch(["true"], tmp_path), (1, 2))
+                await program.start(launch(["true"], tmp_path), [(1, 2)])
         assert (len(os.listdir("/proc/self/fd")), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
 
     asyncio.run(act())
@@ -324,7 +330,7 @@ import asyncio, os, sys
 from trainmaster.agent import program
 from trainmaster.agent.kernel import Allowance
 async def act():
-    running = await program.start(program.Launch(["sleep", "1000"], "/", dict(os.environ), Allowance.present()), (1, 2))
+    running = await program.start(program.Launch(["sleep", "1000"], "/", dict(os.environ), Allowance.present()), [(1, 2)])
     print(running.pids[0], flush=True)
     await asyncio.sleep(1000)
 sys.path[:0] = {sys.path!r}

@@ -25,10 +25,16 @@ def tm(*arguments: str, cwd: Path | None = None, **more: str) -> subprocess.Comp
     )
 
 
+def hear_signals() -> None:
+    """A shell has SIGINT and SIGQUIT ignored in what runs behind it, nohup SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextmanager
 def begun(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [*TM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+        [*TM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, preexec_fn=hear_signals
     ) as process:
         try:
             yield process
@@ -110,10 +116,22 @@ def test_a_job_file_runs_in_its_directory(tmp_path: Path, home) -> None:
     (project / "said.txt").write_text("from here\n")
     (project / "job.yaml").write_text("roles:\n  worker: {command: cat said.txt}\n")
     done = tm("run", "project/job.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "worker:0 from here\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "from here\n"), done.stderr
     assert only_job(home).startswith("project-")
     again = tm("retry", only_job(home), cwd=tmp_path)
-    assert (again.returncode, again.stdout) == (0, "worker:0 from here\n"), again.stderr
+    assert (again.returncode, again.stdout) == (0, "from here\n"), again.stderr
+
+
+def test_ps_shows_who_is_master_agent_and_template(tmp_path: Path, home) -> None:
+    """And the program's title is its own."""
+    program = "cat /proc/$$/cmdline | tr '\\0' ' '; echo; cat /proc/[0-9]*/cmdline 2>/dev/null | tr -s '\\0' '\\n' | grep '^tm: '"
+    done = tm("run", "--name", "t", *shell(program), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    job = only_job(home)
+    titles = [line.removeprefix("worker:0 ") for line in done.stdout.splitlines()]
+    for title in (f"tm: master {job}", f"tm: template {job}", f"tm: agent worker:0 {job}"):
+        assert titles.count(title) == 1, done.stdout
+    assert titles[0].startswith("sh -c cat /proc/")
 
 
 def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
@@ -122,6 +140,7 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
     done = tm(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 x worker: 1 core," in done.stdout
+    assert "threads of each worker program's libraries: " in done.stdout
     assert "worker:0: 1 file, 2 B" in done.stdout
     assert not (home.state / "jobs").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path != home.state) == ["a.csv"]
@@ -154,6 +173,14 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "framed.yaml"], "framework: pytorhc   (framed.yaml line 1)"),
         (["run", "framed.yaml", "--set", "framework=generic"], "roles.worker.resources.gpus   (framed.yaml line 3)"),
         (["run", "good.yaml", "--set", "roles.wroker.replicas=2"], "did you mean worker?"),
+        (["run", "--set", "roles.wrker.replicas=2", "--", "true"], "did you mean roles.worker?"),
+        (["run", "--set", "roles.worker.restart.scope=tsk", "--", "true"], "did you mean task?"),
+        (["run", "--restart", "grp", "--", "true"], "did you mean group?"),
+        (["run", "--input", "x:dwnload=g*.yaml", "--", "true"], "did you mean download?"),
+        (["run", "two.yaml"], "roles.worker.replicas: two   (two.yaml line 2)"),
+        (["run", "--dry-run", "--set", "files=[nothere.py]", "--", "true"], "files: nothere.py   (flag --set)"),
+        (["run", "--dry-run", "--input", "x=smb://h/x", "--", "true"], "smbprotocol"),
+        (["run", "--dry-run", "--storage", "hfds://b/x", "--", "true"], "did you mean hdfs://?"),
     ],
 )
 def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], told: str) -> None:
@@ -161,6 +188,7 @@ def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], to
     (tmp_path / "framed.yaml").write_text(
         "framework: pytorhc\nroles:\n  worker: {command: exit 0, resources: {gpus: 999}}\n"
     )
+    (tmp_path / "two.yaml").write_text("roles:\n  worker: {command: exit 0, replicas: two}\n")
     (tmp_path / "good.yaml").write_text("roles:\n  worker: {command: exit 0}\n")
     done = tm(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -302,7 +330,7 @@ def test_the_log_of_the_masters_is_followed_until_the_end(tmp_path: Path, home, 
 def test_what_there_is_not_in_the_logs_is_said(tmp_path: Path, home) -> None:
     """The log of the masters holds what was written before they had one; an attempt that was not is not an empty one."""
     done = tm("run", "--name", "told", *shell("echo one; echo reporter progress:0.5 >&2; echo two"), cwd=tmp_path)
-    assert done.stdout == "worker:0 one\nworker:0 two\n"
+    assert done.stdout == "one\nreporter progress:0.5\ntwo\n"
     job = only_job(home)
     assert tm("logs", job).stdout == "worker:0 one\nworker:0 two\n"
     assert tm("logs", job, "worker:0").stdout == "one\ntwo\n"
@@ -323,21 +351,51 @@ def test_attaching_to_a_job_that_has_ended_says_how(tmp_path: Path, home) -> Non
     late = tm("attach", job)
     assert (late.returncode, late.stdout) == (0, "")
     assert late.stderr.startswith(f"{job} succeeded after")
-    assert tm("attach", job, "--all-output").stdout == "worker:0 much\n"
+    assert tm("attach", job, "--all-output").stdout == "much\n"
 
 
 def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
     with begun("run", "--name", "left", *shell(HOLD), cwd=tmp_path) as watching:
-        assert watching.stdout.readline() == "worker:0 here 0\n"
+        assert watching.stdout.readline() == "here 0\n"
         watching.send_signal(signal.SIGINT)
         _, errors = watching.communicate(timeout=30)
     assert watching.returncode == 130
     job = only_job(home)
     assert f"{job} goes on. Watch it again: tm attach {job}" in errors
     with begun("attach", job, cwd=tmp_path) as attached:
-        assert attached.stdout.readline() == "worker:0 here 0\n"
+        assert attached.stdout.readline() == "here 0\n"
         (tmp_path / "go").touch()
         assert attached.wait(30) == 0
+
+
+def test_a_signal_detaches_as_ctrl_c_does(tmp_path: Path, home) -> None:
+    """SIGTERM, SIGHUP and SIGQUIT; with --detach=kill the job ends with its command."""
+    command = ("run", "--name", "left", *shell(HOLD))
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        with begun(*command, cwd=tmp_path) as watching:
+            assert watching.stdout.readline() == "here 0\n"
+            watching.send_signal(number)
+            _, errors = watching.communicate(timeout=30)
+        job = only_job(home)
+        words = f"{job} goes on. Watch it again: tm attach {job}   end it: tm kill {job}"
+        assert (watching.returncode, errors.strip()) == (128 + number, words)
+        command = ("attach", job)
+    with begun("attach", "--detach=kill", job, cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "here 0\n"
+        watching.send_signal(signal.SIGTERM)
+        _, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 143
+    assert f"{job} killed after" in errors
+    assert "SIGTERM" in tm("events", job).stdout
+
+
+@pytest.mark.parametrize(("text", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)])
+def test_the_exit_status_may_be_the_programs_own(tmp_path: Path, home, text: str, status: int) -> None:
+    never = ("--set", "roles.worker.restart.scope=never")
+    assert tm("run", *never, "--exit-status", "program", *shell(text), cwd=tmp_path).returncode == status
+    (job,) = [entry.name for entry in (home.state / "jobs").iterdir()]
+    assert tm("wait", "--exit-status", "program", job).returncode == status
+    assert tm("wait", job).returncode == min(status, 1)
 
 
 def test_a_save_waits_for_those_who_save(tmp_path: Path) -> None:
@@ -377,6 +435,14 @@ def test_a_job_that_cannot_be_killed_keeps_no_other_alive(tmp_path: Path, held: 
     assert done.stderr.count("error: ") == 1, done.stderr
 
 
+def test_a_wrong_name_keeps_no_other_job_alive(held: str) -> None:
+    done = tm("kill", "nope", held, "nothing")
+    assert (done.returncode, done.stdout) == (2, f"{held} killed\n")
+    assert [line.partition("  [")[0] for line in done.stderr.splitlines() if "error: " in line] == [
+        "error: there is no job nothing", "error: there is no job nope",
+    ]  # fmt: skip
+
+
 def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     done = tm("kill", held, "--why", "enough")
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
@@ -385,6 +451,36 @@ def test_kill_ends_a_job(tmp_path: Path, held: str) -> None:
     assert "enough" in tm("events", held, "--json").stdout
     refused = tm("save", held)
     assert (refused.returncode, refused.stderr.splitlines()[0]) == (2, f"error: {held} has ended: killed  [job-ended]")
+
+
+def test_a_checkpoint_that_was_never_stored_is_named_at_the_end(tmp_path: Path) -> None:
+    done = tm("run", "--checkpoint", "ckpt", *shell("true"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "  lost: no checkpoint was ever stored: nothing was written at ckpt"
+
+
+def test_an_ended_job_is_never_listed_as_waiting(tmp_path: Path, home) -> None:
+    """Its storage is away when the list is asked for the first time."""
+    far = tmp_path / "far"
+    seen, unseen = (
+        tm(*line, "--name", name, "--storage", f"file://{far}", *shell("true"), cwd=tmp_path)
+        for line, name in ((["run"], "seen"), (["submit"], "unseen"))
+    )
+    assert (seen.returncode, unseen.returncode) == (0, 0), seen.stderr
+    job = unseen.stdout.strip()
+    until(lambda: '"type":"step-done"' in "".join(file.read_text() for file in far.glob(f"{job}/events/*")))
+    until(lambda: not list(home.state.glob("live/*")))
+    far.rename(tmp_path / "away")
+    os.utime(home.state / "jobs" / job / "job.json", (1e9, 1e9))  # long ago
+    listed = tm("list").stdout
+    assert len(re.findall(r"^(?:un)?seen-\w{6} +succeeded", listed, re.MULTILINE)) == 2, listed
+    (home.state / "jobs" / job / "end.json").unlink()  # what was killed before its master could note it
+    (home.state / "index.json").unlink()
+    listed = tm("list").stdout
+    assert re.search(r"^seen-\w{6} +succeeded", listed, re.MULTILINE), listed
+    assert re.search(
+        rf"^{job} +unreadable .* last known: waiting; file://{far}/{job} has no events of it$", listed, re.MULTILINE
+    ), listed
 
 
 def test_of_several_jobs_to_end_none_waits_for_another(tmp_path: Path) -> None:
@@ -406,7 +502,7 @@ def test_of_several_jobs_to_end_none_waits_for_another(tmp_path: Path) -> None:
 
 def test_a_killed_command_leaves_the_job(tmp_path: Path, home) -> None:
     with begun("run", "--name", "alone", *shell(HOLD), cwd=tmp_path) as watching:
-        assert watching.stdout.readline() == "worker:0 here 0\n"
+        assert watching.stdout.readline() == "here 0\n"
         watching.kill()
     (tmp_path / "go").touch()
     assert tm("wait", only_job(home)).returncode == 0

@@ -3,22 +3,100 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
+import json
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
+from typing import get_type_hints
 
+import attrs
 import pytest
 
 import trainmaster
 from trainmaster import aio
+from trainmaster.client import keys
 from trainmaster.client.follow import follow
 from trainmaster.client.places import job_storage
+from trainmaster.client.results import Listed, Status, Task
+from trainmaster.core import job as model
+
+ROOT = Path(__file__).parents[2]
 
 
 def job(command: str, **more: object) -> object:
     return trainmaster.Job(
         name="api", roles={"worker": {"command": command, "replicas": 2, "restart": "never"}}, **more
     )
+
+
+def test_a_job_is_a_typed_class(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    made = trainmaster.Job(
+        name="x", roles={"w": {"command": "true", "env": {"A": 1}}}, inputs={"t": {"url": "a", "as_": "list"}}
+    )
+    assert isinstance(made, trainmaster.Job)
+    assert (made.name, made.inputs["t"].as_, made.roles["w"].env) == ("x", "list", {"A": "1"})
+    signature = inspect.signature(trainmaster.Job)
+    assert list(signature.parameters)[:3] == ["roles", "name", "framework"]
+    assert copy.deepcopy(made) == made
+    assert trainmaster.submit(made, directory=tmp_path, dry_run=True)["job"]["name"] == "x"
+    assert asyncio.run(aio.submit(made, directory=tmp_path, dry_run=True))["engine"] == "local"
+    assert trainmaster.jobs() == []
+
+
+def test_the_types_name_every_key() -> None:
+    """Of the job file, and of what a status tells."""
+
+    def of(section: type) -> set[str]:
+        return {field.name for field in attrs.fields(section) if field.metadata}
+
+    parameters = set(inspect.signature(trainmaster.Job).parameters)
+    assert parameters == of(model.Job) == set(get_type_hints(keys.Job))
+    for name in ("Environment", "Replicas", "Resources", "Restart", "Stop", "Nodes", "Role", "Input", "Output", "Checkpoint", "Tensorboard",
+                 "Timeouts", "Completion", "Logs", "Saves", "Scale", "Secret", "Link", "Master"):  # fmt: skip
+        assert of(getattr(model, name)) - {"name"} == set(get_type_hints(getattr(keys, name))), name
+
+
+SNIPPET = """
+import trainmaster
+
+job = trainmaster.Job(name="a", framework="pytorch", roles={"worker": {"command": "true", "replicas": {"min": 1, "max": 2}}})
+run = trainmaster.submit(job)
+state: str = run.wait()["state"]
+words: list[str] = [task["words"] for task in run.status()["tasks"]]
+preview: dict[str, object] = trainmaster.submit(job, dry_run=True)
+ids: list[str] = [found["id"] for found in trainmaster.jobs()]
+trainmaster.Job(framwork="pytorch", roles={})  # framwork
+trainmaster.Job(roles={"worker": {"command": "true", "replicsa": 2}})  # replicsa
+trainmaster.Job(roles={"worker": {"command": "true", "restart": {"scope": "tsk"}}})  # Incompatible
+run.status()["sttae"]  # sttae
+trainmaster.submit(job, dry_run=True).id  # no attribute "id"
+"""
+
+
+def test_a_checker_of_types_refuses_what_is_misspelt(tmp_path: Path) -> None:
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(SNIPPET)
+    line = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-error-summary",
+        "--cache-dir",
+        ROOT / ".mypy_cache",
+        snippet,
+    ]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+    lines = SNIPPET.splitlines()
+    expected = {number: line.partition("  # ")[2] for number, line in enumerate(lines, 1) if "  # " in line}
+    messages = {int(line.split(":")[1]): line for line in done.stdout.splitlines() if ": error: " in line}
+    assert set(messages) == set(expected), done.stdout + done.stderr
+    assert [number for number, word in expected.items() if word not in messages[number]] == [], done.stdout
 
 
 def test_a_job_is_submitted_and_read(tmp_path: Path) -> None:
@@ -32,7 +110,12 @@ def test_a_job_is_submitted_and_read(tmp_path: Path) -> None:
     assert [event["type"] for event in run.events()][-1] == "step-done"
     assert trainmaster.attach(run.id[:5]) == run
     assert trainmaster.status(run.id)["state"] == "succeeded"
-    assert [found["id"] for found in trainmaster.jobs()] == [run.id]
+    assert [(found["id"], found["engine"]) for found in trainmaster.jobs()] == [(run.id, "local")]
+    assert [found["id"] for found in trainmaster.jobs("local")] == [run.id]
+    assert set(Status.__required_keys__) <= set(status) <= set(get_type_hints(Status))
+    for task in status["tasks"]:
+        assert set(Task.__required_keys__) <= set(task) <= set(get_type_hints(Task))
+    assert set(trainmaster.jobs()[0]) >= set(get_type_hints(Listed))
 
 
 def test_output_comes_while_it_runs(tmp_path: Path) -> None:
@@ -128,6 +211,32 @@ def test_one_key_is_one_job(tmp_path: Path) -> None:
     runs = [trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k") for _ in range(2)]
     assert runs[0] == runs[1]
     runs[0].wait()
+
+
+def test_a_key_of_another_job_is_refused(tmp_path: Path) -> None:
+    """Whoever got the old job would take it for the new one."""
+    first = trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k")
+    with pytest.raises(trainmaster.BadInput, match=rf"the idempotency key k belongs to {first.id}") as refused:
+        trainmaster.submit(job("false"), directory=tmp_path, idempotency_key="k")
+    assert refused.value.place == f"roles.worker.command: false, in {first.id}: true"
+    assert refused.value.anchor == "key-taken"
+    assert [found["id"] for found in trainmaster.jobs()] == [first.id]
+    first.wait()
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_whoever_waits_has_the_outputs_here(tmp_path: Path, awaits: bool) -> None:
+    """A job on a cluster commits to its storage there, and `wait` brings what its job file wanted on this machine."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    outputs = {"model": {"url": str(there), "from": "worker:0", "layout": "flat"}}
+    run = trainmaster.submit(job("mkdir -p model; echo new > model/x", outputs=outputs), directory=tmp_path)
+    run.wait()
+    site = job_storage(run.id) / "site.json"
+    site.write_text(json.dumps({**json.loads(site.read_text()), "carried": {"outputs.model": str(here)}}))
+    status = asyncio.run(aio.Run(run).wait()) if awaits else run.wait()
+    assert status["outputs"] == {"model": str(here)}
+    assert (here / "x").read_text() == "new\n"
+    assert not list(there.rglob("x"))
 
 
 def test_it_can_be_awaited(tmp_path: Path) -> None:

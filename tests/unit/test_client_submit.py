@@ -12,15 +12,18 @@ import pytest
 from trainmaster.client import connect
 from trainmaster.client import submit as submission
 from trainmaster.client.describe import describe, doubts
+from trainmaster.client.files import shipped_files
 from trainmaster.client.handles import parse, resolve
-from trainmaster.client.secrets import ALL, is_secret, names, of_stores, separated
-from trainmaster.client.submit import check, new_id, prepared, shipped_files, site, submit
+from trainmaster.client.secrets import names, of_stores, separated
+from trainmaster.client.submit import check, new_id, prepared, site, submit
 from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.job import Job, Output, Role, Secret
 from trainmaster.core.reading import job_from
+from trainmaster.core.redaction import ALL_ROLES, is_secret, secrets_of
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
+from trainmaster.master import launch
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,51 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
         parse(text)
 
 
+SECRET_NAMES = """HF_TOKEN WANDB_API_KEY DB_PASSWORD token AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID PGPASSWORD DB_PASS MYSQL_PWD GITHUB_PAT
+AZURE_STORAGE_KEY SSH_PRIVATE_KEY OPENAI_API_KEYS GOOGLE_APPLICATION_CREDENTIALS BASIC_AUTH my-api-key fs.s3a.secret.key fs.s3a.access.key
+fs.s3a.bucket.data.session.token fs.azure.account.key.data.blob.core.windows.net ssl.server.keystore.keypassword
+hadoop.security.group.mapping.ldap.bind.password fs.azure.account.oauth2.client.secret dfs.adls.oauth2.credential"""
+PLAIN_NAMES = """TOKENIZERS_PARALLELISM KEYBOARD MONKEY OMP_NUM_THREADS AUTHOR PWD OLDPWD KEY PASS PATH COMPAT SSH_KEY_FILE DB_PASSWORD_FILE
+MAX_TOKENS NUM_TOKENS TOKEN_LENGTH PUBLIC_KEY CACHE_KEY SSH_AUTH_SOCK HADOOP_TOKEN_FILE_LOCATION BYPASS hadoop.security.auth_to_local
+hadoop.security.token.service.use_ip dfs.block.access.token.enable dfs.encryption.key.provider.uri hadoop.security.credential.provider.path
+hadoop.security.authentication yarn.resourcemanager.webapp.delegation-token-auth-filter.enabled hadoop.rpc.protection"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_names_that_say_they_are_secret(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", PLAIN_NAMES.split())
+def test_names_that_only_look_secret(name: str) -> None:
+    assert not is_secret(name)
+
+
 @pytest.mark.parametrize(
-    ("name", "secret"),
-    [("HF_TOKEN", True), ("WANDB_API_KEY", True), ("DB_PASSWORD", True), ("token", True), ("AWS_SECRET_ACCESS_KEY", True),
-     ("TOKENIZERS_PARALLELISM", False), ("KEYBOARD", False), ("OMP_NUM_THREADS", False), ("AUTHOR", False)],
+    ("value", "secret"),
+    [("postgres://me:hunter2@db/x", True), ("redis://:hunter2@db", True), ("HTTP://ann:pw@proxy:3128", True), ("http://db:5432/x", False),
+     ("ssh://git@github.com/x", False), ("abfs://data@acc.dfs.core.windows.net/x", False), ("at 10:30 me@here", False),
+     ("http://db:80/a@b", False)],
 )  # fmt: skip
-def test_names_that_say_they_are_secret(name: str, secret: bool) -> None:
-    assert is_secret(name) is secret
+def test_a_url_with_a_password_is_secret_whatever_its_name(value: str, secret: bool) -> None:
+    assert is_secret("DATABASE", value) is secret
+
+
+def test_a_url_with_a_password_leaves_the_job(tmp_path: Path) -> None:
+    left, values = separated(job({"DATABASE": "db://me:hunter2@here", "A": "x"}), {}, tmp_path)
+    assert left.roles["worker"].env == {"DATABASE": None, "A": "x"}
+    assert values == {"worker": {"DATABASE": "db://me:hunter2@here"}}
+
+
+def test_a_resumed_jobs_environment_holds_no_secrets_and_goes_with_the_job(tmp_path: Path) -> None:
+    environ = {"PGPASSWORD": "hunter2", "http_proxy": "http://ann:hunter2@proxy:3128", "GREETING": "hello"}
+    launch.keep(tmp_path, environ, {})
+    (kept,) = tmp_path.iterdir()
+    assert "hunter2" not in kept.read_text()
+    assert "hello" in kept.read_text()
+    launch.forget(tmp_path)
+    launch.forget(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def job(env: dict[str, str | None], **more: object) -> Job:
@@ -108,7 +149,10 @@ def test_secret_values_leave_the_job(tmp_path: Path) -> None:
         secrets={"DB": Secret(file="pw"), "E": Secret(env="F")},
     )
     plain, values = separated(given, {"HF_TOKEN": "t0ken", "F": "f"}, tmp_path)
-    assert values == {ALL: {"DB": "hunter2", "E": "f"}, "worker": {"HF_TOKEN": "t0ken", "MY_PASSWORD": "in-the-file"}}
+    assert values == {
+        ALL_ROLES: {"DB": "hunter2", "E": "f"},
+        "worker": {"HF_TOKEN": "t0ken", "MY_PASSWORD": "in-the-file"},
+    }
     assert plain.roles["worker"].env == {"HF_TOKEN": None, "MY_PASSWORD": None, "PLAIN": "x"}
     assert not any(value in repr(attrs.asdict(plain)) for value in ("t0ken", "in-the-file", "hunter2"))
 
@@ -130,8 +174,13 @@ def test_what_opens_the_stores_that_a_job_names_is_told_and_no_more() -> None:
 def test_each_role_has_its_own_secrets(tmp_path: Path) -> None:
     roles = {name: Role(name, "true", env={"A_TOKEN": name}) for name in ("worker", "ps")}
     _, values = separated(Job(roles=roles, secrets={"A_TOKEN": Secret(env="B")}), {"B": "all"}, tmp_path)
-    assert values == {ALL: {"A_TOKEN": "all"}, "worker": {"A_TOKEN": "worker"}, "ps": {"A_TOKEN": "ps"}}
+    assert values == {ALL_ROLES: {"A_TOKEN": "all"}, "worker": {"A_TOKEN": "worker"}, "ps": {"A_TOKEN": "ps"}}
     assert names(values) == ["A_TOKEN"]
+    assert secrets_of(values, "ps") == {ALL_ROLES: {"A_TOKEN": "all"}, "ps": {"A_TOKEN": "ps"}}
+    assert secrets_of(values, "evaluator") == {ALL_ROLES: {"A_TOKEN": "all"}}, (
+        "no container gets another role's secrets"
+    )
+    assert secrets_of({}, "ps") == {}
 
 
 def test_more_than_anybody_ships_on_purpose_is_refused(tmp_path: Path) -> None:
@@ -187,14 +236,14 @@ def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, mon
     """Two wait for it in vain; the later one does not free what the earlier one has taken by then."""
     dead, next_one = home.state / "jobs" / "dead-aaaaaa", home.state / "jobs" / "next-bbbbbb"
     (home.state / "jobs").mkdir(parents=True)
-    assert submission._take("k", dead.name)
+    assert submission._take("k", dead.name, {})
     looked = []
 
     def beginning(name: str) -> bool:
         looked.append(name)
         if name == dead.name:  # the earlier one sees it too, and is quicker
             submission._give_up("k", name)
-            assert submission._take("k", next_one.name)
+            assert submission._take("k", next_one.name, {})
             (next_one / "logs").mkdir(parents=True)
         return False
 
@@ -207,7 +256,7 @@ def test_a_key_is_held_as_long_as_a_master_has_to_begin(home, monkeypatch: pytes
     token = home.state / "jobs" / "slow-aaaaaa" / "token"
     token.parent.mkdir(parents=True)
     token.touch()
-    assert submission._take("k", "slow-aaaaaa")
+    assert submission._take("k", "slow-aaaaaa", {})
     monkeypatch.setattr(time, "sleep", lambda seconds: (token.parent / "logs").mkdir())
     os.utime(token, (time.time() - 20, time.time() - 20))
     assert submission._submitted_under("k") == "slow-aaaaaa"
@@ -225,7 +274,7 @@ def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
     for name, content in (("token", "x"), ("site.json", '{"engine": "yarn"}')):
         (folder / name).write_text(content)
         os.utime(folder / name, (1.0, 1.0))
-    assert submission._take("k", folder.name)
+    assert submission._take("k", folder.name, {})
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="nowhere"):
         submit(job({}), base=tmp_path, key="k")
@@ -292,3 +341,12 @@ def test_what_changes_nothing_here_is_said(key: str, value: object) -> None:
     worker = {"command": "true", "ports": ["main"]}
     (doubt,) = doubts(job_from({"roles": {"worker": worker}, key.partition(".")[0]: value}))
     assert doubt.startswith(f"{key}: changes nothing here; ")
+
+
+def test_a_shared_working_directory_on_a_cluster_is_warned_of_where_it_was_written() -> None:
+    written = describe(None, {"set": ("roles.worker.workdir=share",)}, ["true"])
+    (warning,) = [text for text in doubts(written.job, "yarn", written.origins) if "workdir" in text]
+    assert warning.startswith("role worker has workdir: share, and on yarn each task has a directory of its own")
+    assert not [text for text in doubts(written.job, "local", written.origins) if "workdir" in text]
+    default = describe(None, {}, ["true"])
+    assert not [text for text in doubts(default.job, "yarn", default.origins) if "workdir" in text]

@@ -214,6 +214,29 @@ def test_only_the_last_lines_of_a_failing_task_are_shown() -> None:
     assert [line for line in lines if "|" in line] == [f"  | line {i}" for i in range(80, 100)]
 
 
+def test_the_last_lines_name_what_was_lost() -> None:
+    log = {
+        "kind": "log",
+        "bytes": 2**20,
+        "detail": "1,048,576 bytes of its output could not be written: disk full",
+        "at": 1.0,
+    }
+    checkpoint = {"kind": "checkpoint", "detail": "nobody answers", "attempt": 1, "at": 1.0}
+    losses = [
+        {**log, "task": "worker:0", "attempt": 1},
+        {**log, "task": "worker:0", "attempt": 2},
+        {**log, "task": "worker:1", "attempt": 1},
+        {**checkpoint, "task": "worker:0", "set": 4},
+        {**checkpoint, "task": "", "set": None},
+    ]
+    for state in ("succeeded", "killed", "failed"):
+        assert ended_lines(ended(state, losses=losses, reason={"words": "x"}))[-3:] == [
+            "  lost: 3 MiB of the output of worker:0, worker:1 could not be written: disk full",
+            "  lost: no checkpoint of worker:0 was stored after set 4: nobody answers",
+            "  lost: no checkpoint was ever stored: nobody answers",
+        ]
+
+
 def test_an_unknown_event_is_shown_as_such() -> None:
     assert "{'speed': 3}" in event_line({"v": "1.9", "n": 7, "at": 0.5, "epoch": 1, "type": "warped", "speed": 3})
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from trainmaster.client.lines import Lines
+from trainmaster.client.printing import Choice
 from trainmaster.client.rows import rows
 from trainmaster.client.view import COLOURS, First, Watching, spark, watch
 
@@ -145,7 +146,7 @@ def test_no_task_is_red() -> None:
 
 def test_the_first_line_is_taken_away_again() -> None:
     out = io.StringIO()
-    shown, seen = First(out, out), Watching("digits-abcdef")
+    shown, seen = First(out, Choice()), Watching("digits-abcdef")
     seen.take({"status": status(phase="staged 0/1")})
     shown.draw(seen)
     shown.lines([("worker:0", "hello")])
@@ -153,7 +154,7 @@ def test_the_first_line_is_taken_away_again() -> None:
     line, rest = out.getvalue().split("digits-abcdef staged 0/1")
     assert line == "\r\x1b[K"
     assert rest.startswith("\r\x1b[K\x1b[")
-    assert rest.endswith("worker:0\x1b[0m hello\n")
+    assert rest.endswith("worker:0 \x1b[0mhello\n")
 
 
 def test_what_is_shown_from_the_middle_on_begins_with_a_line() -> None:

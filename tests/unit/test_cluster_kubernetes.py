@@ -7,6 +7,7 @@ import json
 import ssl
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,7 +16,7 @@ from trainmaster.cli import cluster_options
 from trainmaster.cli.commands import run
 from trainmaster.clusters import kubernetes as clusters
 from trainmaster.clusters import records
-from trainmaster.clusters.kubernetes import Settings, binaries, boundary, certificates, conf, images, needs
+from trainmaster.clusters.kubernetes import Settings, api, binaries, boundary, certificates, conf, images, needs
 from trainmaster.clusters.kubernetes.cluster import Cluster
 from trainmaster.clusters.kubernetes.conf import PLAIN, PORTS, Place
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
@@ -242,6 +243,14 @@ def test_the_command_line_says_what_is_wrong(words: list[str], said: str, capsys
         run(["cluster", *words])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_node_that_is_still_tainted_takes_no_pods_yet() -> None:
+    ready: dict[str, Any] = {"spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    assert api.takes_pods(ready)
+    assert not api.takes_pods(ready | {"spec": {"taints": [taint]}})
+    assert api.takes_pods(ready | {"spec": {"taints": [{"key": "kwok.x-k8s.io/node", "effect": "NoSchedule"}]}})
 
 
 def test_simulated_nodes_alone_want_no_others() -> None:

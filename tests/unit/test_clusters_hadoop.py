@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import hadoop as shared_clusters
 import pytest
 import waiting
+import watchdog
 
 from trainmaster import linux
 from trainmaster.clusters import daemons, hadoop, hadoop_conf, jars, kerberos, ports
@@ -207,10 +207,10 @@ def test_a_record_that_cannot_be_read_does_not_keep_a_cluster_up(tmp_path: Path)
 def test_clusters_of_test_runs_that_were_killed_are_ended_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_clusters, "_PLACE", tmp_path)
+    monkeypatch.setitem(watchdog.CLUSTERS, "hadoop", tmp_path)
     (tmp_path / "1-1" / "c").mkdir(parents=True)  # process 1 did not start at tick 1
     started = sleeping(tmp_path / "1-1" / "c", folder="hadoop")
-    shared_clusters._sweep()
+    watchdog.sweep("hadoop")
     assert not started.alive
     assert list(tmp_path.iterdir()) == []
 

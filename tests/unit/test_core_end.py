@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trainmaster.core.fold import COMMIT
 from trainmaster.core.incidents import SETTLE
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.report import end_reason, status
+from trainmaster.core.snapshot import dump, load
 from trainmaster.core.state import LIVE
 
 OUT = {"model": {"url": "memory://out"}}
@@ -53,6 +55,30 @@ def test_completion_rules(completion: Any, succeed: list[str], fail: list[str], 
         script.close()
         assert script.count("ended") == script.count("ending") == 1
         assert script.last("ended")["reason"] == end[1]
+
+
+def test_what_was_lost_is_in_the_status() -> None:
+    script = Script(job(worker=role(2), checkpoint="ckpt"))
+    script.start("worker:0", "worker:1")
+    script.report("worker:0", "warned", what="checkpoint", detail="nobody answers")
+    script.report("worker:0", "warned", what="its storage is away", detail="for a moment")
+    script.report("worker:1", "warned", what="log", bytes=7, detail="7 bytes of its output could not be written")
+    assert [(loss["kind"], loss["task"]) for loss in status(script.state)["losses"]] == [
+        ("checkpoint", "worker:0"), ("log", "worker:1"),
+    ]  # fmt: skip
+    script.report("worker:0", "checkpoint", set=3)
+    assert [(loss["kind"], loss["task"]) for loss in status(script.state)["losses"]] == [("log", "worker:1")]
+    assert status(load(json.loads(json.dumps(dump(script.state)))))["losses"] == status(script.state)["losses"]
+
+
+def test_a_checkpoint_that_nobody_wrote_is_named_once_the_job_succeeded() -> None:
+    script = Script(job(worker=role(), checkpoint="ckpt"))
+    script.start("worker:0")
+    assert status(script.state)["losses"] == []
+    script.succeed("worker:0")
+    script.close()
+    (loss,) = status(script.state)["losses"]
+    assert (loss["kind"], loss["set"], loss["detail"]) == ("checkpoint", None, "nothing was written at ckpt")
 
 
 def test_roles_that_do_not_count_are_not_waited_for() -> None:

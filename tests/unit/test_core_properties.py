@@ -24,6 +24,7 @@ from trainmaster.core.plan import plan, plan_all
 from trainmaster.core.reasons import REASONS
 from trainmaster.core.snapshot import dump, load
 from trainmaster.core.state import State
+from trainmaster.simulation.scenes import STRANGE_NAMES, rename_roles
 
 LISTING = {
     "train": {"files": [["data", 8 * 1024, None]], "shards": {"size": 1024, "epochs": 1, "shuffle": True, "seed": 1}}
@@ -33,6 +34,7 @@ NUMBERS = (None, None, None, 1, 5)  # of a report; None for the next
 ENDED = [
     {"reason": "exit", "status": 0},
     {"reason": "exit", "status": 1},
+    {"reason": "exit", "status": 1, "reached": {"value": 0.42, "step": 3}},
     {"reason": "signal", "figures": {"name": "SIGKILL"}},
     {"reason": "out-of-memory", "figures": {"used": 2, "limit": 1}},
     {"reason": "address-in-use"},
@@ -71,12 +73,17 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     completion = draw(st.sampled_from(("all", "all", "first", "failures")))
     if completion != "all":
         job["completion"] = {"first": "worker"} if completion == "first" else {"failures": 0.5}
-    return job
+    strange = draw(st.one_of(st.none(), st.permutations(STRANGE_NAMES)))
+    return job if strange is None else rename_roles(job, {"worker": strange[0], "fetch": strange[1]})
 
 
 def _role(draw: st.DrawFn, scope: str, most: int) -> dict[str, Any]:
     replicas: Any = {"min": 1, "max": most} if most > 1 and draw(st.booleans()) else most
-    return {"command": "true", "replicas": replicas, "restart": {"scope": scope, "limit": draw(st.integers(0, 2))}}
+    return {
+        "command": "true",
+        "replicas": replicas,
+        "restart": {"scope": scope, "limit": draw(st.integers(0, 2)), "total": draw(st.sampled_from((2, 4, 100)))},
+    }
 
 
 def plain(state: State) -> dict[str, Any]:
@@ -143,6 +150,8 @@ class AnyStimuli(RuleBasedStateMachine):
             self.reported[key] = data["report"]
         if event.type == "incident" and data["again"]:
             assert data["spent"] <= data["limit"] or not data["costs"]
+            role = self.state.role(self.state.tasks[data["cause"]["task"]])
+            assert data["total"] <= role.restart.total or not data["costs"]
             assert data["free"] <= FREE_LIMIT
         if event.type == "settled":
             assert data["spent"] >= 0
@@ -264,6 +273,7 @@ class AnyStimuli(RuleBasedStateMachine):
                 "marks": {name: table.marks() for name, table in self.state.shards.items()},
             },
             "saved": {"save": "now"},
+            "progress": {"value": mark / 100} if mark % 2 else {"step": mark % 5},
         }.get(kind, {})
         self.report(task, kind, n, max(1, task.attempt + attempt), **data)
 

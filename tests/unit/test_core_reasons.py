@@ -40,7 +40,7 @@ def test_words_need_no_figures(key: str) -> None:
         ("exit", {}, "exited"),
         ("output-missing", {"name": "model"}, "wrote no output model"),
         ("command-not-found", {"line": "python t.py"}, "a command was not found in: python t.py"),
-        ("command-not-found", {"command": "a {b} [c]"}, "the command a {b} [c] was not found"),
+        ("command-not-found", {"command": "a {b} [c]", "shell": "x"}, "the command a {b} [c] was not found"),
         ("too-many-failures", {"failed": 3, "tasks": 4}, "3 of 4 tasks failed, more than completion.failures allows"),
     ],
 )
@@ -51,6 +51,12 @@ def test_words(key: str, figures: dict[str, Any], text: str) -> None:
 def test_advice_names_what_it_is_about() -> None:
     assert advice("exit", {"job": "j-abcdef", "task": "w:0"}) == "see all that it printed: tm logs j-abcdef w:0"
     assert advice("exit", {}) == "see all that it printed: tm logs JOB TASK"
+
+
+def test_a_line_for_the_shell_that_is_one_word_is_told_so() -> None:
+    figures = {"command": "seq 3 | tail -1", "shell": "'seq 3 | tail -1'"}
+    assert advice("command-not-found", figures) == "no shell looks at it: write sh -c 'seq 3 | tail -1'"
+    assert advice("command-not-found", {"role": "w"}) == "check roles.w.command and environment"
 
 
 def test_a_reason_of_a_later_version_is_shown_as_it_is() -> None:

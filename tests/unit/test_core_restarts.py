@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,8 +10,15 @@ from scripted import Script, job, role
 
 from trainmaster.core import stimuli
 from trainmaster.core.actions import Ask, Order, Release
-from trainmaster.core.failures import FREE_LIMIT, FREE_LONGEST, FREE_RUN, backoff
+from trainmaster.core.drive import PASSED_A_TURN
+from trainmaster.core.events import Event, decode, encode
+from trainmaster.core.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_RUN, backoff
+from trainmaster.core.fold import fold
 from trainmaster.core.incidents import SETTLE
+from trainmaster.core.reasons import words
+from trainmaster.core.snapshot import dump, load
+from trainmaster.core.state import State
+from trainmaster.core.units import Unit, unit_from
 
 PAIR = ("worker:0", "worker:1")
 
@@ -37,6 +45,16 @@ def test_scope_says_what_restarts(scope: str, attempts: list[int], stopped: list
     script.stopped(*stopped)
     assert [script.task(key).attempt for key in PAIR] == attempts
     assert (script.state.ending is not None) == (scope == "never")
+
+
+@pytest.mark.parametrize("scope", ["group", "task"])
+@pytest.mark.parametrize("reason", ["command-not-found", "not-executable"])
+def test_a_command_that_cannot_be_executed_is_not_started_again(scope: str, reason: str) -> None:
+    script = running(scope, tasks=1)
+    script.fail("worker:0", reason=reason)
+    script.tick(SETTLE)
+    assert script.state.ending is not None
+    assert script.task("worker:0").attempt == 1
 
 
 def test_a_restarted_group_forms_the_next_generation_with_its_ranks() -> None:
@@ -135,15 +153,136 @@ def test_one_budget_for_all_tasks_of_a_role() -> None:
 
 def test_progress_gives_the_budget_back() -> None:
     script = running("group", limit=1, tasks=1)
-    for _ in range(5):
-        script.fail("worker:0", after=20.0)
+    for step in range(5):
+        script.fail("worker:0", after=40.0)
         assert script.last("incident")["spent"] == 1
         script.start("worker:0")
-        script.report("worker:0", "progress", value=0.5)
-        assert script.last("progressed")["value"] == 0.5
+        script.report("worker:0", "progress", value=0.1 * step)
+        assert script.last("progressed")["value"] == 0.1 * step
     assert script.state.budgets == {}
     script.report("worker:0", "progress", value=0.6)
     assert script.count("progressed") == 5, "an event only where it gives something back"
+
+
+@pytest.mark.parametrize("scope", ["group", "task"])
+@pytest.mark.parametrize("name", ["value", "step"])
+def test_the_same_progress_before_each_failure_gives_no_budget_back(scope: str, name: str) -> None:
+    script = running(scope, limit=3)
+    best = {"value": 0.42, "step": 42}[name]
+    while script.state.ending is None:
+        script.report("worker:0", "progress", **{name: best})
+        script.report("worker:0", "ended", reason="exit", status=1, elapsed=1.0, reached={name: best})
+        if scope == "group" and script.last("incident")["again"]:
+            script.stopped("worker:1")
+        script.tick(10.0)
+        if script.state.ending is None:
+            script.start(*(PAIR if scope == "group" else ("worker:0",)))
+        assert script.state.restarts <= 3
+    assert script.state.restarts == 3
+    assert script.state.ending["reason"] == "exit"
+
+
+def test_only_progress_beyond_the_best_of_the_whole_group_gives_its_budget_back() -> None:
+    script = running("group", limit=1)
+    script.report("worker:1", "ended", reason="exit", status=1, elapsed=1.0, reached={"value": 0.5})
+    script.stopped("worker:0")
+    script.start(*PAIR)
+    script.report("worker:0", "progress", value=0.4)
+    assert script.count("progressed") == 0, "its peer was further"
+    script.report("worker:0", "progress", metrics={"loss": 0.1})
+    assert script.count("progressed") == 0
+    script.report("worker:0", "progress", value=0.6)
+    assert (script.count("progressed"), script.state.budgets) == (1, {})
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_checkpoint_sets_stored_before_each_failure_do_not_keep_a_job_for_ever(reports: bool) -> None:
+    restart = {"scope": "group", "limit": 2, "total": 7}
+    script = Script(job(worker={**role(), "restart": restart}, checkpoint={"path": "ckpt"}))
+    reached = {"reached": {"value": 0.42}} if reports else {}
+    sets = 0
+    while script.state.ending is None:
+        script.start("worker:0")
+        sets += 1
+        script.report("worker:0", "checkpoint", set=sets, files=1, bytes=1, marks={})
+        script.report("worker:0", "ended", reason="exit", status=1, elapsed=1.0, **reached)
+        script.tick(400.0)
+    # The set of the first attempt after a failure is stored by a program whose progress is known.
+    assert script.state.restarts == (2 if reports else 7)
+    assert script.state.ending["reason"] == ("exit" if reports else "restarts-exhausted")
+
+
+def test_quick_failures_back_off_and_a_long_run_ends_the_row() -> None:
+    script = running("task", limit=50, tasks=1)
+    waits = []
+    for number in range(14):
+        script.fail("worker:0", after=QUICK_RUN if number == 12 else 1.0)
+        waits.append(script.last("incident")["until"] - script.now)
+        assert script.task("worker:0").blocked == (waits[-1] > 0)
+        script.tick(waits[-1])
+        script.start("worker:0")
+    assert waits[0] == 0.0
+    for number, wait in enumerate(waits[1:12]):
+        expected = min(LONGEST_WAIT, 0.25 * 2.0**number)
+        assert 0.75 * expected <= wait <= 1.25 * expected
+    assert (waits[12], 0.75 * 0.25 <= waits[13] <= 1.25 * 0.25) == (0.0, True)
+
+
+# -- names of roles --
+
+
+@pytest.mark.parametrize("name", ["group", "role", "task", "master", "0", "a.b-c_d"])
+@pytest.mark.parametrize("scope", ["group", "task"])
+def test_a_role_may_be_named_as_a_unit_is(name: str, scope: str) -> None:
+    """A role named `group` ended the job as `master-failed`: its tasks were taken for the number of a group."""
+    script = Script(job(**{name: role(2, scope, 1)}))
+    pair = (f"{name}:0", f"{name}:1")
+    script.grant(*pair)
+    script.exited(pair[0])  # before an attempt began in it
+    script.tick(5.0)
+    script.start(*pair)
+    script.fail(pair[0])
+    if scope == "group":
+        script.stopped(pair[1])
+    script.tick(10.0)
+    script.start(*(pair if scope == "group" else pair[:1]))
+    script.fail(pair[0])
+    script.tick(10.0)
+    assert (script.state.ending["reason"], script.state.restarts) == ("exit", 2)
+    replayed = fold(State(), [decode(encode(event)) for event in script.log])
+    assert dump(replayed) == dump(script.state) == dump(load(json.loads(json.dumps(dump(script.state)))))
+
+
+def test_units_are_told_apart_by_their_text() -> None:
+    units = [
+        Unit(kind, name)
+        for kind, names in {"group": ("0", "1"), "role": ("group", "role", "task", "0"),
+                            "task": ("group:0", "role:0", "task:0", "0:0", "worker:1")}.items()
+        for name in names
+    ]  # fmt: skip
+    assert len({unit.text for unit in units}) == len(units)
+    assert [unit_from(unit.text) for unit in units] == units
+    assert [unit_from(text) for text in ("group:3", "role:ps", "worker:1")] == [
+        Unit("group", "3"), Unit("role", "ps"), Unit("task", "worker:1"),
+    ]  # fmt: skip
+
+
+def test_a_log_of_before_replays_as_it_was() -> None:
+    """Without `quick`, `total` and `refunds`: each progress gave the budget back, and each set."""
+    script = running("group", limit=3, tasks=1, checkpoint={"path": "ckpt"})
+    script.fail("worker:0")
+    fact = {"task": "worker:0", "attempt": 1, "report": 9}
+    cause = {"task": "worker:0", "attempt": 1, "reason": "exit", "figures": {}, "elapsed": 1.0}
+    old = {"unit": "group:0", "budget": "group:0", "cause": cause, "costs": True, "spent": 2, "limit": 3, "free": 0, "again": True,
+           "until": 0.0, "generation": 1}  # fmt: skip
+    for kind, data in (("progressed", {"value": 0.42}), ("checkpoint-saved", {"set": 1})):
+        script.state.budgets.clear()
+        for spent in (1, 2):
+            n = script.state.n + 1
+            fold(script.state, [Event(n, script.now, 1, "incident", {**old, "spent": spent})])
+            assert script.state.budgets[Unit("group", "0")].spent == spent
+            fold(script.state, [Event(n + 1, script.now, 1, kind, {**fact, **data})])
+            assert script.state.budgets == {}
 
 
 def test_one_root_cause_costs_one() -> None:
@@ -171,11 +310,11 @@ def test_what_is_not_the_programs_fault_is_free_backs_off_and_ends() -> None:
         blocked = incident["until"] > script.now
         assert script.task("worker:0").blocked == blocked
         assert not blocked or not any(isinstance(action, Ask) for action in script.planned)
-        script.tick(FREE_LONGEST * 1.25 if blocked else 0.0)
+        script.tick(LONGEST_WAIT * 1.25 if blocked else 0.0)
         script.start("worker:0")
     assert waits[0] == 0.0
     for number, wait in enumerate(waits[1:]):
-        assert min(FREE_LONGEST, 2.0**number) * 0.75 <= wait <= min(FREE_LONGEST, 2.0**number) * 1.25
+        assert min(LONGEST_WAIT, 2.0**number) * 0.75 <= wait <= min(LONGEST_WAIT, 2.0**number) * 1.25
     script.exited("worker:0", "preempted", 143)
     script.tick(10.0)
     assert script.last("ending")["reason"] == "no-progress"
@@ -401,9 +540,52 @@ def test_staging_that_reports_is_waited_for() -> None:
     script = Script(job(worker=role(1, "task"), timeouts={"start": "2m"}))
     script.grant("worker:0")
     script.ask()
-    for done in range(10):
+    for done in range(1, 10):
         script.report("worker:0", "staging", done=done, total=10, after=100.0)
     assert script.task("worker:0").phase == "staging"
+
+
+def test_a_download_that_trickles_is_not_waited_for_and_its_reports_are_no_events() -> None:
+    script = Script(job(worker=role(1, "task", 0), timeouts={"start": "2m"}))
+    script.grant("worker:0")
+    script.ask()
+    for second in range(119):
+        script.report("worker:0", "staging", done=400 + second, total=10_000_000, after=1.0)
+    assert (script.count("staging"), script.task("worker:0").phase) == (0, "staging")
+    script.tick(2.0)
+    assert script.last("attempt-written-off")["reason"] == "start-timeout"
+
+
+def test_a_long_download_moves_the_limit_of_its_start_by_few_events() -> None:
+    script = Script(job(worker=role(1, "task", 0), timeouts={"start": "2m"}))
+    script.grant("worker:0")
+    script.ask()
+    for second in range(1000):
+        script.report("worker:0", "staging", done=second + 1, total=1000, after=1.0)
+    assert script.task("worker:0").phase == "staging"
+    assert 8 <= script.count("staging") <= 16
+
+
+def test_many_agents_that_are_given_up_together_are_so_in_turns() -> None:
+    tasks = 3 * PASSED_A_TURN
+    script = Script(job(worker=role(tasks, "task")))
+    keys = [f"worker:{index}" for index in range(tasks)]
+    script.start(*keys)
+    script.take(*(stimuli.Disconnected(key, 1) for key in keys))
+    script.now += 60.0
+    turns = []
+    while script.drive.wake is not None and script.drive.wake <= script.now and len(turns) < 10:
+        turns.append(sum(event.type == "attempt-written-off" for event in script.tick()))
+    assert turns == [PASSED_A_TURN] * 3
+    assert [script.task(key).attempt for key in keys] == [2] * tasks
+
+
+def test_who_stopped_for_want_of_a_master_says_how_long_none_answered() -> None:
+    script = running("task", tasks=1)
+    script.exited("worker:0", "no-master", 78)
+    cause = script.last("incident")["cause"]
+    assert words(cause["reason"], cause["figures"]) == "was stopped since no master answered for 30 s"
+    assert not script.last("incident")["costs"]
 
 
 def test_a_container_that_is_lost_before_its_attempt_begins_backs_off_and_ends() -> None:
@@ -433,7 +615,7 @@ def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() 
         script.tick(5.0)
     script.start("worker:0", "worker:1")
     assert (script.task("worker:1").attempt, script.count("generation-formed")) == (1, 1)
-    assert script.state.budgets["worker:0"].free == 3
+    assert script.state.budgets[Unit("task", "worker:0")].free == 3
     script.report("worker:0", "progress", progress=0.5)
     assert not script.state.budgets
 

@@ -181,6 +181,15 @@ HOSTILE = {
     "hard link out": [("a", ("hard", "../../etc/passwd"))],
     "hard link to root": [("a", ("hard", "/etc/passwd"))],
     "hard link through a link": [("a", ("link", "b")), ("c", ("hard", "a/x"))],
+    "hard link by a link's parent": [
+        ("d", None),
+        ("d/up", ("link", "..")),
+        ("victim", b"inside"),
+        ("a", ("hard", "d/up/../victim")),
+    ],
+    "hard link by a folder's parent": [("d", None), ("victim", b"inside"), ("a", ("hard", "d/../victim"))],
+    "hard link to a folder": [("d", None), ("a", ("hard", "d"))],
+    "hard link to nothing": [("a", ("hard", "b"))],
     "character device": [("a", b"3")],
     "block device": [("a", b"4")],
     "pipe": [("a", b"6")],
@@ -195,6 +204,31 @@ def test_a_hostile_tar_is_refused_whole(case: str, tmp_path: Path) -> None:
         unpack(archive, f"{tmp_path}/in/out")
     assert repr(HOSTILE[case][-1][0]) in str(caught.value)
     assert list((tmp_path / "in").iterdir()) == []
+
+
+def test_a_hard_link_by_the_parent_of_a_link_overwrites_nothing_outside(tmp_path: Path) -> None:
+    victim = tmp_path / "in" / "victim"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    archive = tar(
+        tmp_path / "x.tar",
+        ("d", None), ("d/up", ("link", "..")), ("victim", b"inside"), ("a", ("hard", "d/up/../victim")), ("a", b"evil"),
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="hard link"):
+        unpack(archive, f"{tmp_path}/in/out")
+    assert victim.read_text() == "mine"
+    assert os.listdir(victim.parent) == ["victim"]
+
+
+def test_an_archive_that_is_replaced_while_it_is_unpacked_is_the_one_that_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tar(tmp_path / "x.tar", ("a", b"checked"))
+    hostile = tar(tmp_path / "y.tar", ("d", ("link", "/etc")), ("a", b"other"))
+    monkeypatch.setattr("trainmaster.data.archives.make_room", lambda *_: os.replace(hostile, archive))
+    unpack(archive, f"{tmp_path}/out")
+    assert contents(tmp_path / "out") == {"a"}
+    assert (tmp_path / "out/a").read_bytes() == b"checked"
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil"])

@@ -65,6 +65,21 @@ def test_a_set_is_put_back_as_it_was(url: str, path: Path) -> None:
     assert sorted(os.listdir(path.parent)) == ["ckpt"]
 
 
+def test_a_set_follows_no_link_out_of_the_working_directory(url: str, path: Path) -> None:
+    write(path, step1="one")
+    (path / "passwd").symlink_to("/etc/passwd")
+    (path / "folder").symlink_to("../..")
+    (path.parent / "beside").write_text("two")
+    (path / "near").symlink_to("../beside")
+    watch = Watch(str(path))
+    assert watch.left_out == dict.fromkeys(["folder", "passwd"], "a link that leads out of the working directory")
+    made = save_set(url, f"{path}", "worker:0", 1)
+    assert made is not None
+    assert [file.path for file in made.files] == ["near", "step1"]
+    put_back(url, path)
+    assert read(path) == {"step1": "one", "near": "two"}
+
+
 def test_a_single_file(url: str, tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     assert save_set(url, f"{file}", "worker:0", 1) is None

@@ -435,11 +435,60 @@ def test_links_are_uploaded_as_what_they_lead_to(url: str, tmp_path: Path) -> No
     output = Output("model", url)
     made(tmp_path / "w", step1="1")
     (tmp_path / "w/latest").symlink_to("step1")
+    (tmp_path / "beside").write_text("2")
+    (tmp_path / "w/near").symlink_to(tmp_path / "beside")
     os.mkfifo(tmp_path / "w/pipe")
     sent = send(output, f"{tmp_path}/w")
-    assert sent["left_out"] == ["pipe"]
+    assert sent["left_out"] == {"pipe": "a named pipe"}
     commit(output, sent, "j-1", "worker:0", 1)
     assert there(url)["worker-0/latest"] == b"1"
+    assert there(url)["worker-0/near"] == b"2"
+
+
+def leading_out(tmp_path: Path) -> str:
+    """An output with links to a file and a folder outside of its program's directory."""
+    made(tmp_path / "task" / "w", a="1")
+    made(tmp_path / "elsewhere", secret="of others")
+    (tmp_path / "task/w/passwd").symlink_to("/etc/passwd")
+    (tmp_path / "task/w/deep").mkdir()
+    (tmp_path / "task/w/deep/folder").symlink_to("../../../elsewhere")
+    return f"{tmp_path}/task/w"
+
+
+LED_OUT = dict.fromkeys(["passwd", "deep/folder"], "a link that leads out of the working directory")
+
+
+def test_a_link_out_of_the_working_directory_is_not_followed(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    sent = send(output, leading_out(tmp_path))
+    assert sent["left_out"] == LED_OUT
+    assert (sent["files"], sent["bytes"]) == (1, 1)
+    commit(output, sent, "j-1", "worker:0", 1)
+    assert there(url).keys() == {"_temporary/commits/worker-0.json", "worker-0/a"}
+    (tmp_path / "task/model").symlink_to("/etc")
+    with pytest.raises(BadInput, match="a link that leads out of its folder, to /etc, and is not followed"):
+        send(output, f"{tmp_path}/task/model", "worker:1")
+
+
+def test_a_save_follows_no_link_out_of_the_working_directory(url: str, tmp_path: Path) -> None:
+    told = saves.save(Output("model", url), leading_out(tmp_path), "worker:0", AT[0])
+    assert (told["files"], told["left_out"]) == (1, LED_OUT)
+    assert there(f"{url}/_saves/{AT[0]}").keys() == {"worker-0.json", "worker-0/a"}
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_empty_folders_are_kept_where_there_are_folders_and_else_named(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout)
+    made(tmp_path / "w", a="1")
+    (tmp_path / "w/variables/none").mkdir(parents=True)
+    sent = send(output, f"{tmp_path}/w")
+    commit(output, sent, "j-1", "worker:0", 1)
+    finish(output, {"worker:0": sent}, "j-1", True)
+    if url.startswith("/") and layout == "task":
+        assert "left_out" not in sent
+        assert os.path.isdir(f"{url}/worker-0/variables/none")
+    else:
+        assert sent["left_out"] == {"variables/none": "an empty folder"}
 
 
 def test_others_may_read_what_was_committed(tmp_path: Path) -> None:

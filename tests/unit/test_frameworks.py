@@ -230,14 +230,6 @@ def test_rank_0_makes_the_store() -> None:
     assert "TORCHELASTIC_USE_AGENT_STORE" not in told.env | told.defaults
 
 
-def test_threads_are_limited_only_where_copies_share_a_container_and_the_user_said_nothing() -> None:
-    one = frameworks.placement("pytorch", formed("worker:0"), "worker:0")
-    two = frameworks.placement("pytorch", formed("worker:0", copies=2), "worker:0")
-    assert "OMP_NUM_THREADS" not in one.env | one.defaults
-    assert "OMP_NUM_THREADS" not in two.env
-    assert two.defaults["OMP_NUM_THREADS"] == "1"
-
-
 def test_pytorch_on_version_6_names_the_bare_host_and_a_url() -> None:
     told = frameworks.placement("pytorch", formed("worker:0", "worker:1", address="fd00::{}"), "worker:1")
     assert told.env["MASTER_ADDR"] == "fd00::0"

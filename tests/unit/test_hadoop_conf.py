@@ -23,6 +23,7 @@ from trainmaster.hadoop.conf import (
     name_services,
     principal,
     resource_managers,
+    rpc_protection,
     split_address,
 )
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Token
@@ -314,6 +315,25 @@ def test_security(tmp_path: Path) -> None:
     assert is_secure(conf)
     assert principal(conf, "yarn.resourcemanager.principal", "RM1") == "yarn/rm1@TEST"
     assert not is_secure(of(tmp_path, {}))
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ("privacy", ("privacy",)),
+        ("integrity", ("privacy", "integrity")),
+        ("privacy,integrity", ("privacy", "integrity")),
+        ("Authentication", ("privacy", "integrity", "authentication")),
+        ("privacy, authentication", ("privacy", "integrity", "authentication")),
+    ],
+)
+def test_the_weakest_protection_that_is_named_is_the_floor(tmp_path: Path, said: str, taken: tuple[str, ...]) -> None:
+    assert rpc_protection(of(tmp_path, {"hadoop.rpc.protection": said})) == taken
+
+
+def test_a_protection_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match=r"hadoop\.rpc\.protection is 'encrypted', which is not among privacy"):
+        rpc_protection(of(tmp_path, {"hadoop.rpc.protection": "encrypted"}))
 
 
 def test_hdfs_native_is_told_what_it_would_not_resolve(tmp_path: Path) -> None:

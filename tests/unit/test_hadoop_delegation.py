@@ -13,7 +13,7 @@ from trainmaster.hadoop import conf, delegation
 from trainmaster.hadoop.auth import Kerberos
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.hadoop.delegation import Identifier
-from trainmaster.hadoop.errors import ConfError, Garbled
+from trainmaster.hadoop.errors import ConfError, Garbled, Unreachable
 
 OF_HDFS = Token(
     b"\x00\x16alice@TRAINMASTER.TEST\x04yarn\x00\x8a\x01\xa2\x01oo\x1a\x8a\x01\xa2%{\xf3\x1a\x01\x02",
@@ -66,6 +66,28 @@ def test_the_renewer_is_the_resource_manager(tmp_path: Path) -> None:
         delegation.renewer(configured(tmp_path))
     with pytest.raises(ConfError):
         asyncio.run(delegation.fetch(configured(tmp_path), Kerberos()))
+
+
+def test_tokens_of_a_fetch_that_fails_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of several issuers gives none. Real issuers: conformance/test_yarn_secure.py."""
+    cancelled: list[Token] = []
+
+    async def of_yarn(*_: object) -> dict[str, Token]:
+        return {"rm": OF_YARN, "rm again": OF_YARN}
+
+    async def of_hdfs(*_: object) -> dict[str, Token]:
+        raise Unreachable("the NameNode refuses the connection")
+
+    async def cancel(conf: object, auth: object, token: Token) -> None:
+        cancelled.append(token)
+        raise Unreachable("so does the ResourceManager by now")
+
+    for name, function in (("_of_yarn", of_yarn), ("_of_hdfs", of_hdfs), ("cancel", cancel)):
+        monkeypatch.setattr(delegation, name, function)
+    one = {"yarn.resourcemanager.hostname": "RM1", "yarn.resourcemanager.principal": "yarn/_HOST@REALM"}
+    with pytest.raises(Unreachable, match="the NameNode refuses"):
+        asyncio.run(delegation.fetch(configured(tmp_path, **one), Kerberos()))
+    assert cancelled == [OF_YARN]
 
 
 def test_the_token_of_a_file_system_is_found_by_its_service(tmp_path: Path) -> None:

@@ -22,9 +22,19 @@ from waiting import until_async
 
 from trainmaster.hadoop import wire
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
-from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, HadoopError, RemoteError, Unreachable, of_remote
-from trainmaster.hadoop.handshake import Peer
+from trainmaster.hadoop.conf import load
+from trainmaster.hadoop.errors import (
+    AuthenticationFailed,
+    Garbled,
+    HadoopError,
+    RemoteError,
+    Unreachable,
+    WeakProtection,
+    of_remote,
+)
+from trainmaster.hadoop.handshake import Handshake, Peer
 from trainmaster.hadoop.rpc import Connection, Retry
+from trainmaster.hadoop.yarn import ResourceManager
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDED = recordings()
@@ -75,6 +85,49 @@ def test_who_came_with_a_token_does_not_go_on_by_name() -> None:
     )
     (said,) = played("token", [(1, success)])
     assert said.endswith("takes a user's name alone; we come with a token")
+
+
+# -- whom we do not believe --
+
+
+def offer(method: str, mechanism: str, challenge: bytes = b"") -> bytes:
+    """A server's whole offer: one way to log in."""
+    auth = wire.RpcSaslProto.SaslAuth(
+        method=method, mechanism=mechanism, protocol="hdfs", serverId="localhost", challenge=challenge
+    )
+    return wire.frame(
+        wire.delimited(wire.RpcResponseHeaderProto(callId=(1 << 32) + wire.SASL_CALL, status=wire.SUCCESS)),
+        wire.delimited(wire.RpcSaslProto(state=wire.RpcSaslProto.NEGOTIATE, auths=[auth])),
+    )
+
+
+def test_an_offer_that_somebody_struck_the_better_words_from_is_refused(tmp_path: Path) -> None:
+    """The offer of DIGEST-MD5 is protected by nothing: what the cluster really has is known from our configuration."""
+    stripped = offer("TOKEN", "DIGEST-MD5", b'realm="default",nonce="abc",qop="auth",charset=utf-8,algorithm=md5-sess')
+
+    async def run(secure: str) -> None:
+        async with playing([(1, stripped)] * 2) as port:
+            rows = {"yarn.resourcemanager.address": f"localhost:{port}", "hadoop.rpc.protection": secure}
+            lines = "".join(
+                f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items()
+            )
+            (tmp_path / "yarn-site.xml").write_text(f"<configuration>{lines}</configuration>")
+            async with ResourceManager.of(load(tmp_path, {}), BOB) as manager:
+                manager.login(BOB)  # a newer token changes nothing of it
+                await manager.get_cluster_metrics(timeout=30.0)
+
+    with pytest.raises(WeakProtection, match=r"offers protection auth, we take auth-conf .*hadoop\.rpc\.protection"):
+        asyncio.run(run("privacy"))
+    with pytest.raises(WeakProtection, match="offers protection auth, we take auth-conf, auth-int"):
+        asyncio.run(run("privacy,integrity"))
+
+
+def test_a_server_whose_principal_nobody_configured_is_not_believed() -> None:
+    """A KDC knows many servers: any of them could answer for the NameNode."""
+    handshake = Handshake(Peer("localhost", 8020), PROTOCOL, Kerberos(), client=bytes(16))
+    handshake.begin()
+    with pytest.raises(AuthenticationFailed, match=r"may be anybody: .* dfs\.namenode\.kerberos\.principal"):
+        handshake.receive(offer("KERBEROS", "GSSAPI")[4:])
 
 
 # -- what is damaged --

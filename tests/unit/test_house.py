@@ -28,7 +28,7 @@ def limit(path: Path) -> int:
         return 60
     if place[0] == "cli" and path.name not in ("commands.py", "__init__.py"):
         return 80
-    return 500
+    return 800
 
 
 def names(path: Path) -> Iterator[str]:

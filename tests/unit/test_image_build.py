@@ -17,6 +17,11 @@ from trainmaster.engines.kubernetes.entry import PUBLISHED
 
 STAND_IN = """\
 #!/bin/sh
+if [ "$1" = info ]; then
+  [ -e "$0.stopped" ] || exit 0
+  echo "Cannot connect to the daemon. Is it running?" >&2
+  exit 1
+fi
 for last; do :; done
 printf '%s\\n' "$0" "$@" > "$TOLD/arguments"
 cp "$last"/* "$TOLD"
@@ -87,6 +92,18 @@ def test_the_first_tool_that_is_there_builds_it(machine: Path, tools: list[str])
     assert not Path(folder).exists()
     assert told(machine, "requirements.txt") == "numpy\n"
     assert "--requirement /tmp/requirements.txt" in told(machine, "Containerfile")
+
+
+def test_a_tool_whose_daemon_does_not_run_is_passed_over(machine: Path) -> None:
+    install(machine, "docker", "buildah")
+    (machine / "bin" / "docker.stopped").touch()
+    done = tm("team/torch:1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tool"] == "buildah"
+    (machine / "bin" / "buildah.stopped").touch()
+    done = tm("team/torch:1")
+    assert (done.returncode, done.stderr.count("error: ")) == (2, 1)
+    assert "docker: Cannot connect to the daemon. Is it running?; buildah: Cannot" in done.stderr
 
 
 def test_the_runtime_is_where_init_containers_look_for_it(machine: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,22 @@ completion.first completion.failures gang logs storage saves.every saves.keep sc
 master.resources master.env master.nodes annotations engines version
 """.split())  # noqa: SIM905 - a table reads better than eighty quotes
 # fmt: on
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "words"),
+    [
+        ({"roles": {"w": {"command": "true", "replicas": "two"}}}, "roles.w.replicas: two", "expected a whole number"),
+        ({"roles": {"w": {"command": "true", "restart": "grop"}}}, "roles.w.restart: grop", "did you mean group?"),
+        ({"roles": {"w": {"command": "true", "stop": "soon"}}}, "roles.w.stop: soon", "duration"),
+        ({"roles": {"w": {"command": "true"}}, "checkpoint": "/abs"}, "checkpoint: /abs", "below the working directory"),
+        ({"roles": {"w": {"command": "true"}}, "links": {"x": "w:a:p"}}, "links.x: w:a:p", "whole number"),
+    ],
+)  # fmt: skip
+def test_a_shorthand_that_is_wrong_is_named_as_it_was_written(keys: dict[str, Any], place: str, words: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(words)) as refused:
+        job_from(spelled_out(keys))  # as layers of settings are joined
+    assert refused.value.place == place
 
 
 def test_every_key_of_the_design_is_there() -> None:
@@ -242,10 +259,10 @@ def test_memory_asked_for_beside_the_programs(memory: str, overhead: int) -> Non
          "roles.worker.resources.cores: expected a number above 0\n  roles.worker.resources.cores: 0"),
         ({"resources": 4},
          "roles.worker.resources: expected keys like cores, memory, gpus\n  roles.worker.resources: 4"),
-        ({"replicas": "many"}, "roles.worker.replicas.min: expected a whole number\n  roles.worker.replicas.min: many"),
+        ({"replicas": "many"}, "roles.worker.replicas: expected a whole number\n  roles.worker.replicas: many"),
         ({"replicas": 0},
-         "roles.worker.replicas.min: expected a whole number, 1 or more\n  roles.worker.replicas.min: 0"),
-        ({"replicas": True}, "roles.worker.replicas.min: expected a whole number\n  roles.worker.replicas.min: true"),
+         "roles.worker.replicas: expected a whole number, 1 or more\n  roles.worker.replicas: 0"),
+        ({"replicas": True}, "roles.worker.replicas: expected a whole number\n  roles.worker.replicas: true"),
         ({"replicas": {"min": 3, "max": 2}},
          "replicas.min is above replicas.max\n  roles.worker.replicas: 3 to 2\n  swap them"),
         ({"replicas": 200_000},
@@ -253,7 +270,7 @@ def test_memory_asked_for_beside_the_programs(memory: str, overhead: int) -> Non
         ({"processes": "all"},
          "roles.worker.processes: expected a whole number, 1 or more, or per-gpu\n  roles.worker.processes: all"),
         ({"restart": "always"},
-         "roles.worker.restart.scope: expected group, task or never\n  roles.worker.restart.scope: always"),
+         "roles.worker.restart: expected group, task or never\n  roles.worker.restart: always"),
         ({"counts": "maybe"}, "roles.worker.counts: expected true or false\n  roles.worker.counts: maybe"),
         ({"stop": {"signal": "SIGFOO"}},
          "roles.worker.stop.signal: expected the name of a signal, like SIGTERM or SIGUSR1\n  roles.worker.stop.signal: SIGFOO"),

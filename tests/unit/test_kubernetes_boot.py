@@ -1,16 +1,35 @@
-"""What puts a pod together: archives of every kind are unpacked alike."""
+"""What puts a pod together: archives of every kind are unpacked alike; secrets reach the agent of their role, and no program."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from trainmaster.core.reading import job_from
 from trainmaster.engines.kubernetes.boot import unpack
+from trainmaster.engines.kubernetes.entry import (
+    BOOT,
+    HANDOVER,
+    HOME,
+    MANIFEST,
+    PIECES,
+    ROOT,
+    SCRIPT,
+    SECRET,
+    Piece,
+    agent_key,
+    boot,
+    digest_of,
+    inside,
+)
+from trainmaster.engines.packed import stores_of
 
 
 def tar(mode: str, *, link: bool = False) -> bytes:
@@ -61,3 +80,67 @@ def test_what_would_leave_the_folder_does_not(tmp_path: Path) -> None:
         with pytest.raises(tarfile.OutsideDestinationError):
             unpack(made.getvalue(), str(tmp_path / "there"))
         assert not (tmp_path / "out").exists()
+
+
+# -- secrets --
+
+PIECE = Piece("files.tar.gz", hashlib.sha256(b"content").hexdigest()[:32], ("piece-0",))
+
+
+def filled(tmp_path: Path) -> tuple[list[str], Path]:
+    """The command of an agent's init container as it runs below a folder of the test's, and that folder, with what is mounted there."""
+    root = tmp_path / "pod"
+    for place in (BOOT, HANDOVER, HOME, PIECES, SECRET):
+        (root / place.removeprefix(ROOT).strip("/")).mkdir(parents=True)
+    files = boot([PIECE])
+    for name, text in files.items():
+        (root / "boot" / name).write_text(text)
+    (root / "pieces" / "piece-0").write_bytes(b"content")
+    (root / "secret" / "agent.json").write_text("{}")
+    [init] = inside("job", "worker", [PIECE], digest_of(files), {}).init
+    return [word.replace(ROOT, str(root)) for word in init["command"]], root
+
+
+def test_an_init_container_brings_the_files_and_hands_the_secrets_over(tmp_path: Path) -> None:
+    command, root = filled(tmp_path)
+    subprocess.run(command, check=True)
+    assert (root / "home" / "files.tar.gz").read_bytes() == b"content"
+    assert (root / "handover" / "agent.json").read_text() == "{}"
+    assert (root / "handover" / "agent.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", [SCRIPT, MANIFEST])
+def test_an_init_container_runs_nothing_that_was_changed_since_the_submission(tmp_path: Path, name: str) -> None:
+    command, root = filled(tmp_path)
+    with (root / "boot" / name).open("a") as file:
+        file.write("\n")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "was changed since the submission" in done.stderr
+    assert not list((root / "home").iterdir())
+
+
+@pytest.mark.parametrize("image", ["", "runtime:1"])
+def test_a_program_has_the_secrets_mounted_of_no_role(image: str) -> None:
+    agent = inside("job", "worker", [PIECE], "digest", {}, image)
+    [volume] = [one for one in agent.volumes if "secret" in one]
+    assert volume["secret"]["items"] == [{"key": agent_key("worker"), "path": "agent.json"}]
+    assert agent_key("worker") != agent_key("ps")
+    assert {one["mountPath"] for one in agent.mounts} == {HOME, HANDOVER}
+    assert [SECRET in {one["mountPath"] for one in init["volumeMounts"]} for init in agent.init].count(True) == 1
+    master = inside("job", "", [PIECE], "digest", {}, image)
+    assert SECRET in {one["mountPath"] for one in master.mounts}
+    assert not any(one["mountPath"] in (SECRET, HANDOVER) for init in master.init for one in init["volumeMounts"])
+
+
+def test_a_container_gets_what_opens_the_stores_of_its_own_role_alone() -> None:
+    stores = {"AWS_SECRET_ACCESS_KEY": "a", "GOOGLE_TOKEN": "g", "AZURE_KEY": "z"}
+    data = {
+        "name": "t", "roles": {"worker": {"command": "a"}, "evaluator": {"command": "b", "counts": False}},
+        "inputs": {"train": {"url": "s3://bucket/train"}, "test": {"url": "gs://bucket/test", "to": "evaluator"}},
+    }  # fmt: skip
+    job = job_from(data)
+    assert set(stores_of(stores, job, "worker")) == {"AWS_SECRET_ACCESS_KEY"}
+    assert set(stores_of(stores, job, "evaluator")) == {"GOOGLE_TOKEN"}
+    stored = job_from({**data, "storage": "abfss://here/jobs"})
+    assert set(stores_of(stores, stored, "worker")) == {"AWS_SECRET_ACCESS_KEY", "AZURE_KEY"}

@@ -74,7 +74,7 @@ ENDS = {
         pod("Failed", died(143, "OOMKilled"), deleting=30), 143, "killed-by-engine", {"detail": "its pod digits-worker-0-1 was deleted"},
     ),
     "a process was, its agent ended well": (pod("Succeeded", died(0, "OOMKilled")), 0, None, {}),
-    "the agent met no master": (pod("Failed", died(OUT_OF_REACH)), OUT_OF_REACH, "unreachable", {"node": "n1"}),
+    "the agent met no master": (pod("Failed", died(OUT_OF_REACH)), OUT_OF_REACH, "no-master", {"node": "n1"}),
     "not started": (
         pod("Failed", died(128, "StartError", 'exec: "agnet": not found')), 128, "localization-failed",
         {"detail": 'exec: "agnet": not found'},

@@ -291,6 +291,55 @@ def test_images() -> None:
     assert (told.value.place, told.value.anchor) == ("environment.image", "no-image")
 
 
+GOOD = [
+    "python",
+    "python:3.12-slim",
+    "localhost/host:1",
+    "reg.example.org:5000/team/a_b/c--d:v1",
+    f"a/b@sha256:{'0' * 64}",
+    "[::1]:5000/x",
+]
+BAD = [
+    "team/Torch:1",
+    "a b",
+    "https://reg/x",
+    "x:",
+    "x:a/b:c",
+    "-x",
+    "a//b",
+    "a/b@sha256:12",
+    "x:$TAG",
+    f"{'x' * 256}:1",
+]
+
+
+@pytest.mark.parametrize("image", GOOD)
+def test_an_image_that_kubelets_know_is_taken(image: str) -> None:
+    assert image_of(job(environment={"image": image}), "worker") == image
+
+
+@pytest.mark.parametrize("image", BAD)
+def test_an_image_with_a_bad_name_is_refused_by_the_key_that_has_it(image: str) -> None:
+    own = {"worker": {"command": "true", "image": image}}
+    for wrong, place in (
+        (job(environment={"image": image}), "environment.image"), (job(environment={}), "TRAINMASTER_KUBERNETES_IMAGE"),
+        (job(roles=own), "roles.worker.image"),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match="is no name of an image") as refusal:
+            image_of(wrong, "worker", image)
+        assert refusal.value.place == place
+
+
+@pytest.mark.parametrize("storage", ["file:///store", "FILE:///store"])
+def test_a_storage_that_is_a_path_of_the_pods_is_refused_by_its_key(storage: str) -> None:
+    stored = shape(storage=storage)
+    with pytest.raises(BadInput) as refusal:
+        check(stored.job, stored.said)
+    assert (refusal.value.place, refusal.value.anchor) == (f"storage: {storage}", "not-on-the-cluster")
+    elsewhere = shape(storage="s3://bucket/jobs")
+    check(elsewhere.job, elsewhere.said)
+
+
 def test_the_masters_pod() -> None:
     made = shape(
         {"service_account": "trainer", "tolerations": [{"operator": "Exists"}], "roles": {"master": {"labels": {"of": "master"}}}},
@@ -301,7 +350,7 @@ def test_the_masters_pod() -> None:
     assert pod["metadata"]["labels"]["trainmaster/part"] == "master"
     assert pod["metadata"]["labels"]["of"] == "master"
     spec = pod["spec"]
-    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("trainer", True)
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("trainer", False)
     assert spec["nodeSelector"] == {"pool": "cpu"}
     assert spec["restartPolicy"] == "Always"
     assert [one.get("tolerationSeconds") for one in spec["tolerations"]] == [None, 5, 5]
@@ -310,6 +359,20 @@ def test_the_masters_pod() -> None:
 
 
 # -- queues --
+
+
+def test_a_sidecar_of_all_pods_is_not_in_the_masters() -> None:
+    """Else it is beside the account by which pods are made and deleted."""
+    side = {"name": "side", "image": "side:1"}
+    patch = {"name": "program", "env": [{"name": "X", "value": "y"}]}
+    template: dict[str, Any] = {"spec": {"containers": [side, patch], "initContainers": [side], "hostNetwork": True}}
+    spec = master_pod(shape({"pod": template}), INSIDE)["spec"]
+    assert [one["name"] for one in (*spec["initContainers"], *spec["containers"])] == ["runtime", "program"]
+    assert {"name": "X", "value": "y"} in spec["containers"][0]["env"]
+    assert spec["hostNetwork"]
+    assert [one["name"] for one in pod_of({"pod": template})["spec"]["containers"]] == ["program", "side"]
+    asked = master_pod(shape({"roles": {"master": {"pod": {"spec": {"containers": [side]}}}}}), INSIDE)["spec"]
+    assert [one["name"] for one in asked["containers"]] == ["program", "side"]
 
 
 def test_a_queue_of_kueue() -> None:
@@ -541,6 +604,8 @@ def test_what_a_template_says_as_it_is_anyway_is_no_conflict() -> None:
     ("said", "role", "place", "words"),
     [
         ({"roles": {"workr": {}}}, {}, "engines.kubernetes.roles.workr", "did you mean worker?"),
+        ({"pod": {"spec": {"containers": [{"name": "side", "image": "A B"}]}}}, {},
+         "engines.kubernetes.pod.spec.containers[side].image", "no name of an image"),
         ({"pod": {"spec": {"containers": [{"name": "side"}]}}}, {}, "engines.kubernetes.pod.spec.containers[side]", "called program"),
         ({"pod": {"spec": {"containers": [{"name": "program", "volumeMounts": [{"mountPath": "/v", "name": "v"}]}]}}}, {},
          "engines.kubernetes.pod.spec.containers[program].volumeMounts[/v].name", "no volume v"),

@@ -138,6 +138,7 @@ def test_volumes_as_elasticdl_has_them() -> None:
         ({"namespace": "Research"}, "namespace", "no name of an object"),
         ({"namespace": 3}, "namespace", "no name of an object"),
         ({"context": ""}, "context", "no text"),
+        ({"runtime_image": "team/Runtime:1"}, "runtime_image", "no name of an image"),
         ({"run_master": "here"}, "run_master", "write cluster or client"),
         ({"gang_timeout": 5}, "gang_timeout", "needs a unit"),
         ({"queue": "a", "volcano": "b"}, "volcano", "Kueue"),

@@ -23,6 +23,7 @@ from trainmaster.engines.local.client import LocalClient
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.limits import MemoryLimit
 from trainmaster.engines.local.sweep import sweep
+from trainmaster.master import launch
 
 TWO = of(cores=2.0)
 
@@ -200,3 +201,24 @@ def test_a_process_is_known_by_its_start_too() -> None:
         assert other is not None
         assert processes.send(other, signal.SIGKILL)
         until(lambda: not other.alive, what="a zombie counts as dead")
+
+
+@pytest.mark.parametrize("how", ["writable", "foreign", "link"])
+def test_a_job_that_another_user_may_have_made_is_not_taken_up(
+    home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    folder = home.state / "jobs" / "a"
+    made = tmp_path / "elsewhere" if how == "link" else folder
+    made.mkdir(parents=True, mode=0o700)
+    (made / "token").write_text("planted")
+    (made / "environ.json").write_text('{"environ": {"LD_PRELOAD": "/planted"}, "left_out": [], "allowance": {}}')
+    if how == "link":
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(made)
+    elif how == "writable":
+        folder.chmod(0o770)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    monkeypatch.setattr(launch, "_spawn", lambda *_: pytest.fail("a master was started"))
+    with pytest.raises(BadInput, match="the job a is not taken up"):
+        launch.resume("a")

@@ -12,7 +12,7 @@ import pytest
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.log import index
-from trainmaster.log.index import INDEX, Headline, jobs
+from trainmaster.log.index import INDEX, Headline, jobs, note_end
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import Writer, open_writer
 
@@ -161,3 +161,31 @@ def test_a_storage_that_cannot_be_reached_is_asked_once_and_hides_no_other(
     assert found.pop("good-aaaaaa") == ""
     assert set(found.values()) == {"could not list a folder: nobody answers"}
     assert len(found) == 5
+
+
+def test_an_ended_job_stays_ended_where_its_storage_cannot_be_read(tmp_path: Path) -> None:
+    """A command that saw the end has noted it; the list need not have been asked while the storage was there."""
+    state = LocalStorage(tmp_path / "state")
+    elsewhere(state, "far-aaaaaa", "s3://nobody")
+    end = {
+        "job": "far-aaaaaa", "name": "far", "state": "failed", "reason": {"reason": "exit"}, "submitted": 5.0, "ended": 9.0,
+    }  # fmt: skip
+    note_end(f"{state.root}/jobs/far-aaaaaa", {**end, "state": "running", "ended": None})
+    assert jobs(state)[0].lost
+    note_end(f"{state.root}/jobs/far-aaaaaa", end)
+    assert jobs(state) == [Headline("far-aaaaaa", "far", "failed", "exit", 5.0, None, 9.0)]
+
+
+def test_a_storage_that_is_not_mounted_any_more_makes_no_running_job_a_waiting_one(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path / "state")
+    storage = elsewhere(state, "far-aaaaaa", f"{tmp_path}/far/")
+    writer = open_writer(storage, 1, 0)
+    writer.append([encode(Event(1, 100.0, 1, "submitted", {"id": "far-aaaaaa", "job": {"name": "far"}}))], sync=True)
+    writer.append([encode(Event(2, 101.0, 1, "generation-formed", {}))], sync=True)
+    assert states(state) == [("far-aaaaaa", "running")]
+    (tmp_path / "far").rename(tmp_path / "away")
+    (job,) = jobs(state)
+    assert (job.state, job.lost) == ("running", True)
+    assert "has no events of it" in job.unreadable
+    (tmp_path / "away").rename(tmp_path / "far")
+    assert [(job.state, job.lost) for job in jobs(state)] == [("running", False)]

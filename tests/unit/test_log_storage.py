@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.log.objects import CLAIM, ObjectStorage
-from trainmaster.log.storage import LocalStorage, Storage, storage_failed, storage_for
+from trainmaster.log.objects import CLAIM, ObjectStorage, check_scheme
+from trainmaster.log.storage import LocalStorage, Storage, draft_of, remove_drafts, storage_failed, storage_for
 
 MakeStorage = Callable[[], Storage]
 
@@ -150,6 +151,20 @@ def test_an_unknown_scheme_is_bad_input() -> None:
         storage_for("nonsense://x/y")
 
 
+@pytest.mark.parametrize(
+    ("url", "module", "package"), [("s3://b", "obstore", "obstore"), ("hdfs://h/x", "hdfs_native", "hdfs-native")]
+)
+def test_a_scheme_without_its_package_is_refused_before_anything_is_opened(
+    url: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_scheme(url, "storage")
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(BadInput, match="is not installed") as refused:
+        check_scheme(url, "storage")
+    assert (refused.value.place, refused.value.mend) == (f"storage: {url}", f"pip install {package}")
+
+
 def test_a_full_disk_is_called_one_with_its_path(tmp_path: Path) -> None:
     failure = storage_failed("append", str(tmp_path / "log"), OSError(errno.ENOSPC, "whatever"))
     assert failure.anchor == "disk-full"
@@ -167,3 +182,20 @@ def test_a_folder_in_the_way_is_a_failure_of_the_storage(tmp_path: Path) -> None
         storage.replace("master", b"x")
     assert str(tmp_path / "master") in str(caught.value)
     assert os.listdir(tmp_path) == ["master"]
+
+
+def test_drafts_of_writers_that_were_killed_are_swept(tmp_path: Path) -> None:
+    left = [draft_of(str(tmp_path / name)) for name in ("job.json", "epochs/1")]
+    young, program = (
+        draft_of(str(tmp_path / "master")),
+        draft_of(str(tmp_path / "work" / "worker-0" / "x")),
+    )
+    kept = [young, program, str(tmp_path / "mine.tmp")]
+    for path in [*left, *kept]:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+        if path != young:
+            os.utime(path, (0, 0))
+    remove_drafts(str(tmp_path))
+    assert [Path(path).exists() for path in left] == [False, False]
+    assert all(Path(path).exists() for path in kept)

@@ -6,8 +6,10 @@ import asyncio
 import gc
 import itertools
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from log_lines import line
 from waiting import until_async
 
 from trainmaster import __version__
+from trainmaster.client.connect import Disconnected, unix
+from trainmaster.client.live import Live
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import decode
 from trainmaster.core.reading import job_from
@@ -27,6 +31,7 @@ from trainmaster.master import feed
 from trainmaster.master.feed import Feed
 from trainmaster.master.serve import Listener
 from trainmaster.web.bare import TAIL, bare
+from trainmaster.web.rest import rest
 
 
 class Agents:
@@ -241,10 +246,34 @@ def test_a_stream_that_could_not_tell_all_does_not_look_like_the_end(host: Host)
     asyncio.run(act())
 
 
+def test_a_log_that_the_master_cannot_read_now_is_read_by_who_asked(host: Host, tmp_path: Path) -> None:
+    """A command goes on with the stored log: it must not be told of an internal error."""
+    host.storage.replace("logs/worker-0/1.log", b"hello\n")
+    host.storage.read = fails(1, host.storage.read)  # type: ignore[method-assign]
+    path = f"{tmp_path}/master.sock"
+
+    def printed() -> list[str]:
+        master = Live("t-aaaaaa", lambda: unix(path), "token")
+        return [piece["data"] for piece in master.log("worker:0", 1)]
+
+    async def act() -> None:
+        listener = Listener(rest(host.feed, host, "token"))  # type: ignore[arg-type]
+        await listener.on_socket(path)
+        try:
+            with pytest.raises(Disconnected, match="cannot read it now: could not read: nobody answers"):
+                await asyncio.to_thread(printed)
+            host.state.tasks["worker:0"].final = "succeeded"
+            assert await asyncio.to_thread(printed) == ["hello\n"]
+        finally:
+            await listener.close()
+
+    asyncio.run(act())
+
+
 async def answered(place: str, port: int) -> tuple[int, bytes]:
     """What a proxy is answered: the status, and the body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {place} HTTP/1.0\r\n\r\n".encode())
+    writer.write(f"GET {place} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1]), body
@@ -267,9 +296,10 @@ def test_the_bare_page_reads_no_more_of_a_log_than_it_shows(host: Host) -> None:
 
     async def act() -> None:
         host.state.epoch, host.state.tasks["worker:0"].attempt = 1, 2  # it waits to begin again
-        listener = Listener(bare(host.feed, {"127.0.0.1"}))
         bound = socket.create_server(("127.0.0.1", 0))
         port = bound.getsockname()[1]
+        gate: Any = SimpleNamespace(proxies={"127.0.0.1"}, may_view=lambda user: True)
+        listener = Listener(bare(host.feed, gate, f"127.0.0.1:{port}"))
         await listener.on_tcp(bound)
         try:
             assert await answered("/logs/worker:0", port) == (200, printed[-TAIL:])
@@ -282,3 +312,30 @@ def test_the_bare_page_reads_no_more_of_a_log_than_it_shows(host: Host) -> None:
             await listener.close()
 
     asyncio.run(asyncio.wait_for(act(), 60))
+
+
+def test_readers_of_a_storage_that_hangs_leave_the_master_its_own_threads(host: Host) -> None:
+    host.storage.replace("logs/worker-0/1.log", b"printed\n")
+    answers, waiting = threading.Event(), list[str]()
+    read = host.storage.read
+
+    def hanging(path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        waiting.append(path)
+        answers.wait(60)
+        return read(path, offset, size)
+
+    host.storage.read = hanging  # type: ignore[method-assign]
+
+    async def follow() -> list[object]:
+        return [piece async for piece in host.feed.log("worker:0", 1, 0, False)]
+
+    async def act() -> None:
+        readers = [asyncio.create_task(follow()) for _ in range(40)]  # a default pool has at most 32 threads
+        try:
+            await until_async(lambda: len(waiting) >= feed.THREADS)
+            await asyncio.wait_for(asyncio.to_thread(int), 30)
+        finally:
+            answers.set()
+        assert all(await asyncio.gather(*readers))
+
+    asyncio.run(act())

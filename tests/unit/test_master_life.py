@@ -17,7 +17,7 @@ from trainmaster.agent.channel import trusting
 from trainmaster.client.ahead import certified
 from trainmaster.core.events import decode, encode
 from trainmaster.core.reading import job_from, job_to
-from trainmaster.engines.contract import Change, Holder
+from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
 from trainmaster.master.agents import PATH
@@ -88,3 +88,21 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
     events = list(replay(Reader(storage), decode))
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert events[len(script.log)].type == "master-started"
+
+
+def test_an_agent_gets_the_secrets_of_its_own_role_alone(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(job(worker=role(), ps=role())))))
+    (tmp_path / "site.json").write_text("{}")
+    secrets = {"": {"DB": "shared"}, "worker": {"HF_TOKEN": "of-worker"}, "ps": {"S3_TOKEN": "of-ps"}}
+    environ = {
+        "HF_TOKEN": "of-worker",
+        "S3_TOKEN": "of-ps",
+        "DB": "shared",
+        "GREETING": "hello",
+    }  # as the submitter's shell exports them
+    seat: Any = SimpleNamespace(agent=lambda: {"environ": environ})
+    life = _Life(str(tmp_path), {"token": TOKEN, "secrets": secrets}, seat)
+    spec = life._agent_spec(Request("worker:0", 1, "worker", 0, 2**30, 1.0), ())
+    assert spec["secrets"] == {"": {"DB": "shared"}, "worker": {"HF_TOKEN": "of-worker"}}
+    assert spec["environ"] == {"HF_TOKEN": "of-worker", "DB": "shared", "GREETING": "hello"}
+    assert "of-ps" not in json.dumps(spec)

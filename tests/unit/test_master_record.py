@@ -143,6 +143,55 @@ def test_a_master_with_nothing_to_write_hears_that_another_follows(
     asyncio.run(act())
 
 
+def test_who_names_a_higher_epoch_makes_a_master_look_and_the_storage_alone_ends_it(storage: LocalStorage) -> None:
+    looks = []
+
+    def confirm() -> bool:
+        looks.append(epochs.confirm(storage, 1))
+        return looks[-1]
+
+    async def act() -> None:
+        made, _ = pen(storage, confirm)
+        lost = asyncio.create_task(made.lost())
+        epochs.take(storage)
+        made.look()
+        await until_async(lambda: looks == [True])
+        assert not made.superseded
+        epochs.take(storage)
+        made.look()
+        await until_async(lost.done)
+        assert looks == [True, False]
+        assert made.superseded
+        await made.close()
+
+    asyncio.run(act())
+
+
+def test_notes_that_could_not_be_synced_in_time_are_synced_once_the_storage_is_back(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "NOTES", 0.0)
+    monkeypatch.setattr(record, "_RETRY", 0.0)
+    away = threading.Event()
+
+    def confirm() -> bool:
+        if away.is_set():
+            raise StorageFailed("nobody answers")
+        return True
+
+    async def act() -> None:
+        made, told = pen(storage, confirm)
+        await made.append([EVENT], sync=False, limit=0)
+        away.set()
+        await until_async(lambda: len(told) > 2)  # long after the limit
+        away.clear()
+        await made.durable(1)
+        await until_async(lambda: told[-1] == "")
+        await made.close()
+
+    asyncio.run(act())
+
+
 def test_what_a_superseded_master_has_not_written_is_nobodys(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

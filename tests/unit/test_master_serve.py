@@ -23,6 +23,7 @@ from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import State, populate
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere
+from trainmaster.master.strangers import Crowd, peer_of
 from trainmaster.transports import cut
 
 TOKEN = "secret"
@@ -37,13 +38,14 @@ class Host:
         populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true", "replicas": 2}}}))
         self.told: list[object] = []
         self.gone: list[object] = []
+        self.doubts: list[int] = []
         self.said: asyncio.Queue[object] = asyncio.Queue()
 
     def tell(self, *stimuli: object) -> None:
         self.told += stimuli
 
-    def superseded(self, epoch: int) -> None:
-        raise AssertionError
+    def doubt(self, epoch: int) -> None:
+        self.doubts.append(epoch)
 
     async def waited_for(self, connection: object) -> bool:
         return False
@@ -91,6 +93,28 @@ def test_agents_of_this_machine(tmp_path: Path) -> None:
                 json.dumps({"type": "hello", "v": "1.0", "task": "worker:9", "serial": 1, "epoch": 0})
             )
             assert json.loads(await connection.recv())["type"] == "refused"
+        await listener.close()
+
+    asyncio.run(scene())
+
+
+def test_a_huge_epoch_out_of_a_hello_stops_no_master(tmp_path: Path) -> None:
+    """A holder of the job's token could end each master with one message."""
+
+    async def scene() -> None:
+        host = Host()
+        agents = Agents(host)  # type: ignore[arg-type]
+        path = str(tmp_path / "agents.sock")
+        listener = AgentSocket(path, TOKEN)
+        await listener.serve(agents)
+        hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1}
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
+            await connection.send(json.dumps({**hello, "epoch": 2**52}))
+            assert json.loads(await connection.recv())["reason"] == "stale-epoch"
+        assert host.doubts == [2**52]
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
+            await connection.send(json.dumps({**hello, "epoch": 1}))
+            assert json.loads(await connection.recv())["type"] == "welcome"
         await listener.close()
 
     asyncio.run(scene())
@@ -200,3 +224,124 @@ def test_every_address_of_the_machine_has_the_one_port_that_is_told() -> None:
 
     for _ in range(5):
         asyncio.run(run())
+
+
+# -- strangers: connections that have not shown the token --
+
+
+class Reached:
+    """A listener for agents under TLS on the loopback interface, whose strangers are limited."""
+
+    def __init__(self, folder: Path, **limits: float) -> None:
+        self.host = Host()
+        self.server, self.client = _contexts(folder)
+        application = Application(Agents(self.host), TOKEN, lambda: _unauthorized)  # type: ignore[arg-type]
+        self.crowd = Crowd(1000, **limits)  # type: ignore[arg-type]
+        self.listener = Listener(application, application.trusts, self.crowd)
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Reached:
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.port = bound.getsockname()[1]
+        await self.listener.on_tcp(bound, self.server)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self._writers:
+            cut(writer.transport)
+        await self.listener.close()
+
+    async def open(self, text: bytes = b"", *, tls: bool = True, peer: str = "127.0.0.1") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.client if tls else None, local_addr=(peer, 0)
+        )
+        self._writers.append(writer)
+        writer.write(text)
+        return reader
+
+    def agent(self, peer: str) -> connect:
+        url = f"wss://127.0.0.1:{self.port}{PATH}"
+        return connect(url, ssl=self.client, additional_headers=BEARER, local_addr=(peer, 0))
+
+
+async def _unauthorized(scope: object, receive: object, send: object) -> None:
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
+    await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+
+async def _ended(reader: asyncio.StreamReader) -> bool:
+    """Read until the other end has closed the connection."""
+    try:
+        async with asyncio.timeout(30):
+            while await reader.read(4096):
+                pass
+    except ConnectionError:  # it was reset
+        return True
+    return True
+
+
+def test_connections_that_never_show_the_token_are_cut_whatever_they_have_done(tmp_path: Path) -> None:
+    hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0}
+
+    async def scene() -> None:
+        async with Reached(tmp_path, trusted_within=1.0) as reached, reached.agent("127.0.0.1") as agent:
+            await agent.send(json.dumps(hello))
+            assert json.loads(await agent.recv())["type"] == "welcome"
+            strangers = [
+                await reached.open(tls=False),  # no handshake
+                await reached.open(b"\x16\x03\x01\x02\x00", tls=False),  # a handshake that stops
+                await reached.open(),  # a handshake, and no request
+                await reached.open(b"GET / HTTP/1.1\r\nHost:"),  # a request that stops
+                await reached.open(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"),  # without the token
+                await reached.open(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"),
+            ]
+            await until_async(lambda: len(reached.crowd.strangers) >= 4)
+            assert all(await asyncio.gather(*map(_ended, strangers)))
+            await until_async(lambda: not reached.listener._opening)
+            assert not reached.crowd.strangers
+            await (await agent.ping())  # the agent's connection is older than any of them
+
+    asyncio.run(scene())
+
+
+def test_a_peer_with_many_silent_connections_keeps_no_agent_of_another_out(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Reached(tmp_path, of_a_peer=8, of_all=12) as reached:
+            flood = [await reached.open(tls=False) for _ in range(20)]
+            closed = [asyncio.create_task(_ended(reader)) for reader in flood[8:]]
+            assert all(await asyncio.gather(*closed)), "what is beyond the limit of a peer is closed at once"
+            assert len(reached.crowd.strangers) == 8
+            for _ in range(2):  # who showed the token is counted no longer
+                async with reached.agent("127.0.0.2") as agent:
+                    await (await agent.ping())
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await reached.agent("127.0.0.1")
+            others = [await reached.open(tls=False, peer=f"127.0.0.{n}") for n in range(3, 8)]
+            assert await _ended(others[4]), "so is what is beyond the limit of all peers"
+            assert len(reached.crowd.strangers) == 12
+            reached._writers[0].close()  # one that goes by itself makes room
+            await until_async(lambda: not all(stranger.is_open for stranger in reached.crowd.strangers))
+            async with reached.agent("127.0.0.2") as agent:
+                await (await agent.ping())
+
+    asyncio.run(scene())
+
+
+def test_descriptors_are_kept_for_agents() -> None:
+    async def scene() -> None:
+        crowd, (ours, theirs) = Crowd(32), socket.socketpair()
+        entered = [crowd.enter(ours, f"10.0.0.{n}") for n in range(20)]
+        assert sum(stranger is not None for stranger in entered) == 8
+        crowd.close()
+        ours.close()
+        theirs.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("2001:db8:1:2:3::9", "2001:db8:1:2::/64"), ("fe80::1%eth0", "fe80::/64")],
+)  # fmt: skip
+def test_strangers_are_counted_by_machine(address: str, peer: str) -> None:
+    assert peer_of(address) == peer

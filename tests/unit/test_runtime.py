@@ -464,7 +464,7 @@ def test_what_a_program_tells_reaches_the_agent(home: Home, bare: Path) -> None:
 from trainmaster import runtime
 runtime.progress(step=1)
 for step in range(2, 1000): runtime.progress(step / 1000, step=step, loss=1 / step)
-runtime.metrics(lost=float("nan"))
+runtime.metrics(lost=float("nan"), value=0.12345)
 with runtime.phase("saving"):
     with runtime.checkpoint(): pass
     with runtime.phase("inner"): pass
@@ -475,6 +475,7 @@ runtime.progress(7.0, step=1000)
         async with scene(home, bare, ShardTable.make([], name="train")) as s:
             await output(await s.run(await s.agent(0), "-c", code))
             await until_async(lambda: s.told and s.told[-1][:3] == ("progress", 1.0, 1000))
+            assert not [item for item in s.told if item[:2] == ("progress", 0.12345)], "a metric is no progress"
             told = [item for item in s.told if item[0] != "progress"]
             assert told == [
                 ("phase", "saving"),
@@ -490,7 +491,7 @@ runtime.progress(7.0, step=1000)
             figures: dict[str, Any] = {}
             for item in s.told:
                 figures |= item[3] if item[0] == "progress" else {}
-            assert figures == {"loss": pytest.approx(1 / 999), "lost": "nan"}
+            assert figures == {"loss": pytest.approx(1 / 999), "lost": "nan", "value": 0.12345}
 
     run(main())
 

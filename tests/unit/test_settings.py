@@ -209,7 +209,13 @@ def test_every_flag_is_described_once() -> None:
 
 
 def test_secrets_are_covered() -> None:
-    text = "roles: {worker: {command: x, env: {DB_PASSWORD: inlinepassword99, URL: db://me:inlinepassword99@here, A: plain}}}"
+    env = "{DB_PASSWORD: inlinepassword99, URL: db://me:inlinepassword99@here, B: db://me:short@here, A: plain}"
+    text = f"roles: {{worker: {{command: x, env: {env}}}}}"
     told = rows(parse(text, "job.yaml"))
-    shown = {name: told[f"roles.worker.env.{name}"][0] for name in ("DB_PASSWORD", "URL", "A")}
-    assert shown == {"DB_PASSWORD": "[redacted]", "URL": "db://me:[redacted]@here", "A": "plain"}
+    shown = {name: told[f"roles.worker.env.{name}"][0] for name in ("DB_PASSWORD", "URL", "B", "A")}
+    assert shown == {
+        "DB_PASSWORD": "[redacted]",
+        "URL": "db://me:[redacted]@here",
+        "B": "db://me:[redacted]@here",
+        "A": "plain",
+    }

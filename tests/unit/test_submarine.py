@@ -242,6 +242,20 @@ def test_tensorboard_may_be_the_only_task() -> None:
     assert "--host 127.0.0.1" in value(here, "roles.tensorboard.command")
 
 
+def test_the_services_of_its_quick_start_need_no_input_path() -> None:
+    """As its pages have them: TensorBoard with no word of workers, a notebook by its quick link."""
+    board = told("--name", "tensorboard-service-001", "--docker_image", "x:1", "--tensorboard")
+    assert list(board.described.job.roles) == ["tensorboard"]
+    notebook = told(
+        "--name", "zeppelin-note-book-001", "--docker_image", "x:1", "--num_workers", "1", "--worker_resources",
+        "memory=8G,vcores=2,gpu=4", "--worker_launch_cmd", "/zeppelin/bin/zeppelin.sh", "--quicklink",
+        "Zeppelin_Notebook=http://master-0:7070",
+    )  # fmt: skip
+    assert value(notebook, f"{W}.command") == ["bash", "-c", "/zeppelin/bin/zeppelin.sh"]
+    assert value(notebook, "links.Zeppelin_Notebook.port") == "p7070"
+    assert value(notebook, "timeouts.stall") == "none"
+
+
 def test_the_first_worker_is_the_master_of_quick_links() -> None:
     assert value(told(*ONE, "--quicklink", "N=http://master-0:1"), "links.N.role") == "worker"
 
@@ -275,7 +289,10 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
     [
         ([], "the job has no name"),
         (["--name", "a b"], "like a-b"),
-        (["--name", "j", "--num_workers", "1"], "no input_path"),
+        (
+            [*ONE[:2], *ONE[4:], "--worker_launch_cmd", "train %input_path%"],
+            "the command names %input_path%, and there is none",
+        ),
         ([*ONE, "--num_ps", "1"], "one worker needs no ps"),
         (["--name", "j", "--num_workers", "0"], "nothing to run"),
         ([*PS, "--framework", "pytorch"], "PyTorch has no ps"),

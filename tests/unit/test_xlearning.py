@@ -113,14 +113,17 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "cacheFile": ("--cacheFile /d/words.txt,/d/x#y", {"cache": ["hdfs:///d/words.txt#words.txt", "hdfs:///d/x#y"]}),
     "cacheArchive": ("--cacheArchive /d/env.tgz#python", {"archives": ["hdfs:///d/env.tgz#python"]}),
     "jars": ("--jars lib/a.jar,b.jar", {
-        "files": ["lib/a.jar#a.jar", "b.jar"], f"{W}.command": 'export CLASSPATH=a.jar:b.jar:"$CLASSPATH"; exec python demo.py',
+        "files": ["lib/a.jar#a.jar", "b.jar"],
+        f"{W}.command": 'export CLASSPATH=a.jar:b.jar"${CLASSPATH:+:$CLASSPATH}"; exec python demo.py',
     }),
-    "user-path": ("--user-path /opt/bin", {f"{W}.command": 'export PATH="$PATH:"/opt/bin; exec python demo.py'}),
+    "user-path": ("--user-path /opt/bin", {f"{W}.command": 'export PATH="${PATH:+$PATH:}"/opt/bin; exec python demo.py'}),
     "user-ldlibrarypath": (
-        "--user-ldlibrarypath /l", {f"{W}.command": 'export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:"/l; exec python demo.py'},
+        "--user-ldlibrarypath /l",
+        {f"{W}.command": 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}"/l; exec python demo.py'},
     ),
     "user-classpath-first": (
-        "--jars a.jar --user-classpath-first false", {f"{W}.command": 'export CLASSPATH="$CLASSPATH":a.jar; exec python demo.py'},
+        "--jars a.jar --user-classpath-first false",
+        {f"{W}.command": 'export CLASSPATH="${CLASSPATH:+$CLASSPATH:}"a.jar; exec python demo.py'},
     ),
     "host-local-enable": ("--host-local-enable false", {}),
     "priority": ("--priority VERY_HIGH", {"priority": 5}),
@@ -362,6 +365,95 @@ def test_a_chief_is_worker_0() -> None:
     assert value(told(f"{chief} --output-index 0"), "outputs.b.from") == "chief:0"
     assert value(told(f"{chief} --output-index 2"), "outputs.b.from") == "worker:1"
     assert value(told(f"{chief} --board-index 0"), "links.TensorBoard.role") == "chief"
+    assert "outputs of INDEX 0 lie in chief-0, those of INDEX 1 in worker-0" in told(chief).remarks[0]
+    assert not told(f"{chief} --output-index 0").remarks
+
+
+def test_the_evaluator_is_the_last_worker() -> None:
+    last = f"{TENSORFLOW} --tf-evaluator true --output /a#b"
+    assert value(told(f"{last} --output-index 2"), "outputs.b.from") == "evaluator:0"
+    assert value(told(f"{last} --output-index 1"), "outputs.b.from") == "worker:1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable"),
+    [
+        ("--user-ldlibrarypath /l", "LD_LIBRARY_PATH"),
+        ("--user-path /l", "PATH"),
+        ("--jars /l", "CLASSPATH"),
+        ("--jars /l --user-classpath-first false", "CLASSPATH"),
+    ],
+)
+@pytest.mark.parametrize("before", [None, "", "/a:/b"])
+def test_a_path_for_the_program_makes_no_empty_entry(flags: str, variable: str, before: str | None) -> None:
+    """An empty entry of such a list is the working directory: whatever lies there would be loaded."""
+    line = value(told(flags, "/usr/bin/env"), f"{W}.command")
+    environ = {} if before is None else {variable: before}
+    done = subprocess.run(["/bin/sh", "-c", line], env=environ, capture_output=True, text=True, check=True)
+    [entries] = [
+        text.partition("=")[2].split(":") for text in done.stdout.splitlines() if text.startswith(f"{variable}=")
+    ]
+    assert "" not in entries
+    assert set(entries) >= {"/l" if flags.startswith("--user") else "l", *(before.split(":") if before else [])}
+
+
+def test_advice_is_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    translation = told(
+        f"{TENSORFLOW} --worker-memory 10G --output {tmp_path}/out#model --conf xlearning.job.exec.timeout=60000"
+    )
+    say = translation.spoken
+    assert say("give it another url, or say overwrite: true", "outputs.model.url") == (
+        "give it another --output, or say --set outputs.model.overwrite=true"
+    )
+    assert say("say layout: task, or name one task that writes it: from:", "outputs.model.url") == (
+        "say --set outputs.model.layout=task, or name one task that writes it: --set outputs.model.from=VALUE"
+    )
+    assert say("where the checkpoint is all that it knows, set restart.scope: group", "roles.worker") == (
+        "where the checkpoint is all that it knows, use --set roles.worker.restart.scope=group"
+    )
+    assert say("lower roles.worker.resources.memory, or choose a queue with larger nodes: tm cluster show") == (
+        "lower --worker-memory, or choose a queue with larger nodes: tm cluster show"
+    )
+    assert (
+        say("use path, archive or requirements of environment:")
+        == "use path, archive or requirements of --set environment.KEY=VALUE"
+    )
+    assert say("raise timeouts.storage", "timeouts.storage") == "raise --set timeouts.storage"
+    assert say("name one with --set engines.yarn.queue=NAME") == "name one with --set engines.yarn.queue=NAME"
+    assert say("save an image: docker save NAME", "roles.worker.image") == "save an image: docker save NAME"
+    assert say("end the command that does", "roles.worker.image") == "end the command that does"
+    with pytest.raises(BadInput) as caught, translation.speaking():
+        raise BadInput(
+            "too large", place="roles.worker.resources.memory: 10GiB   (flag --worker-memory)", mend="ask for less"
+        )
+    assert caught.value.place == "flag --worker-memory   (roles.worker.resources.memory: 10GiB)"
+    with pytest.raises(BadInput) as caught, translation.speaking():
+        raise BadInput("too large", place="roles.worker.resources.memory   (flag --worker-memory)", mend="ask for less")
+    assert caught.value.place == "flag --worker-memory   (roles.worker.resources.memory)"
+
+
+def test_the_advice_of_an_end_is_in_the_words_of_the_command_line() -> None:
+    reason = {
+        "reason": "out-of-memory",
+        "task": "worker:1",
+        "advice": "raise roles.worker.resources.memory, or set retry_memory",
+    }
+    items = [
+        {"event": {}},
+        {"end": {"state": "failed", "reason": reason}},
+        {"end": {"state": "succeeded", "reason": None}},
+    ]
+    first, second, third = told("--worker-memory 1G").retold(items)
+    assert (first, third) == (items[0], items[2])
+    assert second["end"]["reason"]["advice"] == "raise --worker-memory, or set retry_memory"
+
+
+def test_an_input_that_does_not_exist_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Wherever it lies: inputs of a cluster are otherwise listed by the job's master."""
+    with pytest.raises(BadInput, match=r"memory://nothing-here/\*\.csv matches no file"):
+        told("--input memory://nothing-here/*.csv#data").check_inputs()
+    (tmp_path / "a.csv").write_text("1")
+    told(f"--input {tmp_path}/*.csv#data", engine="local").check_inputs()
 
 
 SITE = """<configuration>

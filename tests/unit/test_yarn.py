@@ -11,6 +11,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +21,13 @@ from trainmaster.core.reading import job_from
 from trainmaster.core.reasons import REASONS, words
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
-from trainmaster.engines.packed import SPEC, packed
+from trainmaster.engines.packed import SPEC, packed, stores_of
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH, TERMINATED
 from trainmaster.engines.yarn import exits, launching, waiting
 from trainmaster.engines.yarn import told as told_by
 from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
+from trainmaster.engines.yarn.client import YarnClient
 from trainmaster.engines.yarn.fitting import check_images, check_tags
 from trainmaster.engines.yarn.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
@@ -207,7 +209,7 @@ def test_what_only_images_have_is_refused_without_one() -> None:
     ("status", "reason"),
     [(0, None), (7, None), (-101, "disks-failed"), (-102, "preempted"), (-104, "out-of-memory"), (-106, "killed-by-engine"),
      (-109, "killed-by-engine"), (-199, "killed-by-engine"), (-100, None), (-1000, "localization-failed"), (NO_PYTHON, "no-python"),
-     (OUT_OF_REACH, "unreachable"), (TERMINATED, None)],
+     (OUT_OF_REACH, "no-master"), (TERMINATED, None)],
 )  # fmt: skip
 def test_exit_statuses_are_our_reasons(status: int, reason: str | None) -> None:
     found, _ = exits.reason(status, "", "n1:1")
@@ -374,6 +376,45 @@ def test_a_container_takes_what_it_was_given_and_leaves_nothing_of_it_to_program
     assert found == {**told, "token": "sesame"}
     assert credentials.of_kind("HDFS_DELEGATION_TOKEN") == Token(b"i", b"p", "HDFS_DELEGATION_TOKEN", "h:1")
     assert not [name for name in os.environ if name.startswith(SPEC)]
+    left = (tmp_path / "tokens").read_bytes()
+    assert b"sesame" not in left
+    assert Credentials.read(left) == ours
+
+
+@pytest.mark.parametrize(
+    ("security", "protection", "why"),
+    [
+        ("simple", "privacy", "the cluster has no Kerberos"),
+        ("kerberos", "privacy,integrity", "hadoop.rpc.protection is privacy,integrity"),
+        ("kerberos", "privacy", ""),
+    ],
+)
+def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], security: str, protection: str, why: str
+) -> None:
+    rows = {
+        "yarn.resourcemanager.hostname": "rm", "hadoop.security.authentication": security, "hadoop.rpc.protection": protection,
+    }  # fmt: skip
+    lines = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{lines}</configuration>")
+    client = YarnClient(lambda job: [], {}, str(tmp_path))
+    client._warn_of_readers({"secrets": {}})
+    client._warn_of_readers({"secrets": {"": {"HF_TOKEN": "x"}, "worker": {"DB": "y"}}})
+    text = f"warning: the secrets DB, HF_TOKEN may cross the cluster's network unencrypted: {why}\n"
+    assert capsys.readouterr().err == (text if why else "")
+
+
+def test_a_container_opens_only_the_stores_of_its_role() -> None:
+    job = job_from({
+        "roles": {"worker": {"command": "true"}, "ps": {"command": "true"}, "chief": {"command": "true"}},
+        "inputs": {"train": {"url": "s3://b/train", "as": "shards", "to": ["worker"]}},
+        "outputs": {"model": {"url": "az://b/model", "from": "chief"}},
+    })  # fmt: skip
+    stores = {"AWS_SECRET_ACCESS_KEY": "a", "AZURE_STORAGE_KEY": "b"}
+    assert stores_of(stores, job, "worker") == {"AWS_SECRET_ACCESS_KEY": "a"}
+    assert stores_of(stores, job, "chief") == {"AZURE_STORAGE_KEY": "b"}
+    assert stores_of(stores, job, "ps") == {}
+    assert stores_of(stores, attrs.evolve(job, storage="s3://b/jobs"), "ps") == {"AWS_SECRET_ACCESS_KEY": "a"}
 
 
 # -- the runtime archive --
@@ -416,6 +457,19 @@ def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Pat
         env={"PATH": os.environ["PATH"], "TRAINMASTER_PYTHON": sys.executable},
     )  # fmt: skip
     assert said.stdout == "[]\n"
+
+
+def test_the_containers_of_a_node_look_for_its_python_once(unpacked: Path, tmp_path: Path) -> None:
+    """What PATH finds may be a script that takes longer than Python itself, and it ran twice in each container."""
+    (tmp_path / "python3").write_text(f'#!/bin/sh\necho run >>{tmp_path}/runs\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    (unpacked / "lib" / "whose.py").write_text("def f():\n    import sys\n    print(sys.executable)\n")
+    for number, changes in enumerate([{}, {}, {"YARN_CONTAINER_RUNTIME_TYPE": "docker"}]):
+        environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOCAL_DIRS": f"{tmp_path},/nowhere", **changes}
+        command = ["sh", str(unpacked / "start"), "whose:f"]
+        words = subprocess.run(command, capture_output=True, text=True, check=True, env=environ, timeout=60).stdout
+        assert words.strip() == sys.executable
+        assert len((tmp_path / "runs").read_text().split()) == [1, 1, 2][number], "an image has a Python of its own"
 
 
 def test_a_node_without_a_python_says_so(unpacked: Path, tmp_path: Path) -> None:

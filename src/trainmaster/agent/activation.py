@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from trainmaster import children
 
 _FIXED = ".trainmaster-fixed"
 _WITHIN = 600.0  # s
@@ -21,7 +22,7 @@ def activate(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def fix(root: Path) -> None:
-    """Have what conda-pack packed know the place where it was unpacked; once, whoever comes first. Raises CalledProcessError, OSError."""
+    """Have what conda-pack packed know the place where it was unpacked; once, whoever comes first. Raises OSError, TimeoutExpired."""
     command = root / "bin" / "conda-unpack"
     if not command.exists() or (root / _FIXED).exists():
         return
@@ -29,9 +30,10 @@ def fix(root: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (root / _FIXED).exists():
-            subprocess.run(
-                [str(root / "bin" / "python"), str(command)], check=True, capture_output=True, timeout=_WITHIN
-            )
+            done = children.run([str(root / "bin" / "python"), str(command)], timeout=_WITHIN)
+            if done.returncode:
+                words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
+                raise OSError(f"conda-unpack could not fix up the environment in {root}: {words}")
             (root / _FIXED).touch()
     finally:
         os.close(lock)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from trainmaster.agent import diagnosis
+from trainmaster.agent import diagnosis, faults
 from trainmaster.agent import program as programs_of
 from trainmaster.agent.checkpointing import Checkpointing, restore
 from trainmaster.agent.environ import environ, filled
@@ -32,12 +32,14 @@ from trainmaster.agent.place import Place
 from trainmaster.agent.program import CannotStart, Launch, Outcome, Program
 from trainmaster.agent.spool import Spool, tail
 from trainmaster.agent.streaming import Beside, Records
+from trainmaster.agent.threads import answered_within
 from trainmaster.agent.watching import Limits, Told, Watching
 
 TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
 GRACE = 10.0  # s, where an order names none
 SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to tell its end
+ANSWERED_WITHIN = 2.0  # s that a disk has to say what is free on it: a mount that hangs never does
 COPIED_WITHIN = 5.0  # s that threads have to give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
@@ -67,7 +69,9 @@ class Attempt:
         self._outputs: dict[str, dict[str, Any]] = {}
         self._uploaded: dict[str, Any] = {}
         self._checkpointing: Checkpointing | None = None
+        self._errors = faults.ErrorFiles()
         self._saves: dict[str, None] = {}
+        self._left_out: dict[str, Mapping[str, str]] = {}  # by output: what has been told of as not stored
         self._saving: asyncio.Lock = asyncio.Lock()
 
     @property
@@ -148,9 +152,7 @@ class Attempt:
     # -- what the program tells --
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
-        self._told.progress += 1
-        self._told.value = value if value is not None else self._told.value
-        self._told.step = step if step is not None else self._told.step
+        self._told.reached(value, step)
         told = {"value": self._told.value, "step": self._told.step, "metrics": dict(metrics)}
         self._report("progress", **{name: given for name, given in told.items() if given not in (None, {})})
 
@@ -200,6 +202,7 @@ class Attempt:
             for name, output in (order.get("outputs") or {}).items()
         }
         await self._thread("staging-failed", self.place.settle_address)
+        await self._thread("staging-failed", self.place.settle_environment)
         await self._thread("staging-failed", site.furnish, order)
         if given := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
             await self._thread("staging-failed", self.place.materials.provide, given, site.cwd)
@@ -235,10 +238,12 @@ class Attempt:
         order, site = self._start, self.place.workplace
         if order.get("files"):
             await self._thread("staging-failed", site.write, order["files"], self.place.address)
+        environ = self._environ(order.get("env") or {})
         copies = tuple(filled(self.place, copy) for copy in order.get("copies") or [{}])
+        copies = self._errors.variables(environ, copies, f"{site.private}/errors-{self.number}")
         launch = Launch(
             order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd,
-            self._environ(order.get("env") or {}), self.place.allowance, copies,
+            environ, self.place.allowance, copies,
         )  # fmt: skip
         if (checkpoint := self._order.get("checkpoint")) and checkpoint.get("every"):
             self._checkpointing = Checkpointing(
@@ -274,9 +279,11 @@ class Attempt:
         self._output = output = Output(
             self.spool, lambda value: self.progressed(value, None, {}), self.place.grown, records.stdout,
             secrets=self.place.secret_values,
+            copies=[f"{self.place.task}.{n}" for n in range(len(launch.copies))] if len(launch.copies) > 1 else ("",),
         )  # fmt: skip
+        stdin = self.place.workplace.stdin() if began and records.stdin is None else None
         try:
-            self._program = await programs_of.start(launch, output.ends, records.stdin)
+            self._program = await programs_of.start(launch, output.ends, records.stdin if stdin is None else stdin)
         except BaseException:
             records.close()
             if group is not None:
@@ -285,6 +292,8 @@ class Attempt:
         finally:
             output.started()
             records.forked()
+            if stdin is not None:
+                os.close(stdin)
         self.place.mark(self._program.pids)
         self.place.exceeded(None)  # forgets what came before
         if began:
@@ -328,7 +337,8 @@ class Attempt:
         if (failure := await records.finish()) is not None:
             outcome = Outcome(failure.reason, outcome.status, outcome.signal, failure.figures)
         if self.spool.lost:
-            detail = f"{self.spool.lost:,} bytes of its output could not be written"
+            why = f": {self.spool.trouble}" if self.spool.trouble else ""
+            detail = f"{self.spool.lost:,} bytes of its output could not be written{why}"
             self._report("warned", what="log", bytes=self.spool.lost, detail=detail)
         return outcome
 
@@ -355,7 +365,7 @@ class Attempt:
     async def _after(self, outcome: Outcome) -> None:
         """The program has ended and its output is whole."""
         own = not outcome.well and (self._by_itself or not self._stopped)
-        failure = self._explained(outcome) if own else AttemptFailed(outcome.reason, outcome.figures)
+        failure = await self._explained(outcome) if own else AttemptFailed(outcome.reason, outcome.figures)
         if self._checkpointing is not None:
             if own:
                 self._report("died", **self._end_of(failure, outcome))
@@ -374,6 +384,8 @@ class Attempt:
                 "upload-failed", upload, self._outputs, cwd, self.number, told, self._halt
             )
             self.phase = "uploaded"
+            for name, parts in self._uploaded.items():
+                self._tell_left_out(name, parts.pop("left_out", {}))
             self._report("uploaded", outputs=self._uploaded)
         else:
             self.phase = "uploaded"  # nothing to commit; until its group has ended too, it may still be taken back
@@ -384,13 +396,15 @@ class Attempt:
         self.phase = "done"
         self._report("committed", outputs=done)
 
-    def _explained(self, outcome: Outcome) -> AttemptFailed:
+    async def _explained(self, outcome: Outcome) -> AttemptFailed:
         """A bad end by its true cause."""
         last, site, found = "\n".join(tail(self.spool.path, TAIL)), self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
             found = diagnosis.port_in_use(outcome, last)
             self.place.blamed_port = found is not None  # once: a second time it is the program's own affair
-        found = found or diagnosis.disk_full(outcome, last, site.cwd)
+        if found is None and diagnosis.may_be_full(outcome):
+            free = await answered_within(ANSWERED_WITHIN, diagnosis.free_bytes, site.cwd)
+            found = diagnosis.disk_full(outcome, last, free)
         return found or AttemptFailed(outcome.reason, outcome.figures)
 
     # -- beside the program --
@@ -404,7 +418,17 @@ class Attempt:
             except Exception as error:  # noqa: BLE001  the program goes on; whoever asked sees which task did not save
                 log.warning("save %s failed: %s", name, error)
                 made = {"files": 0, "bytes": 0, "gave_up": words(error)}
+        for output, paths in made.pop("left_out", {}).items():
+            self._tell_left_out(output, paths)
         self._report("saved", save=name, **made)
+
+    def _tell_left_out(self, output: str, left_out: Mapping[str, str]) -> None:
+        """Say, once, what of an output is not stored."""
+        from trainmaster.data.trees import naming
+
+        if left_out.keys() - self._left_out.get(output, {}).keys():
+            self._left_out[output] = {**self._left_out.get(output, {}), **left_out}
+            self._report("warned", what=f"output {output}", detail=f"not stored: {naming(left_out)}")
 
     def _beside(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -423,7 +447,10 @@ class Attempt:
         self._tell_end(failure, outcome)
 
     def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
-        told = {**self._end_of(failure, outcome), "tail": tail(self.spool.path, TAIL)}
+        lines = tail(self.spool.path, TAIL)
+        if outcome is not None and not outcome.well:
+            lines = self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL) or lines
+        told = {**self._end_of(failure, outcome), "tail": lines}
         if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
             if self._taken:
                 return
@@ -437,6 +464,8 @@ class Attempt:
     def _end_of(self, failure: AttemptFailed, outcome: Outcome | None) -> dict[str, Any]:
         """The fields of an end; that of a program counts from when it was over, for elapsed times tell causes from consequences."""
         told: dict[str, Any] = {"reason": failure.reason, "figures": failure.figures}
+        if self._told.best:
+            told["reached"] = dict(self._told.best)
         if outcome is not None:
             told |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
         return told
@@ -497,4 +526,6 @@ class Attempt:
             raise failed(reason, error) from error
 
     def _environ(self, env: Mapping[str, str]) -> dict[str, str]:
-        return environ(self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs)
+        return environ(
+            self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs, self._start.get("threads"),
+        )  # fmt: skip

@@ -57,6 +57,7 @@ class Checkpointing:
         self._halt = threading.Event()
         self._stored_at = asyncio.get_running_loop().time()
         self._late = False  # that no set was made for long has been told
+        self._left_out: dict[str, str] = {}  # what has been told of as not stored
 
     def told(self, state: str, marks: Any) -> None:
         """The program says where it stands with a checkpoint of its own making."""
@@ -113,11 +114,19 @@ class Checkpointing:
             return
         self._watch.stored()
         self._late = False
+        self._tell_left_out(self._watch.left_out)
         if made is not None:
             self._report("checkpoint", **made.told())
             pruning = asyncio.create_task(self._prune(made))
             self._pruning.add(pruning)
             pruning.add_done_callback(self._pruning.discard)
+
+    def _tell_left_out(self, left_out: Mapping[str, str]) -> None:
+        from trainmaster.data.trees import naming
+
+        if left_out.keys() - self._left_out:
+            self._left_out |= left_out
+            self._report("warned", what="checkpoint", detail=f"its sets do not hold {naming(left_out)}")
 
     def _tell_late(self, now: float) -> None:
         """Say, once, why a path that has changed gives no set."""
@@ -137,7 +146,7 @@ class Checkpointing:
                 await asyncio.to_thread(prune, self._url, made, self._keep)
             except Exception as error:  # noqa: BLE001  they stay, and are removed after the next set
                 log.warning("old checkpoints could not be removed: %s", words(error))
-                self._report("warned", what="checkpoint", detail=words(error))
+                self._report("warned", what="old checkpoints stay", detail=words(error))
 
     async def _look(self, settled: bool) -> Any:
         from trainmaster.data.watch import Watch

@@ -18,19 +18,26 @@ def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:
     return AttemptFailed("address-in-use", {"detail": line.strip()[-200:], **outcome.figures})
 
 
-def disk_full(outcome: Outcome, last: str, place: str) -> AttemptFailed | None:
-    """That its disk was full; `place` is a directory on it, for what it said of that could perhaps not be kept."""
-    if outcome.reason != "exit":
+def may_be_full(outcome: Outcome) -> bool:
+    """Return whether the outcome is one that a full disk has."""
+    return outcome.reason == "exit"
+
+
+def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | None:
+    """Return the failure of a program whose disk was full. `free`: bytes on that disk, where they are known: what the program said of it
+    could perhaps not be kept.
+    """
+    if not may_be_full(outcome):
         return None
     detail = "the program met a full disk"
     if "No space left on device" not in last:
-        if (free := _free_bytes(place)) >= FULL:
+        if free is None or free >= FULL:
             return None
         detail += f", {free} bytes are free"
     return AttemptFailed("disk-full", {"detail": detail, **outcome.figures})
 
 
-def _free_bytes(place: str) -> int:
-    """What is free on the disk of a directory, for whoever may not use the superuser's reserve."""
-    found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize
+def free_bytes(place: str) -> int:
+    """Return what is free on the disk of a directory, for whoever may not use the superuser's reserve. It may hang with the disk."""
+    figures = os.statvfs(place)
+    return figures.f_bavail * figures.f_frsize

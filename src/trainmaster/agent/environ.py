@@ -16,14 +16,16 @@ from typing import Any
 import trainmaster
 from trainmaster.agent.place import Place
 from trainmaster.agent.workplace import variable
+from trainmaster.core.threads import thread_variables
 
 Texts = Mapping[str, str]
 
 
 def environ(
-    place: Place, attempt: int, env: Texts, defaults: Texts, inputs: Texts, outputs: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
-    """`env` and `defaults` as ordered; `inputs` as they are told, `outputs` with their places."""
+    place: Place, attempt: int, env: Texts, defaults: Texts, inputs: Texts, outputs: Mapping[str, Mapping[str, Any]],
+    threads: int | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """`env`, `defaults` and `threads` as ordered; `inputs` as they are told, `outputs` with their places."""
     site = place.workplace
     told = {f"TRAINMASTER_INPUT_{variable(name)}": path for name, path in inputs.items()}
     told |= {f"TRAINMASTER_PORT_{variable(name)}": str(port) for name, port in site.ports.items()}
@@ -39,6 +41,8 @@ def environ(
     before = {"PYTHONUNBUFFERED": "1", **filled(place, defaults)}
     shared, own = place.secrets.get("", {}), place.secrets.get(place.role, {})
     whole = {**before, **place.environ, **shared, **told, **filled(place, env), **own, "PWD": site.cwd}
+    if threads is not None:
+        whole |= thread_variables(threads, whole)
     runtime = runtime_path(os.path.dirname(site.private))
     whole["PYTHONPATH"] = f"{whole['PYTHONPATH']}:{runtime}" if whole.get("PYTHONPATH") else runtime
     return whole

@@ -1,8 +1,8 @@
 """Serving what was printed to those who follow it, from the spool's file, at their own pace.
 
 A follower has a credit of frames; each message spends one, a `window` of the reader's gives some back, so a reader that is slow costs no
-memory here and delays nobody. What the spool left out before the follower came to it is told by a mark. The text is decoded for reading, a
-binary's bytes replaced.
+memory here and delays nobody. What the spool left out before the follower came to it is told by a mark. A follower that reads the file
+itself hears only how far the output has come (`bare`): one message then stands for all that was printed since the one before.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Follower:
     position: int
     once: bool = False  # only what is there when it is served first
     until: int | None = None  # the position where that ends
+    bare: bool = False  # only positions, no data
     credit: int = CREDIT
 
 
@@ -46,9 +47,9 @@ class Follows:
         self._task, self._source = task, source
         self._followers: dict[int, Follower] = {}
 
-    def follow(self, number: int, attempt: int, position: int, once: bool = False) -> None:
+    def follow(self, number: int, attempt: int, position: int, once: bool = False, bare: bool = False) -> None:
         if len(self._followers) < FOLLOWERS:
-            self._followers[number] = Follower(number, attempt, max(0, position), once)
+            self._followers[number] = Follower(number, attempt, max(0, position), once, bare=bare)
 
     def unfollow(self, number: int) -> None:
         self._followers.pop(number, None)
@@ -75,26 +76,28 @@ class Follows:
         source = self._source(follower.attempt)
         if source is None and not follower.once:
             return None
-        begin, data, size = (0, b"", 0) if source is None else _read(source, follower.position)
+        begin, data, size = (0, b"", 0) if source is None else _read(source, follower.position, follower.bare)
         if follower.once and follower.until is None:
             follower.until = size
         growing = source is not None and source.growing and follower.until is None
-        told = None
-        if follower.until is None or follower.position < follower.until:
-            told = piece(follower.position, begin, data, growing)
-        if told is None and growing:
+        part: dict[str, Any] | None = None
+        if follower.bare and follower.position < size:
+            part = {"offset": follower.position, "next": size, "data": "", "bare": True, "growing": growing}
+        elif not follower.bare and (follower.until is None or follower.position < follower.until):
+            part = piece(follower.position, begin, data, growing)
+        if part is None and growing:
             return None
         end = {"offset": follower.position, "next": follower.position, "data": ""}
         message = {
-            "type": "log", "id": follower.id, "task": self._task, "attempt": follower.attempt, **(told or end), "end": told is None,
+            "type": "log", "id": follower.id, "task": self._task, "attempt": follower.attempt, **(part or end), "end": part is None,
         }  # fmt: skip
         follower.position = message["next"]
         follower.credit -= 1
         return message
 
 
-def _read(source: Source, position: int) -> tuple[int, bytes, int]:
-    """What there is from a position on, where that begins, and the position at the end."""
+def _read(source: Source, position: int, bare: bool) -> tuple[int, bytes, int]:
+    """What there is from a position on (`bare`: nothing of it), where that begins, and the position at the end."""
     try:
         file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -106,6 +109,6 @@ def _read(source: Source, position: int) -> tuple[int, bytes, int]:
     try:
         gap = Gap.of(read, source.first)
         size = gap.printed(os.fstat(file).st_size)
-        return *gap.read(read, position, PIECE), size
+        return *((position, b"") if bare else gap.read(read, position, PIECE)), size
     finally:
         os.close(file)

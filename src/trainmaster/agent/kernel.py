@@ -77,12 +77,6 @@ _RESOURCES = tuple(sorted({getattr(resource, name) for name in dir(resource) if 
 _SIGNALS = tuple(int(s) for s in signal.valid_signals() if s not in (signal.SIGKILL, signal.SIGSTOP))
 
 
-def raise_descriptor_limit() -> None:
-    """As many descriptors as the hard limit allows, for ourselves only."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def signal_number(name: str) -> int:
     """The number of "SIGTERM", "TERM" or "15". Raises ValueError."""
     text = name.strip().upper()

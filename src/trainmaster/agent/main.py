@@ -8,8 +8,10 @@ token and secrets, so it is never on a command line or in a file.
     storage                       the job's storage, a path or URL; "": it is the master's alone
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
                                   the job's for what dies with the boot; `sockets`: the same under a short name; `cache`: what jobs share
-    secrets                       {role, or "" for all: {name: value}}; `environ` of the submitter (absent: ours); `environment`:
-                                  a directory with the Python of the programs, which is activated in it
+    secrets                       {its role, or "" for every role: {name: value}}
+    all_secrets                   the secrets of all roles, for the master's successor alone; on one machine, where any agent may start it
+    environ                       of the submitter (absent: ours); `environment`: a directory with the Python of the programs, which is
+                                  activated in it
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
@@ -36,7 +38,7 @@ import websockets.asyncio.client  # noqa: F401 - here, so that a template has it
 import trainmaster.engines.local.limits
 import trainmaster.engines.ports  # noqa: F401 - the same
 from trainmaster import linux
-from trainmaster.agent import kernel, shipping, spool
+from trainmaster.agent import shipping, spool
 from trainmaster.agent.channel import Link
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
@@ -57,7 +59,7 @@ log = logging.getLogger(__name__)
 def run(spec: dict[str, Any]) -> int:
     """Be the agent until it is no longer needed; the exit status. Called in a process of its own, which has no thread and no loop."""
     allowance = Allowance.from_json(spec["allowance"]) if spec.get("allowance") else Allowance.present()
-    kernel.raise_descriptor_limit()
+    linux.raise_descriptor_limit()
     linux.adopt_orphans()
     os.umask(allowance.umask)  # what is uploaded gets its user's permissions; our own files are made private one by one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -111,7 +113,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),
         workplace=Workplace(work, private), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
-        environ=_environ(spec), secrets=dict(spec.get("secrets") or {}),
+        environ=_environ(spec), environment=spec.get("environment") or "", secrets=dict(spec.get("secrets") or {}),
         report=agent.channel.report, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
@@ -132,11 +134,9 @@ def _environ(spec: Mapping[str, Any]) -> dict[str, str]:
         return environ
     from pathlib import Path
 
-    from trainmaster.agent.activation import activate, fix
+    from trainmaster.agent.activation import activate
 
-    root = Path(spec["environment"]).absolute()
-    fix(root)
-    return activate(root, environ)
+    return activate(Path(spec["environment"]).absolute(), environ)
 
 
 def _cache(spec: Mapping[str, Any]) -> str:
@@ -165,9 +165,9 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     from trainmaster.agent import successor
 
     presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"], int(spec["serial"]))
-    told = {name: spec.get(name) for name in ("token", "secrets", "environ", "cwd")} | {
-        "allowance": allowance.to_json()
-    }
+    told = {name: spec.get(name) for name in ("token", "environ", "cwd")} | {
+        "secrets": spec.get("all_secrets"), "allowance": allowance.to_json(),
+    }  # fmt: skip
     directory = _directory(spec) or ""
 
     def spawn() -> int:

@@ -76,7 +76,7 @@ class Materials:
     def upload(
         self, outputs: Mapping[str, Fields], folder: str, attempt: int, tell: Tell, stop: threading.Event
     ) -> dict[str, Any]:
-        """Upload what an attempt wrote beside the outputs' places; name -> {files, bytes, id}."""
+        """Upload what an attempt wrote beside the outputs' places; name -> {files, bytes, id}, and `left_out` where something was."""
         from trainmaster.data import outputs as places
 
         told = {}
@@ -99,23 +99,27 @@ class Materials:
             for name, output in outputs.items()
         }
 
-    def save(self, outputs: Mapping[str, Fields], folder: str, name: str, stop: threading.Event) -> dict[str, int]:
-        """Upload the outputs as they are now; {files, bytes} of what was sent. Where one fails, nothing of any stays."""
+    def save(self, outputs: Mapping[str, Fields], folder: str, name: str, stop: threading.Event) -> dict[str, Any]:
+        """Upload the outputs as they are now; {files, bytes} of what was sent, and `left_out` by the output's name where something was.
+        Where one fails, nothing of any stays.
+        """
         from trainmaster.data import saves
 
         sent = {"files": 0, "bytes": 0}
+        left_out: dict[str, Any] = {}
         made: list[Fields] = []
         try:
-            for output in outputs.values():
+            for key, output in outputs.items():
                 told = saves.save(output, os.path.join(folder, output["local"]), self.task, name, stop=stop)
                 made.append(output)
-                sent = {key: value + told[key] for key, value in sent.items()}
+                sent = {count: value + told[count] for count, value in sent.items()}
+                left_out |= {key: told["left_out"]} if "left_out" in told else {}
         except BaseException:
             with contextlib.suppress(Exception):  # what is told is the failure, not that of the removal
                 for output in made:
                     saves.discard(output, self.task, name)
             raise
-        return sent
+        return {**sent, "left_out": left_out} if left_out else {**sent}
 
 
 def _counting(tell: Tell, before: int, total: int) -> Tell:

@@ -33,6 +33,10 @@ class Outbox:
         """Whether everything was acknowledged."""
         return not self._kept and not self._newest
 
+    def holds(self, kind: str) -> bool:
+        """Return whether a report of this kind was not acknowledged yet."""
+        return any(report["kind"] == kind for report in self._kept)
+
     def add(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
         report = {"type": "report", "attempt": attempt, "kind": kind, **fields}
         if kind in NEWEST_WINS:

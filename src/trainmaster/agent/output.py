@@ -6,6 +6,8 @@ The loop reads so that a report is never behind a disk; the thread writes so tha
 full, reading waits, and the program with it, as it would before a slow disk of its own; when the thread has been stuck for `STUCK`
 seconds, what comes is counted and left out instead, for a dead disk must not stop a training. stdout and stderr share one pipe, as they
 would share a terminal: only so is their order kept. With a `stream` output stdout is records, and goes, raw, to a descriptor of its own.
+Several copies of a program have a pipe each, and each line in the spool is led by its copy (`worker:0.1`): a line that is not whole waits
+for its end, so that no two are mixed.
 
 Once the program has ended, the pipes are read to their end; where something left behind holds them open, for `LINGER` seconds more.
 """
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import os
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from trainmaster.agent.cover import Cover
 from trainmaster.agent.spool import MIB, Spool
@@ -30,6 +33,7 @@ STUCK = 5.0  # s
 LINGER = 0.5  # s
 _PROGRESS = re.compile(rb"reporter progress:\s*([0-9]{0,3}(?:\.[0-9]{1,12})?)(?=[^0-9.])")
 _OVERLAP = 64  # bytes kept, so that a progress line across two reads is seen
+_LONGEST = MIB  # bytes of a copy's line until it is cut
 READ = 256 * 1024
 
 
@@ -38,33 +42,33 @@ class Output:
 
     def __init__(
         self, spool: Spool, progress: Callable[[float], None], grown: Callable[[], None] = lambda: None, records: int | None = None,
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str] = (), copies: Sequence[str] = ("",),
     ) -> None:  # fmt: skip
+        """`copies`: the name of each copy, which leads its lines; "" where there is but one."""
         self.spool = spool
         self.read = 0  # bytes read so far: the sign of life that `stall` looks at
         self.closed = False
-        self._cover = Cover(secrets)
+        self._secrets = tuple(secrets)
         self._progress, self._grown = progress, grown
         self._loop = asyncio.get_running_loop()
         self._writer = _Writer(spool, self._loop, self._wrote)
-        self._open: set[int] = set()  # read ends
+        self._open: dict[int, _Stream] = {}  # by read end
         self._paused = False
-        self._last = b""
         self._done = self._loop.create_future()
-        self.ends: tuple[int, int] = self._pipes(records)
+        self.ends: list[tuple[int, int]] = [self._pipes(name, records) for name in copies]
 
-    def _pipes(self, records: int | None) -> tuple[int, int]:
-        """The write ends for the program's stdout and stderr."""
+    def _pipes(self, name: str, records: int | None) -> tuple[int, int]:
+        """The write ends for a copy's stdout and stderr."""
         read, write = _pipe()
-        self._open.add(read)
+        self._open[read] = _Stream(name, self._secrets)
         self._loop.add_reader(read, self._ready, read)
         return os.dup(write if records is None else records), write
 
     def started(self) -> None:
         """The program holds its ends; ours are closed."""
-        for end in self.ends:
+        for end in itertools.chain(*self.ends):
             os.close(end)
-        self.ends = (-1, -1)
+        self.ends = []
 
     def write(self, words: str) -> None:
         """A line of our own among the program's."""
@@ -80,7 +84,6 @@ class Output:
                 await asyncio.sleep(0)
             for pipe in list(self._open):
                 self._forget(pipe)
-        self._writer.put(self._cover.rest())
         await self._writer.finish()
         self.closed = True
 
@@ -120,13 +123,15 @@ class Output:
             self._forget(pipe)
             return False
         self.read += len(data)
-        self._look(data)
-        self._writer.put(self._cover.over(data) if self._cover else data)
+        stream = self._open[pipe]
+        self._look(stream, data)
+        if ready := stream.add(data):
+            self._writer.put(ready)
         return True
 
-    def _look(self, data: bytes) -> None:
+    def _look(self, stream: _Stream, data: bytes) -> None:
         """Find progress lines."""
-        joined = self._last + data if self._last else data
+        joined = stream.last + data if stream.last else data
         if b"reporter progress:" in joined:
             lines = list(_PROGRESS.finditer(joined))
             values = [value for line in lines if line[1] and (value := float(line[1])) <= 1.0]
@@ -134,14 +139,44 @@ class Output:
                 self._progress(values[-1])
             if lines:
                 joined = joined[lines[-1].end() :]
-        self._last = joined[-_OVERLAP:]
+        stream.last = joined[-_OVERLAP:]
 
     def _forget(self, pipe: int) -> None:
         self._loop.remove_reader(pipe)
         os.close(pipe)
-        self._open.discard(pipe)
+        self._writer.put(
+            self._open.pop(pipe).rest()
+        )  # also where that is nothing: the writer's thread ends once it has begun
         if not self._open and not self._done.done():
             self._done.set_result(None)
+
+
+class _Stream:
+    """What one pipe brings, as the spool gets it."""
+
+    def __init__(self, name: str, secrets: Iterable[str]) -> None:
+        self.last = b""  # for `_look`
+        self._lead = f"{name} ".encode() if name else b""
+        self._cover = Cover(secrets)
+        self._part = b""  # a line that is not whole
+
+    def add(self, data: bytes) -> bytes:
+        """The bytes that may be stored now."""
+        data = self._cover.over(data) if self._cover else data
+        if not self._lead:
+            return data
+        whole, newline, self._part = (self._part + data).rpartition(b"\n")
+        if newline:
+            return self._led(whole)
+        return self.rest() if len(self._part) > _LONGEST else b""
+
+    def rest(self) -> bytes:
+        """The bytes that were held back."""
+        part, self._part = self._part + self._cover.rest(), b""
+        return self._led(part) if part and self._lead else part
+
+    def _led(self, lines: bytes) -> bytes:
+        return self._lead + lines.replace(b"\n", b"\n" + self._lead) + b"\n"
 
 
 def _pipe() -> tuple[int, int]:

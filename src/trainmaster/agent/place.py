@@ -18,6 +18,7 @@ from trainmaster.agent.program import Launch
 from trainmaster.agent.programs import Programs
 from trainmaster.agent.threads import Threads
 from trainmaster.agent.workplace import Workplace
+from trainmaster.core.redaction import passwords_in_urls
 from trainmaster.linux import Process
 
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
@@ -37,11 +38,12 @@ class Place:
     materials: Materials
     allowance: Allowance
     environ: Mapping[str, str]
-    secrets: Mapping[str, Mapping[str, str]] = attrs.field(repr=False)  # of each role, and of every one under ""
+    secrets: Mapping[str, Mapping[str, str]] = attrs.field(repr=False)  # of its role, and of every role under ""
     report: Callable[..., None]
     acknowledged: Callable[[], Awaitable[None]]  # waits until the master has durably what was reported
     sample: Callable[[dict[str, Any]], None]
     grown: Callable[[], None]  # some log grew
+    environment: str = ""  # the directory with the programs' Python, which may have to be fixed up first
     address: str = "127.0.0.1"
     network: str = ""  # what the job names for it; else it is the one by which the master is reached
     devices: Sequence[str] = ()
@@ -63,6 +65,15 @@ class Place:
 
             self.address = address_on(self.network)
 
+    def settle_environment(self) -> None:
+        """Have the programs' Python know its place. It may take minutes: for a thread. Raises OSError, TimeoutExpired."""
+        if self.environment:
+            from pathlib import Path
+
+            from trainmaster.agent.activation import fix
+
+            fix(Path(self.environment).absolute())
+
     @property
     def role(self) -> str:
         return self.task.rpartition(":")[0]
@@ -73,8 +84,9 @@ class Place:
 
     @property
     def secret_values(self) -> list[str]:
-        """Those of every role: a program may come to know another's."""
-        return [value for found in self.secrets.values() for value in found.values()]
+        """Return the values that this container was given, and the passwords of URLs among them: no program of it has another role's."""
+        values = [value for secrets in self.secrets.values() for value in secrets.values()]
+        return values + [password for value in values for password in passwords_in_urls(value)]
 
     def log(self, attempt: int) -> str:
         return os.path.join(self.logs, f"{attempt}.log")

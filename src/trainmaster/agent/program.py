@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -160,17 +161,18 @@ def _zombie(pid: int) -> bool:
         return True
 
 
-async def start(launch: Launch, outputs: tuple[int, int], stdin: int | None = None) -> Program:
-    """Start every copy; `outputs` are the descriptors of its stdout and stderr.
+async def start(launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int | None = None) -> Program:
+    """Start every copy; `outputs` are the descriptors of stdout and stderr, of each copy or one pair for all.
 
     Raises CannotStart; copies that had started by then are ended.
     """
     copies: list[Copy] = []
     nothing = os.open(os.devnull, os.O_RDONLY) if stdin is None else -1
     try:
-        for extra in launch.copies or ({},):
+        for number, extra in enumerate(launch.copies or ({},)):
             environ = {**launch.environ, **extra}
-            pid, told = _fork(launch, environ, (nothing if stdin is None else stdin, *outputs))
+            output = outputs[number % len(outputs)]
+            pid, told = _fork(launch, environ, (nothing if stdin is None else stdin, *output))
             trouble = await _told(told)
             if trouble is not None:
                 os.waitpid(pid, 0)  # noqa: ASYNC222  it has told that it ends
@@ -298,9 +300,9 @@ async def _told(pipe: int) -> tuple[str, int, str] | None:
     return data[:1].decode(), struct.unpack("i", data[1:5])[0], data[5:].decode("utf-8", "replace")
 
 
-def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int, words: str) -> Outcome:
+def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int, text: str) -> Outcome:
     command = launch.command if isinstance(launch.command, str) else (launch.command[0] if launch.command else "")
-    detail = words or os.strerror(number)
+    detail = text or os.strerror(number)
     if step == "d":
         return Outcome(
             "not-executable",
@@ -316,9 +318,9 @@ def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int,
             path for path in _candidates(launch.command, environ) if os.path.exists(os.path.join(launch.cwd, path))
         ]
         if not found:
-            return Outcome(
-                "command-not-found", NOT_FOUND, figures={"command": command, "path": environ.get("PATH", "")}
-            )
+            words = {"shell": shlex.quote(command)} if len(launch.command) == 1 and len(command.split()) > 1 else {}
+            figures = {"command": command, "path": environ.get("PATH", ""), **words}
+            return Outcome("command-not-found", NOT_FOUND, figures=figures)
         detail = f"the interpreter that {found[0]} names is missing"
     return Outcome("not-executable", NOT_EXECUTABLE, figures={"command": command, "detail": detail})
 

@@ -48,9 +48,14 @@ class Spool:
                 self.missed = 0
             if self.size + len(data) > self._limit:
                 self._compact(len(data))
+        except OSError as error:
+            self._miss(len(data), error)
+            return False
+        begin = self.size
+        try:
             self._append(data)
         except OSError as error:
-            self._miss(data, error)
+            self._miss(len(data) - (self.size - begin), error)  # a disk that fills up takes a part
             return False
         self.trouble = ""
         return True
@@ -82,12 +87,10 @@ class Spool:
             self.size += done
             rest = rest[done:]
 
-    def _miss(self, data: bytes | memoryview, error: OSError) -> None:
-        written = 0
+    def _miss(self, size: int, error: OSError) -> None:
         if self._file >= 0:
-            there = os.fstat(self._file).st_size
-            written, self.size = max(0, there - self.size), there
-        self.miss(max(0, len(data) - written), error.strerror or str(error))
+            self.size = os.fstat(self._file).st_size
+        self.miss(size, error.strerror or str(error))
 
     def _compact(self, coming: int) -> None:
         """Leave out the older half of what follows the head, and make room for `coming` bytes."""

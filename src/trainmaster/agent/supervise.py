@@ -106,7 +106,7 @@ class Agent:
             return
         if kind == "follow":
             attempt, position = int(message.get("attempt", 0)), int(message.get("offset", 0))
-            self.follows.follow(number, attempt, position, bool(message.get("once")))
+            self.follows.follow(number, attempt, position, bool(message.get("once")), bool(message.get("bare")))
         elif kind == "window":
             self.follows.window(number, int(message.get("frames", 1)))
         else:
@@ -196,7 +196,10 @@ class Agent:
         await end_all(os.getpid())
         if self._shipping is not None and not self._left:
             await self._shipping.finish(until - loop.time())
-        if self.channel.connected and not self._left:
+        if self.why == "terminated" and not self._left and self.channel.outbox.holds("ended"):
+            # No master has it yet, nor told us to leave: the next one would run the whole program again.
+            await self.channel.flushed(max(0.0, until - loop.time()))
+        elif self.channel.connected and not self._left:
             await self.channel.flushed(min(FLUSHED_WITHIN, until - loop.time()))
         if self._hurrying is not None:
             beside.append(self._hurrying)

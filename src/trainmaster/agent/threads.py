@@ -7,8 +7,36 @@ that is stopped waits a while for it before it says that it has ended; and the n
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def answered_within(seconds: float, act: Callable[..., T], *arguments: Any) -> T | None:
+    """Return what `act` returns, or None where it takes longer or fails: a look at a disk that may hang.
+
+    The thread is a daemon: one that hangs in the kernel keeps nobody from ending.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T | None] = loop.create_future()
+
+    def settle(value: T | None) -> None:
+        if not answer.done():
+            answer.set_result(value)
+
+    def run() -> None:
+        value = None
+        with contextlib.suppress(OSError):
+            value = act(*arguments)
+        with contextlib.suppress(RuntimeError):  # the loop is closed by now
+            loop.call_soon_threadsafe(settle, value)
+
+    threading.Thread(target=run, name="disk", daemon=True).start()
+    done, _ = await asyncio.wait([answer], timeout=seconds)
+    return answer.result() if done else None
 
 
 class Threads:

@@ -138,6 +138,19 @@ class Workplace:
     def files(self) -> str:
         return os.path.join(self.private, f"files-{self.attempt}")
 
+    def stdin(self) -> int | None:
+        """The named pipe by which a command passes its stdin on to the task, opened; None where there is none."""
+        path = f"{self.private.removesuffix('.d')}.stdin"
+        try:
+            pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        os.set_blocking(pipe, True)
+        os.close(
+            os.open(f"{path}.opened", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        )  # the command may let go of it
+        return pipe
+
     def filled(self, text: str, address: str) -> str:
         """`text` with its places filled in."""
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.given import job_argument, json_option
+from trainmaster.cli.showing import output_choice, output_options
+from trainmaster.cli.watching import watch_to_end
 
 
 @click.command("attach")
 @job_argument
 @click.option("--all-output", is_flag=True, help="show what was printed before too, from the beginning")
+@output_options
+@exit_status_option
+@detach_option
 @json_option
-def command(job: str, all_output: bool) -> None:
-    """Watch JOB until it ends; of one that has ended, how. Ctrl-C stops watching; the job goes on."""
-    from trainmaster.cli.watching import watch_to_end
-    from trainmaster.client.connect import status
+def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any) -> None:
+    """Watch JOB until it ends; of one that has ended, how. Ctrl-C stops watching; the job goes on, unless --detach says otherwise."""
+    from trainmaster.client.connect import Past, status
     from trainmaster.core.state import FINAL
 
+    choice = output_choice(Past(job).tasks(), **shown)
     ended = status(job)["state"] in FINAL
-    watch_to_end(job, logs=all_output or not ended, tail=None if all_output else 4096)
+    watch_to_end(job, all_output or not ended, None if all_output else 4096, choice, detach, exits_as)

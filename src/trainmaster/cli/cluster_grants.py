@@ -16,6 +16,7 @@ def command(namespace: str, account: str) -> None:
     """
     from trainmaster.engines.kubernetes import rights
     from trainmaster.engines.kubernetes.client import KubernetesClient
+    from trainmaster.kube.manifest import as_yaml
 
     where = namespace or KubernetesClient(lambda job: ()).namespace_of()
-    click.echo(rights.as_yaml(rights.granted(where, account)), nl=False)
+    click.echo(as_yaml(rights.granted(where, account)), nl=False)

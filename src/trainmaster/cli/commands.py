@@ -3,7 +3,7 @@
 Starting is fast because almost nothing is imported: the names and one-line descriptions of all commands stand in a table here, a
 command's own module is loaded when it is called, and what that needs beyond click is loaded where it is used.
 
-Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a fault of ours, 130 interrupted.
+Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a fault of ours, 130 interrupted; 128 and a signal's number.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ COMMANDS = {
     "save": "save a job's outputs while it runs",
     "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",
+    "remove": "remove a job that is over, with its logs",
+    "prune": "remove old jobs, and caches that nobody uses",
     "audit": "prove that each record was counted once",
     "explain": "where each value of a job comes from",
     "doctor": "whether this machine is ready",
@@ -92,8 +94,8 @@ def run(args: Sequence[str]) -> NoReturn:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         status = BAD_INPUT
-    except (KeyboardInterrupt, click.Abort):
-        status = INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        status = 128 + getattr(interrupt.__cause__, "number", INTERRUPTED - 128)  # click makes an Abort of it
     except BrokenPipeError:
         status = _unread()
     except Exception as error:  # noqa: BLE001 - the last place where any can be told

@@ -34,7 +34,7 @@ def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, ke
         from trainmaster.cli.watching import watch_to_end
 
         try:
-            watch_to_end(job)
+            watch_to_end(job, retell=told.retold)
         except click.exceptions.Exit as end:
             raise click.exceptions.Exit(FAILED if end.exit_code and dialect == "xlearning" else end.exit_code) from None
 
@@ -53,16 +53,16 @@ def _begun(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: 
         click.get_current_context().find_root().meta["json"] = True
     for text in told.remarks:
         click.echo(click.style("note: ", fg="cyan") + text, err=True)
-    with naming_origins(asked):
+    with told.speaking(), naming_origins(asked):
         if dry_run or options.dry_run:
             if wants_json():
                 print_json(checked(told)[0])
-                return told, ""
-            for text in shown(told):
+            for text in () if wants_json() else shown(told):
                 click.echo(text)
             return told, ""
+        told.check_inputs()
         job = submit(asked.job, base=asked.base, key=options.key or key, fork=True, engine=asked.engine)
-    warn(asked.job, asked.engine)
+    warn(asked, told.spoken)
     return told, job
 
 

@@ -11,8 +11,9 @@ from trainmaster.cli.given import job_argument, json_option, print_json, wants_j
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="go on as they come, until the job ends")
 @click.option("--after", type=click.IntRange(0), default=0, help="those after this number")
+@click.option("--utc", is_flag=True, help="times in UTC, as clusters and other people's logs have them")
 @json_option
-def command(job: str, follow: bool, after: int) -> None:
+def command(job: str, follow: bool, after: int, utc: bool) -> None:
     """What happened to JOB, out of its event log."""
     from trainmaster.client.connect import Past
     from trainmaster.client.events import event_line
@@ -32,4 +33,4 @@ def command(job: str, follow: bool, after: int) -> None:
         if wants_json():
             print_json(event)
         else:
-            click.echo(event_line(event))
+            click.echo(event_line(event, utc))

@@ -49,6 +49,21 @@ class JobName(click.ParamType[str]):
         return [CompletionItem(job) for job in sorted(job_ids()) if job.startswith(incomplete)]
 
 
+class Duration(click.ParamType[float]):
+    """A time like 2d or 10m; becomes seconds."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, parameter: click.Parameter | None, ctx: click.Context | None) -> float:
+        from trainmaster.core.quantities import parse_seconds
+
+        try:
+            seconds = parse_seconds(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), parameter, ctx)
+        return self.fail("expected a duration, like 2d", parameter, ctx) if seconds is None else seconds
+
+
 def job_argument(function: F) -> F:
     return click.argument("job", type=JobName(), metavar="JOB")(function)
 

@@ -27,7 +27,7 @@ from trainmaster.cli.given import json_option, print_json, wants_json
     "tool",
     default="",
     metavar="TOOL",
-    help="docker, podman, buildah or nerdctl  [default: the first that is there]",
+    help="docker, podman, buildah or nerdctl  [default: the first that works]",
 )
 @click.option("--print", "print_only", is_flag=True, help="print the recipe, and build nothing")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
@@ -35,7 +35,7 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 def command(
     name: str, base: str, requirements: str, runtime: bool, tool: str, print_only: bool, more: tuple[str, ...]
 ) -> None:
-    """Build an image, with whichever of docker, podman, buildah and nerdctl is there.
+    """Build an image, with the first of docker, podman, buildah and nerdctl that works.
 
     \b
     tm image build registry.example.org/team/torch:2.4 -r requirements.txt

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.given import json_option, print_json, wants_json
+from trainmaster.cli.given import Duration, json_option, print_json, wants_json
+
+STATES = ("waiting", "running", "ending", "succeeded", "failed", "killed", "removed", "unreadable")
 
 
 @click.command("list")
@@ -12,20 +14,24 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 @click.option("-a", "--all", "everything", is_flag=True, help="all of them")
 @click.option("--running", is_flag=True, help="those that have not ended")
 @click.option(
+    "--state", "states", type=click.Choice(STATES), multiple=True, help="those in this state; may be repeated"
+)
+@click.option("--name", metavar="PATTERN", help="those whose name or id is like this, as 'digits*'")
+@click.option("--since", metavar="DURATION", type=Duration(), help="those submitted within this time, like 2d")
+@click.option(
     "--engine", metavar="NAME", default="", help="with those of its cluster that were submitted from other machines"
 )
 @json_option
-def command(number: int, everything: bool, running: bool, engine: str) -> None:
+def command(
+    number: int, everything: bool, running: bool, states: tuple[str, ...], name: str | None, since: float | None, engine: str
+) -> None:  # fmt: skip
     """The jobs of this machine, newest first."""
     import time
 
-    import attrs
-
+    from trainmaster.client.listing import headlines, matches, plain
     from trainmaster.client.places import kept, state_dir
     from trainmaster.client.sweep import sweep
     from trainmaster.client.text import ago, columns
-    from trainmaster.log.index import jobs
-    from trainmaster.log.storage import LocalStorage
 
     if engine:
         from trainmaster.client.describe import check_engine
@@ -35,23 +41,25 @@ def command(number: int, everything: bool, running: bool, engine: str) -> None:
         adopt_all(engine)
     with kept("read the jobs", state_dir()):
         sweep()
-        found = [job for job in jobs(LocalStorage(state_dir())) if not (running and job.ended)]
+    after = time.time() - since if since is not None else 0.0
+    found = [job for job in headlines() if not (running and job.ended) and matches(job, states, name, after)]
     if not everything:
         found = found[:number]
     if wants_json():
-        print_json([attrs.asdict(job) for job in found])
+        print_json([plain(job) for job in found])
         return
     if not found:
-        click.echo("no jobs" + (" are running" if running else " yet; start one: tm run --help"))
+        is_filtered = running or states or name or since
+        click.echo("no jobs" + (" are like that" if is_filtered else " yet; start one: tm run --help"))
         return
     now = time.time()
     rows = [
         (
             job.id,
-            job.state,
+            job.word,
             ago(job.submitted, now),
-            _took(job.submitted, job.ended or now),
-            job.unreadable or (job.reason if job.reason != job.state else ""),
+            "" if job.lost else _took(job.submitted, job.ended or now),
+            f"last known: {job.state}; {job.unreadable}" if job.lost else job.reason if job.reason != job.state else "",
         )
         for job in found
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,13 +25,16 @@ def naming_origins(asked: Any) -> Iterator[None]:
         raise
 
 
-def warn(job: Any, engine: str) -> None:
-    """Say what is likely not meant, on stderr; on a terminal in lines of its width."""
+def warn(described: Any, spoken: Callable[[str, str], str] = lambda text, _: text) -> None:
+    """Print the warnings about a described job on stderr; on a terminal in lines of its width. `spoken(text, key)`: a text in another
+    system's words."""
     import sys
 
     from trainmaster.client.describe import doubts
 
-    for text in doubts(job, engine):
+    for text in doubts(described.job, described.engine, described.origins):
+        role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
+        text = spoken(text, f"roles.{role}" if role else "")
         if sys.stderr.isatty():
             text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
         click.echo(click.style("warning: ", fg="yellow") + text, err=True)

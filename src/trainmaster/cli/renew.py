@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.given import JobName, json_option, print_json, wants_json
+from trainmaster.cli.given import json_option, print_json, wants_json
+from trainmaster.cli.several import AnyJob, for_each, raise_first
 
 
 @click.command("renew")
-@click.argument("jobs", nargs=-1, required=True, type=JobName(), metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, type=AnyJob(), metavar="JOB...")
 @json_option
 def command(jobs: tuple[str, ...]) -> None:
     """Bring jobs on a secure cluster newer tokens, by your ticket, before those that they have end."""
@@ -16,7 +17,7 @@ def command(jobs: tuple[str, ...]) -> None:
 
     from trainmaster.client.renewal import renew, words
 
-    for job in jobs:
+    def renew_one(job: str) -> None:
         found = renew(job)
         if wants_json():
             print_json({"job": job, **found})
@@ -24,3 +25,5 @@ def command(jobs: tuple[str, ...]) -> None:
             click.echo(f"{job} has newer tokens, {words(found, time.time())}")
         else:
             click.echo(f"{job} keeps its tokens, {words(found, time.time())}: newer ones would end earlier")
+
+    raise_first(for_each(jobs, renew_one))

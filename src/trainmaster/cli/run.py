@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from trainmaster.cli.describing import DescribesJob, described, job_options
+from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.given import json_option, print_json, wants_json
 from trainmaster.cli.remarks import naming_origins, warn
+from trainmaster.cli.showing import output_choice, output_options
+from trainmaster.cli.watching import watch_to_end
 
 
 @click.command("run", cls=DescribesJob)
@@ -17,27 +20,45 @@ from trainmaster.cli.remarks import naming_origins, warn
 @click.option(
     "--idempotency-key", default="", metavar="KEY", help="a job submitted before under this key is watched instead"
 )
+@click.option(
+    "--stdin",
+    metavar="TASK",
+    help="the task that has this command's stdin, or none; default: a single task on this machine",
+)
+@output_options
+@exit_status_option
+@detach_option
 @json_option
-def command(file: str | None, engine: str, dry_run: bool, idempotency_key: str, **given: Any) -> None:
+def command(
+    file: str | None, engine: str, dry_run: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
+    timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **given: Any,
+) -> None:  # fmt: skip
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
 
     \b
     tm run -n 2 --framework pytorch -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
-    Ctrl-C stops watching; the job goes on. The exit status is the job's.
+    Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop watching; the job goes on, unless --detach says otherwise. The exit status is the job's.
     """
     asked = described(file, engine, given)
     if dry_run:
         show(asked)
         return
-    from trainmaster.cli.watching import watch_to_end
+    from trainmaster.client.connect import task_names
+    from trainmaster.client.stdin import chosen
     from trainmaster.client.submit import submit
 
+    choice = output_choice(task_names(asked.job), tasks, quiet, timestamps, prefix)
+    source = chosen(asked.job, asked.engine, stdin)
+    prepare = source.prepare if source is not None else lambda job: None
     with naming_origins(asked):
-        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
-    warn(asked.job, asked.engine)
-    watch_to_end(job)
+        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine, prepare=prepare)
+    if source is not None:
+        source.begin()
+        choice.stdin_task = source.task
+    warn(asked)
+    watch_to_end(job, choice=choice, detach=detach, exits_as=exits_as)
 
 
 def show(asked: Any) -> None:
@@ -49,6 +70,6 @@ def show(asked: Any) -> None:
     if wants_json():
         print_json(found)
         return
-    warn(asked.job, asked.engine)
+    warn(asked)
     for line in lines(found):
         click.echo(line)

@@ -67,7 +67,7 @@ def command(
 
     with naming_origins(asked):
         job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
-    warn(asked.job, asked.engine)
+    warn(asked)
     if wants_json():
         print_json({"job": job, "handle": str(here(job))})
         return

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
+from trainmaster.cli.exits import exit_status, exit_status_option
 from trainmaster.cli.given import job_argument, json_option, print_json, telling, wants_json
 
 
 @click.command("wait")
 @job_argument
 @click.option("--timeout", metavar="DURATION", help="wait no longer than this, like 10m; exit status 4 then")
+@exit_status_option
 @json_option
-def command(job: str, timeout: str | None) -> None:
+def command(job: str, timeout: str | None, exits_as: str) -> None:
     """Wait for JOB to end; exit with its status."""
-    from trainmaster.cli.watching import exit_status
     from trainmaster.client.carried import brought
     from trainmaster.client.connect import Past
     from trainmaster.client.follow import wait_for_end
@@ -35,4 +36,4 @@ def command(job: str, timeout: str | None) -> None:
     else:
         for line in ended_lines(status, output_sizes(Past(job).events())):
             click.echo(line)
-    raise click.exceptions.Exit(exit_status(status))
+    raise click.exceptions.Exit(exit_status(status, exits_as))

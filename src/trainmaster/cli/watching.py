@@ -1,50 +1,69 @@
-"""What `run`, `attach` and `retry` share: watching to the end, and the exit status that it gives."""
+"""Watching a job to its end, for `run`, `attach` and `retry`, and the exit status that the end gives."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainmaster.cli.exits import exit_status, let_go
 from trainmaster.cli.given import print_json, wants_json
+from trainmaster.cli.showing import output_choice
+
+if TYPE_CHECKING:
+    from trainmaster.client.printing import Choice
+
+Items = Iterator[dict[str, Any]]
 
 
-def watch_to_end(job: str, logs: bool = True, tail: int | None = None) -> None:
-    """Show the job until it ends and exit with its status; Ctrl-C leaves it running."""
+def watch_to_end(
+    job: str, logs: bool = True, tail: int | None = None, choice: Choice | None = None, detach: str = "leave", exits_as: str = "job",
+    retell: Callable[[Items], Items] = lambda items: items,
+) -> None:  # fmt: skip
+    """Show the job until it ends and exit with its status; a signal that asks for the command's end leaves the job running, or kills it.
+
+    `retell` changes the words of what is shown.
+    """
+    from trainmaster.client.connect import Past
     from trainmaster.client.follow import follow
     from trainmaster.client.places import engine_of
     from trainmaster.client.sweep import resume
+    from trainmaster.interrupts import interrupting
 
-    items = follow(job, logs=logs, tail=tail, resume=resume)
+    choice = choice or output_choice(Past(job).tasks(), (), False, False, None)
+    items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
     if engine_of(job) != "local":
         from trainmaster.client.carried import bringing
         from trainmaster.client.renewal import renewing
 
         items = bringing(job, renewing(job, items))
+    items = retell(items)
     try:
-        if wants_json():
-            status: dict[str, Any] = {}
-            for item in items:
-                if item.get("lost", 1.0) >= 1.0:  # of a master that is only about to answer there is nothing to say
-                    print_json(item)
-                status = item.get("end", status)
-        else:
-            from trainmaster.client.view import watch
-
-            status = watch(job, items)
-    except KeyboardInterrupt:
-        from trainmaster.client.view import detached
-
-        detached(job, lambda text: click.echo(f"\n{text}", err=True))
+        with interrupting():
+            status = _print_items(items, choice) if wants_json() else _watch(job, items, choice)
+    except KeyboardInterrupt as interrupt:
+        with interrupting():
+            let_go(job, interrupt, detach)
         raise
-    raise click.exceptions.Exit(exit_status(status))
+    raise click.exceptions.Exit(exit_status(status, exits_as))
 
 
-def exit_status(status: dict[str, Any]) -> int:
-    """0 success, 1 the job failed or was killed, 3 what it ran on failed."""
-    if status.get("state") == "succeeded":
-        return 0
-    from trainmaster.core.reasons import ENGINE, REASONS, US
+def _watch(job: str, items: Items, choice: Choice) -> dict[str, Any]:
+    from trainmaster.client.view import watch
 
-    reason = REASONS.get((status.get("reason") or {}).get("reason", ""))
-    return 3 if reason is not None and reason.fault in (ENGINE, US) else 1
+    return watch(job, items, choice=choice)
+
+
+def _print_items(items: Items, choice: Choice) -> dict[str, Any]:
+    from trainmaster.client.logs import for_people
+
+    status: dict[str, Any] = {}
+    for item in items:
+        piece = item.get("log")
+        if piece is not None and not choice.shows(piece["task"]):
+            continue
+        if item.get("lost", 1.0) >= 1.0:  # of a master that is only about to answer there is nothing to say
+            print_json(item if piece is None else {"log": for_people(piece)})
+        status = item.get("end", status)
+    return status

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import attrs
 
 from trainmaster.client import api
 from trainmaster.client.api import Job as Job
 from trainmaster.core.job import Job as _Job
+
+if TYPE_CHECKING:
+    from trainmaster.client.results import Event, Listed, Status
 
 T = TypeVar("T")
 
@@ -36,23 +39,26 @@ class Run:
         """`engine://place/id`."""
         return self.sync.handle
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Status:
         """How it is doing, or how it ended."""
         return await asyncio.to_thread(self.sync.status)
 
-    async def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
-        """Wait for the end; returns the final status. Raises TimeoutError and JobFailed as its namesake does. Giving up early (by
-        `asyncio.timeout`, say) leaves the job running.
+    async def wait(self, timeout: float | None = None, check: bool = True) -> Status:
+        """Wait for the end; returns the final status. Raises TimeoutError and JobFailed as its namesake does, and brings the same outputs
+        to this machine. Giving up early (by `asyncio.timeout`, say) leaves the job running.
         """
+        from trainmaster.client.carried import brought
+
         status: dict[str, Any] = {}
         async with asyncio.timeout(timeout):
             async for item in _streamed(lambda: _items(self.id)):
                 status = item.get("end", status)
+        status = await asyncio.to_thread(brought, self.id, status)
         if check and status.get("state") != "succeeded":
             raise api.failed(status)
-        return status
+        return cast("Status", status)
 
-    def events(self, follow: bool = False) -> AsyncIterator[dict[str, Any]]:
+    def events(self, follow: bool = False) -> AsyncIterator[Event]:
         """Its events, for `async for`."""
         return _streamed(lambda: self.sync.events(follow))
 
@@ -84,15 +90,28 @@ async def _streamed(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         yield item  # type: ignore[misc]
 
 
+@overload
+async def submit(
+    job: _Job | Mapping[str, Any], *, engine: str = ..., directory: str | Path | None = ..., idempotency_key: str = ...,
+    dry_run: Literal[False] = ...,
+) -> Run: ...  # fmt: skip
+@overload
+async def submit(
+    job: _Job | Mapping[str, Any], *, engine: str = ..., directory: str | Path | None = ..., idempotency_key: str = ...,
+    dry_run: Literal[True],
+) -> dict[str, Any]: ...  # fmt: skip
 async def submit(
     job: _Job | Mapping[str, Any],
     *,
     engine: str = "local",
     directory: str | Path | None = None,
     idempotency_key: str = "",
-) -> Run:
-    """Start a job."""
+    dry_run: bool = False,
+) -> Run | dict[str, Any]:
+    """Start a job, or with `dry_run` return what that would do."""
     made = api.looked_over(job, engine)
+    if dry_run:
+        return await asyncio.to_thread(api.previewed, made, engine, directory)
     return Run(await asyncio.to_thread(api.started, made, engine, directory, idempotency_key))
 
 
@@ -101,19 +120,19 @@ async def attach(job: str) -> Run:
     return Run(await asyncio.to_thread(api.attach, job))
 
 
-async def wait(job: str, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+async def wait(job: str, timeout: float | None = None, check: bool = True) -> Status:
     """`Run.wait` by name."""
     return await (await attach(job)).wait(timeout, check)
 
 
-async def status(job: str) -> dict[str, Any]:
+async def status(job: str) -> Status:
     """`Run.status` by name."""
     return await asyncio.to_thread(api.status, job)
 
 
-async def jobs() -> list[dict[str, Any]]:
-    """The jobs of this machine, newest first."""
-    return await asyncio.to_thread(api.jobs)
+async def jobs(engine: str = "") -> list[Listed]:
+    """List your jobs, newest first; those of one engine alone where it is named."""
+    return await asyncio.to_thread(api.jobs, engine)
 
 
 async def logs(

@@ -10,27 +10,84 @@ here keeps a process or a thread of yours: the master lives in one of its own, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, cast, overload
 
 import attrs
 
 from trainmaster.client.handles import here, resolve
 from trainmaster.core.errors import JobFailed
+from trainmaster.core.job import Job as _Job
+from trainmaster.core.reading import job_from
 
 if TYPE_CHECKING:
-    from trainmaster.core.job import Job as _Job
+    from typing import Literal
+
+    from trainmaster.client import keys
+    from trainmaster.client.results import Event, Listed, Status
+
+P = ParamSpec("P")
 
 
-def Job(**keys: Any) -> _Job:
+def _refusing_unknown(init: Callable[P, None]) -> Callable[P, None]:
+    """Have a misspelt key refused with the nearest one, as in a job file, where Python says less."""
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **keys: P.kwargs) -> None:
+        if "roles" not in keys or not set(keys) <= set(init.__annotations__):
+            job_from(_keys(keys))
+        init(*args, **keys)
+
+    return checked
+
+
+class Job(_Job):
     """A job out of the keys of a job file: `Job(name="digits", roles={"worker": {"command": "python train.py"}})`.
 
-    Raises BadInput, naming the key, where something is wrong; keys that Python reserves are written `from_` and `as_`.
+    Raises BadInput, naming the key, where something is wrong; keys that Python reserves are written `from_` and `as_`. A key that is None
+    has its default. What each means is in the reference of the job file.
     """
-    from trainmaster.core.reading import job_from
 
-    return job_from(_keys(keys))
+    __slots__ = ()
+
+    @_refusing_unknown
+    def __init__(
+        self, *,
+        roles: Mapping[str, keys.Role],
+        name: str | None = None,
+        framework: str | None = None,
+        environment: str | keys.Environment | None = None,
+        files: str | Sequence[str] | None = None,
+        archives: str | Sequence[str] | None = None,
+        cache: str | Sequence[str] | None = None,
+        inputs: Mapping[str, str | keys.Input] | None = None,
+        outputs: Mapping[str, str | keys.Output] | None = None,
+        checkpoint: str | keys.Checkpoint | None = None,
+        tensorboard: str | keys.Tensorboard | None = None,
+        timeouts: keys.Timeouts | None = None,
+        completion: Literal["all"] | keys.Completion | None = None,
+        gang: bool | None = None,
+        logs: keys.Logs | None = None,
+        storage: str | None = None,
+        saves: keys.Saves | None = None,
+        scale: keys.Scale | None = None,
+        network: str | None = None,
+        secrets: Sequence[str] | Mapping[str, keys.Secret | None] | None = None,
+        priority: int | None = None,
+        links: Mapping[str, str | keys.Link] | None = None,
+        master: keys.Master | None = None,
+        annotations: Mapping[str, str | int | float] | None = None,
+        engines: Mapping[str, Mapping[str, Any]] | None = None,
+        version: str | None = None,
+    ) -> None:  # fmt: skip
+        keys = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__") and value is not None
+        }
+        job = job_from(_keys(keys))
+        for field in attrs.fields(_Job):
+            object.__setattr__(self, field.name, getattr(job, field.name))
 
 
 def _keys(value: Any) -> Any:
@@ -50,13 +107,13 @@ class Run:
         """`engine://place/id`."""
         return str(here(self.id))
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """How it is doing, or how it ended, as `tm status --json` has it: state, phase, waiting, tasks, outputs, reason."""
         from trainmaster.client.connect import status
 
-        return status(self.id)
+        return cast("Status", status(self.id))
 
-    def wait(self, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+    def wait(self, timeout: float | None = None, check: bool = True) -> Status:
         """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
         `check` JobFailed where it did not succeed. Outputs of a job on a cluster that are to be on this machine are then here.
         """
@@ -70,16 +127,16 @@ class Run:
         status = brought(self.id, status)
         if check and status["state"] != "succeeded":
             raise failed(status)
-        return status
+        return cast("Status", status)
 
-    def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
+    def events(self, follow: bool = False) -> Iterator[Event]:
         """Its events, oldest first; with `follow` those to come too, until the end."""
         from trainmaster.client.connect import Past
         from trainmaster.client.follow import follow as follow_job
         from trainmaster.client.sweep import resume
 
         if not follow:
-            return Past(self.id).events()
+            return cast("Iterator[Event]", Past(self.id).events())
         return (item["event"] for item in follow_job(self.id, resume=resume) if "event" in item)
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[str]:
@@ -106,7 +163,10 @@ class Run:
 
 
 def _led(wanted: str | None, task: str, line: str) -> str:
-    return line if wanted is not None else f"{task} {line}"
+    from trainmaster.client.printing import Choice
+    from trainmaster.log.output import readable
+
+    return readable("".join(Choice(prefix=wanted is None).led(task, line)))
 
 
 def failed(status: Mapping[str, Any]) -> JobFailed:
@@ -121,21 +181,46 @@ class JobWarning(UserWarning):
     """Something in a job is likely not meant, or changes nothing here: `submit` warns of it before anything is started."""
 
 
+@overload
+def submit(
+    job: _Job | Mapping[str, Any], *, engine: str = ..., directory: str | Path | None = ..., idempotency_key: str = ...,
+    dry_run: Literal[False] = ...,
+) -> Run: ...  # fmt: skip
+@overload
+def submit(
+    job: _Job | Mapping[str, Any], *, engine: str = ..., directory: str | Path | None = ..., idempotency_key: str = ...,
+    dry_run: Literal[True],
+) -> dict[str, Any]: ...  # fmt: skip
 def submit(
     job: _Job | Mapping[str, Any],
     *,
     engine: str = "local",
     directory: str | Path | None = None,
     idempotency_key: str = "",
-) -> Run:
+    dry_run: bool = False,
+) -> Run | dict[str, Any]:
     """Start a job; returns at once. Relative paths and the programs' directory are those of `directory` (default: the present one).
 
-    `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to.
+    `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to, "kubernetes" the cluster of the kubeconfig.
 
-    A job that was submitted before under the same `idempotency_key` is returned instead of being started again. What `tm submit` warns of
-    is a JobWarning here; where warnings are errors, nothing is started.
+    A job that was submitted before under the same `idempotency_key` is returned instead of being started again, another job refused. What
+    `tm submit` warns of is a JobWarning here; where warnings are errors, nothing is started.
+
+    `dry_run`: start nothing; return what `--dry-run --json` prints: the job as understood, what is asked of the engine, what is shipped.
     """
-    return started(looked_over(job, engine), engine, directory, idempotency_key)
+    described = looked_over(job, engine)
+    if dry_run:
+        return previewed(described, engine, directory)
+    return started(described, engine, directory, idempotency_key)
+
+
+def previewed(job: _Job, engine: str, directory: str | Path | None) -> dict[str, Any]:
+    """Return what submitting would do. Raises BadInput as submitting would."""
+    from trainmaster.client.describe import check_engine
+    from trainmaster.client.preview import preview
+
+    check_engine(engine)
+    return preview(job, Path(directory or "").absolute(), engine)
 
 
 def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
@@ -144,8 +229,11 @@ def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
 
     from trainmaster.client.describe import doubts
 
-    made = Job(**job) if isinstance(job, Mapping) else job
-    for text in doubts(made, engine):
+    fields = {field.name: getattr(job, field.name) for field in attrs.fields(_Job)} if isinstance(job, _Job) else {}
+    made = _Job(**fields) if isinstance(job, _Job) else job_from(_keys(job))  # a plain one, which attrs can evolve
+    roles = {} if isinstance(job, _Job) else job.get("roles") or {}
+    written = [("roles", name, key) for name, role in roles.items() if isinstance(role, Mapping) for key in role]
+    for text in doubts(made, engine, written):
         warnings.warn(text, JobWarning, stacklevel=3)
     return made
 
@@ -164,7 +252,7 @@ def attach(job: str) -> Run:
     return Run(resolve(job))
 
 
-def wait(job: str | Run, timeout: float | None = None, check: bool = True) -> dict[str, Any]:
+def wait(job: str | Run, timeout: float | None = None, check: bool = True) -> Status:
     """`Run.wait` by name."""
     return _run(job).wait(timeout, check)
 
@@ -174,18 +262,30 @@ def logs(job: str | Run, task: str | None = None, attempt: int | None = None, fo
     return _run(job).logs(task, attempt, follow)
 
 
-def status(job: str | Run) -> dict[str, Any]:
+def status(job: str | Run) -> Status:
     """`Run.status` by name."""
     return _run(job).status()
 
 
-def jobs() -> list[dict[str, Any]]:
-    """The jobs of this machine, newest first: id, name, state, reason and times."""
-    from trainmaster.client.places import state_dir
-    from trainmaster.log.index import jobs
-    from trainmaster.log.storage import LocalStorage
+def jobs(engine: str = "") -> list[Listed]:
+    """List your jobs, newest first: id, name, engine, state, reason and times.
 
-    return [attrs.asdict(job) for job in jobs(LocalStorage(state_dir()))]
+    They are those that this machine knows, whatever engine they are on, and those that were submitted from elsewhere to a cluster at hand,
+    which HADOOP_CONF_DIR or a kubeconfig names; a JobWarning says which cluster could not be asked. `engine`: those of this one alone; no
+    other cluster is asked, and an error of its own is raised.
+    """
+    import warnings
+
+    from trainmaster.client.describe import check_engine
+    from trainmaster.client.listing import adopt_at_hand, headlines, plain
+
+    if engine:
+        check_engine(engine)
+    for error in adopt_at_hand(engine):
+        if engine:
+            raise error
+        warnings.warn(f"a cluster could not be asked: {error.message}", JobWarning, stacklevel=2)
+    return cast("list[Listed]", [row for row in map(plain, headlines()) if engine in ("", row["engine"])])
 
 
 def _run(job: str | Run) -> Run:

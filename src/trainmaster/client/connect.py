@@ -132,7 +132,7 @@ class Past:
 
     def tasks(self) -> list[str]:
         """The tasks that the job has at most; known before its log begins."""
-        return [f"{role.name}:{index}" for role in self._job.roles.values() for index in range(role.replicas.max)]
+        return task_names(self._job)
 
     def _printed(self, task: str, attempt: int) -> Printed:
         from trainmaster.log.output import Printed
@@ -146,12 +146,19 @@ class Past:
         return job_from(json.loads((job_storage(self.job) / JOB_FILE).read_bytes()))
 
 
+def task_names(job: Job) -> list[str]:
+    """The tasks that a job has at most."""
+    return [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
+
+
 def status(job: str) -> Facts:
     """The job's status, from whoever knows it; of one that was just submitted, as soon as there is one."""
     while True:
         try:
             master = live(job)
-            return _stored_status(job) if master is None else master.status()
+            status = _stored_status(job) if master is None else master.status()
+            note_end(job, status)
+            return status
         except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
             return _stored_status(job, silent=live(job) is not None)
         except NotFound:  # it has not begun
@@ -162,6 +169,14 @@ def status(job: str) -> Facts:
             if not beginning(job) and live(job) is None:
                 raise
             time.sleep(0.02)
+
+
+def note_end(job: str, status: Facts) -> None:
+    """Keep how a job ended on this machine, for lists made while the job's storage cannot be read."""
+    if status.get("ended") is not None:
+        from trainmaster.log.index import note_end
+
+        note_end(str(job_storage(job)), status)
 
 
 def _stored_status(job: str, silent: bool = False) -> Facts:
@@ -183,11 +198,20 @@ def _stored_status(job: str, silent: bool = False) -> Facts:
 
 
 def beginning(job: str, within: float = BEGIN) -> bool:
-    """Whether the job was submitted so lately that its master may not have begun."""
+    """Whether the job was submitted so lately that its master may not have begun, and that is not known to be dead."""
     try:
-        return time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < within
+        lately = time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < within
     except FileNotFoundError:
         return False
+    return lately and not _died(job)
+
+
+def _died(job: str) -> bool:
+    """Return True where all processes that were marked as this job's on this machine are dead."""
+    from trainmaster.engines.local import processes
+
+    marks = processes.marks(job)
+    return bool(marks) and not any(mark.process.alive for mark in marks)
 
 
 def submitting(job: str) -> bool:

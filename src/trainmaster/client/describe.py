@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import attrs
 
 from trainmaster.client.flags import layer
 from trainmaster.core.errors import BadInput, NotFound
-from trainmaster.core.job import COPIED, Job, uses
+from trainmaster.core.job import COPIED, SHARED, Job, uses
 
 ENGINES = ("local", "yarn", "kubernetes")
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
@@ -132,9 +132,12 @@ _UNUSED = {  # key -> why it changes nothing, and whether it does so on this mac
 }
 
 
-def doubts(job: Job, engine: str = "local") -> Iterator[str]:
-    """What is likely not meant: said at submit, once."""
-    yield from _unused(job, engine == "local")
+def doubts(job: Job, engine: str = "local", written: Collection[tuple[str, ...]] = ()) -> Iterator[str]:
+    """Yield the warnings of a submit: points of the job that are likely not meant. `written`: the keys that its user wrote."""
+    is_local = engine == "local"
+    yield from _unused(job, is_local)
+    if not is_local:
+        yield from _unshared(job, engine, written)
     if engine == "kubernetes" and not job.storage:
         yield (
             "there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end, 16 KiB of others in small jobs; "
@@ -159,6 +162,15 @@ def doubts(job: Job, engine: str = "local") -> Iterator[str]:
             yield (
                 f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
                 "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
+            )
+
+
+def _unshared(job: Job, engine: str, written: Collection[tuple[str, ...]]) -> Iterator[str]:
+    for role in job.roles.values():
+        if role.workdir == SHARED and ("roles", role.name, "workdir") in written:
+            yield (
+                f"role {role.name} has workdir: share, and on {engine} each task has a directory of its own all the same; "
+                "what tasks share, put on storage that all nodes reach"
             )
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import socket
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ import attrs
 from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
-from trainmaster.core.job import COPIED, Job
+from trainmaster.core.job import COPIED, Job, Role
+from trainmaster.core.threads import CORES, MACHINE
 from trainmaster.engines.contract import Shipped, reached
 from trainmaster.interrupts import undisturbed
 from trainmaster.master import launch
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 _FORGOTTEN = "application_0_0000"  # of a job that the cluster has forgotten: it knows nothing of that one either
 BROKEN_OFF = "its submission was broken off"
 CERTIFICATE, ENVIRONMENT = "certificate", "environment"
+_ADOPTED: dict[str, Any] = {
+    "submitted": int | float,
+    "secret_names": list,
+}  # of the site of a job that was submitted elsewhere
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -47,9 +53,14 @@ def adapted(job: Job, engine: str) -> Job:
                 mend="put it on storage that they reach (hdfs://, s3://), or write file://PATH where every node has that path",
                 anchor="not-on-the-cluster",
             )  # fmt: skip
-    roles = {name: attrs.evolve(role, workdir=COPIED) for name, role in job.roles.items()}
+    roles = {name: _with_own_cores(attrs.evolve(role, workdir=COPIED)) for name, role in job.roles.items()}
     storage = job.storage or client_of(engine).store(job).jobs
     return rerouted(attrs.evolve(job, roles=roles, storage=storage), carried(job), engine)
+
+
+def _with_own_cores(role: Role) -> Role:
+    """The role with the threads that fit its own cores: the others of a node belong to other jobs."""
+    return attrs.evolve(role, threads=CORES) if role.threads == MACHINE else role
 
 
 def carried(job: Job) -> dict[str, str]:
@@ -87,7 +98,7 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         return runtime(state_dir() / "runtime", without)
 
     told = client.submit(name, job, site, secret, certificate, files, ours)
-    masters = told.pop("beside", None)
+    masters, warnings = told.pop("beside", None), told.pop("warnings", ())
     try:
         _note(folder, {**site, **told, "beside": masters is not None})
         if masters is not None:
@@ -96,9 +107,9 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         with undisturbed():
             client.end(told["application"])
         raise
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
     if (tokens := told.get("tokens")) and not _renewed(job):
-        import sys
-
         from trainmaster.client.renewal import warning
 
         print(warning(name, tokens), file=sys.stderr, flush=True)
@@ -186,7 +197,7 @@ def adopt(engine: str, wanted: str) -> list[str]:
     if len(found) == 1:
         [(job, application)] = found.items()
         if not job_storage(job).exists() and (
-            (note := client.store().kept(job)) is None or not _adopted(job, application, note)
+            (note := client.store().kept(job)) is None or not _adopted(engine, job, application, note)
         ):
             return []
     return sorted(found)
@@ -199,10 +210,13 @@ def adopt_all(engine: str) -> None:
     client = client_of(engine)
     for job, application in client.found("").items():
         if not job_storage(job).exists() and (note := client.store().kept(job)) is not None:
-            _adopted(job, application, note)
+            _adopted(engine, job, application, note)
 
 
-def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
+def _adopted(engine: str, job: str, application: str, note: Mapping[str, Any]) -> bool:
+    """Note a job that the cluster has. In a namespace that others share, anybody may have written it: of its site only what is needed is
+    taken, nothing that says what is run or read on this machine.
+    """
     import shutil
     import tempfile
 
@@ -212,8 +226,9 @@ def _adopted(job: str, application: str, note: Mapping[str, Any]) -> bool:
         try:
             (draft / TOKEN_FILE).write_text(note["token"])
             (draft / CERTIFICATE).write_text(note["certificate"])
-            # what is to be brought to the submitter's machine is not to be brought to this one
-            (draft / SITE_FILE).write_text(json.dumps({**note["site"], "application": application, "carried": {}}))
+            site = {name: value for name, value in note["site"].items() if isinstance(value, _ADOPTED.get(name, ()))}
+            shared = {"shared": True} if note.get("shared") else {}
+            (draft / SITE_FILE).write_text(json.dumps({**site, **shared, "engine": engine, "application": application}))
             (draft / JOB_FILE).write_text(json.dumps(note["job"]))
             if at := note.get("submitted"):  # what has not begun is as old as they are
                 for name in (TOKEN_FILE, JOB_FILE):
@@ -249,7 +264,7 @@ def connection(job: str, token: str) -> socket.socket:
 def taken_up(job: str) -> bool:
     """Start the master again of a job that has it beside its client, where it is gone and the job is not over; whether it was started."""
     site = site_of(job)
-    if not site.get("beside") or launch.is_beside(job):
+    if not site.get("beside") or site.get("shared") or launch.is_beside(job):
         return False
     told = client_of(site["engine"]).beside(site["application"])
     if told is None:
@@ -344,6 +359,10 @@ def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
     from trainmaster.master.launch import conclude as begin
 
     site = site_of(job)
+    if kill is None and site.get("shared"):
+        return (
+            False  # a master of ours acts as this user, and only for jobs of his: its submitter's next command does it
+        )
     found, why = _fate(job)
     if found == "running" or live(job) is not None or (found == "unknown" and _removed(job)):
         return False

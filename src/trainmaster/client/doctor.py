@@ -303,7 +303,7 @@ def _rights(client: KubernetesClient) -> Told:
 
 
 def _images(client: KubernetesClient) -> Told:
-    from trainmaster.engines.kubernetes.client import IMAGE
+    from trainmaster.engines.kubernetes.pods import IMAGE
 
     if named := os.environ.get(IMAGE, ""):
         return GOOD, f"{named}, for jobs that name none", ""

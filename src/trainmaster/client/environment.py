@@ -93,6 +93,7 @@ def made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pat
             shutil.rmtree(place, ignore_errors=True)  # what somebody began who died
             make(place)
             (place / _WHOLE).touch()
+        os.utime(place)  # its last use, for `tm prune`
     return place
 
 

@@ -19,9 +19,9 @@ from trainmaster.core.reasons import words
 Data = Mapping[str, Any]
 
 
-def event_line(event: Data) -> str:
+def event_line(event: Data, utc: bool = False) -> str:
     """One event in words; a type that this version does not know is shown with its data."""
-    head = f"{clock(event['at'])}  {event['n']:>5}  {event['type']:<20}"
+    head = f"{clock(event['at'], utc)}  {event['n']:>5}  {event['type']:<20}"
     kind = EVENTS.get(event["type"])
     data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
     if kind is None:
@@ -29,10 +29,11 @@ def event_line(event: Data) -> str:
     return f"{head}  {kind.text.format_map(cast('Mapping[str, Any]', _Fields(event)))}{_why(data)}"
 
 
-def clock(at: float) -> str:
-    """A time by this machine's clock and zone, with milliseconds: read years later, and beside the log of another machine."""
-    local = time.localtime(at)
-    return time.strftime("%Y-%m-%d %H:%M:%S", local) + f".{int(at % 1 * 1000):03d}" + time.strftime(" %z", local)
+def clock(at: float, utc: bool = False) -> str:
+    """A time by this machine's clock and zone, or in UTC, with milliseconds: read years later, and beside another machine's log."""
+    parts = time.gmtime(at) if utc else time.localtime(at)
+    zone = "Z" if utc else time.strftime(" %z", parts)
+    return time.strftime("%Y-%m-%d %H:%M:%S", parts) + f".{int(at % 1 * 1000):03d}{zone}"
 
 
 class _Fields:

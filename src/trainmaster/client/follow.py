@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
-from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live
+from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live, note_end
 from trainmaster.client.places import engine_of, job_storage
 from trainmaster.client.sweep import abandoned
-from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.client.live import Live
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 LOOK = 0.005  # s between two looks for a master, at first; later a twentieth of the time it has taken
 LOOK_MOST = 0.5
-AT_ONCE = 4  # pieces of output of one task, before another one's turn
+AT_ONCE = 16  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
-PATIENCE = 3.0  # s without a master before the job is taken up again
+PATIENCE = 0.8  # s without a master until it is looked whether anybody is left who follows it, and between two looks
+LOOKS = 2  # that must have seen nobody: a job that is being ended by force has nobody for a moment
 QUIET = 5.0  # s of waiting for a job's end that need no word
 LOOK_ELSEWHERE = 3.0  # s between two looks at what a cluster says of a job whose master does not answer
 OUTLASTED = 600.0  # s that a cluster, or a storage on it, may be away from whoever watches
@@ -50,33 +51,36 @@ def follow(
     `resume(job)` is called when no master has answered for a while; it may start one.
     """
     seen = _Seen()
-    stored = _Stored(job, seen, logs, tail)
+    elsewhere = engine_of(job) != "local"  # a cluster ends a job without a word to us
+    stored = _Stored(job, seen, logs, tail, not elsewhere)
     alone = None  # since when no master answers
     looked = None  # when it was last looked whether somebody must take the job up
-    elsewhere = engine_of(job) != "local"  # a cluster ends a job without a word to us
+    patience, looks = (LOOK_ELSEWHERE, 1) if elsewhere else (PATIENCE, LOOKS)
+    deserted = 0  # looks in a row that have seen nobody
     why, asked = "", -LOOK_ELSEWHERE  # what it says, and when it was asked
-    away = None  # since when neither it nor the storage could be asked
+    away, met = None, False  # since when neither it nor the storage could be asked; whether a master has answered
     while True:
-        master = live(job)
+        master = _reach(job, met)
         if master is not None:
-            alone = looked = None
+            alone, looked, deserted, met = None, None, 0, True
             begun = clock()
-            ended = yield from _relay(master, seen, logs, tail, clock)
-            if ended:
+            if (yield from _relay(master, stored, seen, logs, tail, clock)):
                 return
             if clock() - begun < AGAIN:
                 wait(AGAIN)
             continue
         now = clock()
         alone = now if alone is None else alone
-        left = False  # whether nobody is left to do what follows the end
+        left = more = (
+            False  # whether nobody is left to do what follows the end; whether there may be more output already
+        )
         try:
-            yield from stored.news()
+            more = yield from _with_output(stored.news())
             alone += clock() - now  # whoever reads slowly does not wait for a master
-            due = looked is None or (elsewhere and clock() - looked > LOOK_ELSEWHERE)
-            if clock() - alone > PATIENCE and due and (stored.begun or not beginning(job)):
+            if clock() - max(alone, looked or alone) > patience and (stored.begun or not beginning(job)):
                 looked = clock()
-                left = not resume(job) and abandoned(job) and live(job) is None
+                deserted = deserted + 1 if not resume(job) and abandoned(job) and live(job) is None else 0
+                left = deserted >= looks
                 yield from stored.news()
             if stored.closed or (left and stored.ended):
                 yield from stored.end()
@@ -92,7 +96,33 @@ def follow(
         if left:
             raise (_gone(job) if elsewhere else None) or _nobody(job)
         yield {"lost": clock() - alone} | ({"why": why} if why else {})
-        wait(min(max(LOOK, (clock() - alone) / 20), LOOK_MOST) if stored.quick else LOOK_MOST)
+        wait(0.0 if more else _pause(clock() - alone) if stored.quick else LOOK_MOST)
+
+
+def _pause(alone: float) -> float:
+    """Seconds until the next look for a master, after `alone` seconds without one."""
+    return min(max(LOOK, alone / 20), LOOK_MOST)
+
+
+def _with_output(items: Iterator[Facts]) -> Generator[Facts, None, bool]:
+    """Hand the items on; returns whether there was output among them."""
+    output = False
+    for item in items:
+        output = output or "log" in item
+        yield item
+    return output
+
+
+def _reach(job: str, met: bool) -> Live | None:
+    """Return the job's master, None where none answers. BadInput where we may not ask it, unless it was `met` before: an API server that
+    is back knows no rights for a moment.
+    """
+    try:
+        return live(job)
+    except BadInput:
+        if not met:
+            raise
+        return None
 
 
 def _gone(job: str) -> TrainmasterError | None:
@@ -158,16 +188,22 @@ class _Seen:
 
 
 def _relay(
-    master: Live, seen: _Seen, logs: bool, tail: int | None, clock: Callable[[], float]
+    master: Live, stored: _Stored, seen: _Seen, logs: bool, tail: int | None, clock: Callable[[], float]
 ) -> Generator[Facts, None, bool]:
-    """What one master tells; returns whether the job ended. From the first event on: so the master sends each attempt's output."""
+    """Hand out the items of one master; returns whether the job ended. From the first event on: so the master sends each attempt's output.
+
+    Where the output lies on this machine, the master says only how far it has come: through the master, 6 MB/s were seen.
+    """
     heard = clock()
     try:
-        for item in master.stream(0 if logs else seen.event, logs, tail):
+        for item in master.stream(0 if logs else seen.event, logs, tail, stored.bare):
             if "end" in item:
+                note_end(master.job, item["end"])
                 yield item
                 return True
-            if (fresh := seen.news(item)) is not None:
+            if item.get("log", {}).get("bare"):
+                yield from stored.up_to(item["log"])
+            elif (fresh := seen.news(item)) is not None:
                 yield fresh
             heard = clock()
     except Disconnected:  # dead, or it stands still
@@ -181,11 +217,12 @@ class _Stored:
     A master begins to listen only after the first programs have started, and one that has nothing else to do ends before.
     """
 
-    def __init__(self, job: str, seen: _Seen, logs: bool, tail: int | None) -> None:
+    def __init__(self, job: str, seen: _Seen, logs: bool, tail: int | None, on_this_machine: bool) -> None:
         self._past, self._seen, self._logs, self._tail = Past(job), seen, logs, tail
         self._reader: Reader | None = None
         self._state: State | None = None
         self.quick = self._past.storage.local  # a look costs next to nothing
+        self.bare = self.quick and on_this_machine  # what agents have printed can be read here at once
 
     @property
     def begun(self) -> bool:
@@ -221,7 +258,16 @@ class _Stored:
             for attempt in self._past.attempts(task):
                 begin = 0 if self._tail is None else max(0, self._past.size(task, attempt) - self._tail)
                 yield from self._output(task, attempt, begin)
-        yield {"end": status(self._state)}
+        end = status(self._state)
+        note_end(self._past.job, end)
+        yield {"end": end}
+
+    def up_to(self, piece: Facts) -> Iterator[Facts]:
+        """The output that a bare piece stands for, as far as it was not handed out."""
+        for item in self._output(piece["task"], piece["attempt"], piece["offset"], piece["growing"]):
+            yield item
+            if item["log"]["next"] >= piece["next"]:
+                return
 
     def _output(self, task: str, attempt: int, begin: int, growing: bool = False) -> Iterator[Facts]:
         for piece in self._past.log(task, attempt, self._seen.positions.get((task, attempt), begin), growing):

@@ -84,7 +84,7 @@ def _elsewhere(handle: Handle) -> tuple[str, str]:
         try:
             found = adopt(engine, handle.id)
         except TrainmasterError as error:
-            if asked:
+            if asked or error.anchor == "job-rights":  # the job is there
                 raise
             unasked = error.message  # it need not be there at all
             continue
@@ -97,16 +97,19 @@ def _elsewhere(handle: Handle) -> tuple[str, str]:
 
 def _clusters(handle: Handle) -> Iterator[tuple[str, bool]]:
     """The clusters that may have the job, and whether it must be there: the one that the handle names, else those at hand."""
-    from trainmaster.hadoop.conf import is_named as hadoop_is_named
-    from trainmaster.kube.config import is_named as kubernetes_is_named
-
     if handle.engine != LOCAL or _APPLICATION.fullmatch(handle.id):
         yield YARN if handle.engine == LOCAL else handle.engine, True
         return
-    if hadoop_is_named():
-        yield YARN, False
-    if kubernetes_is_named():
-        yield KUBERNETES, False
+    yield from ((engine, False) for engine in clusters_at_hand())
+
+
+def clusters_at_hand() -> list[str]:
+    """Return the engines whose clusters this machine is configured for."""
+    from trainmaster.hadoop.conf import is_named as hadoop_is_named
+    from trainmaster.kube.config import is_named as kubernetes_is_named
+
+    named = {YARN: hadoop_is_named(), KUBERNETES: kubernetes_is_named()}
+    return [engine for engine, is_named in named.items() if is_named]
 
 
 def _present(name: str, named: list[str]) -> str:

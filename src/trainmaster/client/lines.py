@@ -12,9 +12,29 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from trainmaster.log.output import exact
+
 REPORTER = "reporter progress:"  # begins a line on stderr by which any program may tell its progress
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 LONGEST = 16 * 1024  # characters of a line until it is cut
+
+
+class Beginnings:
+    """Cuts the first piece of an attempt so that it begins with a line."""
+
+    def __init__(self) -> None:
+        self._begun: set[tuple[str, int]] = set()
+
+    def cut(self, piece: Mapping[str, Any]) -> str:
+        """The new text of `piece`, from the beginning of a line on."""
+        data: str = piece["data"]
+        key = piece["task"], piece["attempt"]
+        if key in self._begun:
+            return data
+        if piece["offset"] and "\n" not in data:
+            return ""
+        self._begun.add(key)
+        return data.partition("\n")[2] if piece["offset"] else data
 
 
 class Lines:
@@ -22,29 +42,19 @@ class Lines:
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], str] = {}
-        self._begun: set[tuple[str, int]] = set()
+        self._beginnings = Beginnings()
 
     def add(self, piece: Mapping[str, Any]) -> list[tuple[str, str]]:
         """The lines that `piece` completes; an earlier attempt of its task has said all."""
         task, key = piece["task"], (piece["task"], piece["attempt"])
         earlier = [self._parts.pop(other) for other in list(self._parts) if other[0] == task and other[1] < key[1]]
-        *whole, rest = (self._parts.pop(key, "") + self._from_a_beginning(key, piece)).split("\n")
+        *whole, rest = (self._parts.pop(key, "") + self._beginnings.cut(piece)).split("\n")
         while len(rest) > LONGEST:
             whole.append(rest[:LONGEST])
             rest = rest[LONGEST:]
         if rest:
             self._parts[key] = rest
         return [(task, line) for line in (*earlier, *whole)]
-
-    def _from_a_beginning(self, key: tuple[str, int], piece: Mapping[str, Any]) -> str:
-        """What is new of `piece`, from the beginning of a line on."""
-        data: str = piece["data"]
-        if key in self._begun:
-            return data
-        if piece["offset"] and "\n" not in data:
-            return ""
-        self._begun.add(key)
-        return data.partition("\n")[2] if piece["offset"] else data
 
     def close(self) -> list[tuple[str, str]]:
         """What is left, at the end."""
@@ -60,7 +70,7 @@ def last(pieces: Iterable[dict[str, Any]], count: int) -> list[dict[str, Any]]:
         offset = piece["offset"]
         texts = [piece["data"]] if "left_out" in piece else _LINE.findall(piece["data"])
         for left, text in zip(range(len(texts), 0, -1), texts, strict=True):
-            end = piece["next"] if left == 1 else offset + len(text.encode("utf-8", "replace"))
+            end = piece["next"] if left == 1 else offset + len(exact(text))
             part = {**piece, "offset": offset, "next": end, "data": text}
             if any(before.get(name) != part[name] for name in ("task", "attempt")) or before["data"].endswith("\n"):
                 line: list[dict[str, Any]] = []

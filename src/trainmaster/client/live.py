@@ -13,6 +13,7 @@ from trainmaster.client.connect import Disconnected, Facts
 from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
 
 PREFIX = "/api/v1"
+UNREADABLE = 503  # the master's storage keeps the answer from it; whoever reads the storage by itself may have it
 ANSWER = 15.0  # s that a master has for an answer, and for each next line of one: a stream says something each second
 
 
@@ -30,10 +31,14 @@ class Live:
         """Pieces {task, attempt, offset, next, data} of what is there of one task's output, of its latest attempt where None."""
         return self._lines(f"/logs/{quote(task)}", {"offset": offset} | ({"attempt": attempt} if attempt else {}))
 
-    def stream(self, after: int = 0, logs: bool = False, tail: int | None = None) -> Iterator[Facts]:
-        """Events, output, status and samples as they come; {"end": status} last. `tail`: bytes of what was printed before."""
-        asked = {"after": after} | ({"logs": 1} if logs else {}) | ({} if tail is None else {"tail": tail})
-        return self._lines("/stream", asked)
+    def stream(
+        self, after: int = 0, logs: bool = False, tail: int | None = None, bare: bool = False
+    ) -> Iterator[Facts]:
+        """Events, output, status and samples as they come; {"end": status} last. `tail`: bytes of what was printed before. `bare`: of
+        output only how far it has come.
+        """
+        query = {"after": after} | ({"logs": 1} if logs else {}) | ({} if tail is None else {"tail": tail})
+        return self._lines("/stream", query | ({"bare": 1} if bare else {}))
 
     def act(self, verb: str, **fields: Any) -> Facts:
         """kill or save."""
@@ -115,4 +120,6 @@ def _refused(job: str, response: http.client.HTTPResponse) -> TrainmasterError:
         detail = f"{response.status} {response.reason}"
     if response.status == 404:
         return NotFound(detail, mend=f"see its tasks: tm status {job}", anchor="no-such-task")
+    if response.status == UNREADABLE:
+        return Disconnected(f"the master of {job} cannot read it now: {detail}", anchor="storage-failed")
     return EngineFailed(f"the master of {job} refused: {detail}", anchor="master-refused")

@@ -1,18 +1,22 @@
 """What tasks printed, as pieces {task, attempt, offset, next, data}: from the master while it lives, else from storage.
 
-`offset` and `next` count bytes printed. A piece with `left_out` stands for so many bytes that are kept no more; its data says so.
+`offset` and `next` count bytes printed, and the text of a piece stands for its bytes exactly
+(`log.output.exact`). A piece with `left_out` stands for so many bytes that are kept no more; its data says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from trainmaster.client.connect import Disconnected, Facts, Past, live, status
 from trainmaster.client.follow import follow as follow_job
+from trainmaster.client.lines import REPORTER, Lines
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import resume
+from trainmaster.client.text import names
 from trainmaster.core.errors import NotFound
-from trainmaster.log.output import MASTER, beyond
+from trainmaster.log.output import MASTER, beyond, readable
 
 __all__ = ["MASTER", "pieces"]
 
@@ -28,7 +32,7 @@ def pieces(
     Raises NotFound where there is no such task or attempt. That of `master` is what all the job's masters wrote, `attempt` being an epoch.
     """
     if task not in (None, MASTER):
-        _known(job, task)
+        check_task(job, task, Past(job).tasks())
     if follow:
         found = _masters_following(job, attempt) if task == MASTER else _following(job, task, attempt)
         return (new for piece in found if (new := _beyond(piece, after)) is not None)
@@ -38,6 +42,30 @@ def pieces(
         _begun(job, task, attempt or 1)
         return _one(job, task, attempt)
     return _all(job, attempt)
+
+
+def noted(found: Iterable[Facts], seen: dict[str, tuple[int, int]]) -> Iterator[Facts]:
+    """Hand the pieces on, and note in `seen` how far each task's go."""
+    for piece in found:
+        seen[piece["task"]] = piece["attempt"], piece["next"]
+        yield piece
+
+
+def lines_of(
+    present: Iterable[Facts], coming: Iterable[Facts], tail: int | None, follow: bool, progress: bool
+) -> Iterator[tuple[str, str]]:
+    """The last lines of the present pieces, then those of the coming ones; a line that is not whole only where nothing is to come."""
+    lines = Lines()
+
+    def shown(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        return (line for line in found if progress or not line[1].startswith(REPORTER))
+
+    kept = deque(shown(line for piece in present for line in lines.add(piece)), tail)
+    if not follow:
+        kept.extend(shown(lines.close()))
+    yield from kept
+    yield from shown(line for piece in coming for line in lines.add(piece))
+    yield from shown(lines.close())
 
 
 def _beyond(piece: Facts, known: Positions) -> Facts | None:
@@ -99,18 +127,23 @@ def _masters_following(job: str, epoch: int | None) -> Iterator[Facts]:
                 yield piece
 
 
-def _known(job: str, task: str) -> None:
-    tasks = Past(job).tasks()
-    if task in tasks:
+def check_task(job: str, task: str, known: Collection[str]) -> None:
+    """Raise NotFound where `task` is not among the tasks of `job` ("": of one that is not submitted yet)."""
+    if task in known:
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(task, tasks, 1, 0.5)
+    near = get_close_matches(task, known, 1, 0.5)
     raise NotFound(
-        f"{job} has no task {task}" + (f"; did you mean {near[0]}?" if near else ""),
-        mend=f"see its tasks: tm status {job}",
+        f"{job or 'the job'} has no task {task}" + (f"; did you mean {near[0]}?" if near else ""),
+        mend=f"see its tasks: tm status {job}" if job else f"its tasks: {names(list(known))}",
         anchor="no-such-task",
     )
+
+
+def for_people(piece: Facts) -> Facts:
+    """A piece whose text may be printed: bytes that are no UTF-8 are replaced."""
+    return {**piece, "data": readable(piece["data"])}
 
 
 def _begun(job: str, task: str, attempt: int) -> None:

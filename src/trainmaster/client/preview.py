@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trainmaster.client.commands import check_commands
+from trainmaster.client.files import much_shipped, shipped_files
+from trainmaster.client.places import client_of
 from trainmaster.client.secrets import names
-from trainmaster.client.submit import check, in_pods, prepared, requests, shipped_files
+from trainmaster.client.submit import check, in_pods, prepared, requests
 from trainmaster.client.text import not_shipped, readable
-from trainmaster.core.job import COPIED, HADOOP, Input, Job, uses
+from trainmaster.core.job import COPIED, HADOOP, Environment, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
 from trainmaster.core.reading import job_to
+from trainmaster.core.threads import VARIABLES as THREADS
 
 if TYPE_CHECKING:
     from trainmaster.core.splits import Listing
@@ -26,11 +30,11 @@ def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
     """Plain data; raises BadInput as submitting would."""
     plain, values = prepared(job, base, os.environ, engine)
     check(plain, probe=False, engine=engine)
+    if client_of(engine).inherits_environment and plain.environment == Environment():
+        check_commands(plain, base, os.environ)
     asked = [attrs.asdict(request) for request in requests(plain)]
     made = {}
     if engine == "kubernetes":
-        from trainmaster.client.places import client_of
-
         made = {"objects": client_of(engine).objects(plain, asked=requests(plain))}
     return {
         "job": job_to(plain),
@@ -39,17 +43,38 @@ def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
         "requests": asked,
         "secrets": names(values),
         **made,
-        **_files(plain, base),
+        "threads": _threads(plain, engine),
+        **_files(plain, job, base),
         "inputs": {name: _input(plain, name, engine) for name in plain.inputs},
     }
 
 
-def _files(job: Job, base: Path) -> dict[str, Any]:
+def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
     """The files that are shipped, where a task works in a directory of its own, and the names of what cannot be."""
     if not any(role.workdir == COPIED for role in job.roles.values()):
         return {"files": None, "left_out": []}
-    found, left_out = shipped_files(job, base)
+    found, left_out = shipped_files(described, base)
     return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
+
+
+def _threads(job: Job, engine: str) -> dict[str, Any]:
+    """Role -> the threads of each of its programs, and the variables that say so; those that the user has set are not among them."""
+    from trainmaster.core.ranks import copies
+    from trainmaster.core.state import State, populate
+    from trainmaster.core.threads import tasks_at_once, thread_count, thread_variables
+    from trainmaster.engines.local.machine import cores
+
+    state = State(id="x")
+    populate(state, job)
+    state.groups[-1].opened = True
+    inherited = os.environ if client_of(engine).inherits_environment else {}
+    threads = {}
+    for role in job.roles.values():
+        running = copies(role.processes, role.resources.gpus)
+        count = thread_count(role.threads, role.resources.cores, running, cores(), tasks_at_once(state))
+        variables = thread_variables(count, dict.fromkeys([*inherited, *role.env], ""))
+        threads[role.name] = {"threads": count, "variables": sorted(variables)}
+    return threads
 
 
 def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
@@ -115,12 +140,11 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     if "objects" not in found:
         yield from _lines(found)
         return
-    import yaml
+    from trainmaster.kube.manifest import as_yaml
 
     yield from (f"# {line}".rstrip() for line in _lines(found))
-    for one in found["objects"]:
-        yield "---"
-        yield from yaml.safe_dump(one, sort_keys=False, width=120).splitlines()
+    yield "---"
+    yield from as_yaml(found["objects"]).splitlines()
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -149,9 +173,15 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             *(f"{number} {name}" for name, number in extended),
         ]
         yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
+    for role, libraries in found["threads"].items():
+        by_user = sorted({*THREADS} - {*libraries["variables"]})
+        yield f"threads of each {role} program's libraries: {libraries['threads']}" + (
+            f", but for {', '.join(by_user)}, as you have set" if by_user else ""
+        )
     if found["files"] is not None:
         total = sum(file["bytes"] for file in found["files"])
         yield f"shipped: {format_count(len(found['files']), 'file')}, {format_bytes(total)}"
+        yield from much_shipped([(file["name"], file["bytes"]) for file in found["files"]])
     if found["left_out"]:
         yield not_shipped(found["left_out"])
     for name, told in found["inputs"].items():

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmaster.core.quantities import format_seconds
 from trainmaster.core.reasons import words
+from trainmaster.core.units import GROUP, unit_from
 
 
 class Restarts:
@@ -44,7 +45,7 @@ def told(event: Mapping[str, Any], tasks: int = 2) -> str:
     """An incident in words. `tasks`: how many the job has."""
     if not event["again"]:
         return f"{who(event['cause'])}; no restart is left"
-    which = "all start again" if tasks > 1 and event["unit"].startswith("group:") else "it starts again"
+    which = "all start again" if tasks > 1 and unit_from(event["unit"]).kind == GROUP else "it starts again"
     late = event.get("until", 0.0) - event["at"]
     after = f" in {format_seconds(round(late))}" if late >= 1 else ""
     count = f"restart {event['spent']} of {event['limit']}" if event["costs"] else "not charged"

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from trainmaster.client.printing import Choice
 from trainmaster.client.text import clean
 from trainmaster.client.view import HEAD, HISTORY, REDRAW, ROWS, Watching, colour, task_cells
 from trainmaster.core.quantities import format_count
@@ -20,7 +21,8 @@ _HALF = 2  # rows take at most this part of the terminal, output has the rest
 class Rows:
     """Output scrolls above; the rows below are redrawn a few times a second at most, by whoever hands in what is new."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, choice: Choice) -> None:
+        self._choice = choice
         self._console = Console(file=out, highlight=False, emoji=False, markup=False)
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
@@ -31,10 +33,12 @@ class Rows:
     def lines(self, lines: list[tuple[str, str]]) -> None:
         """Print lines, many at once: one redraw of the rows for all."""
         if lines:
-            text = Text("\n", no_wrap=False).join(
-                Text.assemble((task, colour(task)), " ", Text.from_ansi(clean(line))) for task, line in lines
-            )
+            text = Text("\n", no_wrap=False).join(self._line(task, clean(line)) for task, line in lines)
             self._console.print(text, soft_wrap=True)
+
+    def _line(self, task: str, line: str) -> Text:
+        lead, text = self._choice.led(task, line)
+        return Text.assemble((lead, colour(task)), Text.from_ansi(text))
 
     def news(self, seen: Watching) -> None:
         for told in seen.news:

@@ -1,9 +1,9 @@
-"""What must not be read by others: which variables of a job are secret, and their values at submit.
+"""Secrets of a job: which of its variables must not be read by others, and their values at submit.
 
-A secret is a name without a value in `env`, an entry of `secrets`, a variable whose name says so, or one whose value holds that of another
-(a URL with its password). Its value leaves the job
-before the job is written anywhere, and travels to the programs apart from it: on this machine from process to process, through memory and
-pipes alone. What a role's `env` names is that role's alone, an entry of `secrets` every role's; a role's own value goes before.
+A secret is a name without a value in `env`, an entry of `secrets`, a variable whose name says so, one whose value is a URL with a password,
+or one whose value holds that of another. Its value leaves the job before the job is written anywhere, and travels to the programs apart
+from it: on this machine from process to process, through memory and pipes alone. What a role's `env` names is that role's alone, an entry
+of `secrets` every role's; a role's own value goes before.
 """
 
 from __future__ import annotations
@@ -16,19 +16,10 @@ import attrs
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job, Role, Secret
-from trainmaster.core.redaction import SHORTEST, is_secret
+from trainmaster.core.redaction import ALL_ROLES, SHORTEST, is_secret
+from trainmaster.engines.packed import prefixes
 
-ALL = ""  # in place of a role: the secrets of every role
-_STORES = {
-    "s3": "AWS_",
-    "s3a": "AWS_",
-    "gs": "GOOGLE_",
-    "gcs": "GOOGLE_",
-    "az": "AZURE_",
-    "abfs": "AZURE_",
-    "abfss": "AZURE_",
-}
-Values = dict[str, dict[str, str]]  # role, or ALL -> name -> value; roles without any are left out
+Values = dict[str, dict[str, str]]  # role, or ALL_ROLES -> name -> value; roles without any are left out
 
 
 def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, Values]:
@@ -37,12 +28,12 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
     `environ` is the submitter's; a secret's file is looked up from `folder`.
     """
     shared = {name: _value(name, secret, environ, folder) for name, secret in job.secrets.items()}
-    values, roles = {ALL: shared}, {}
+    values, roles = {ALL_ROLES: shared}, {}
     for role in job.roles.values():
         values[role.name] = {
             name: _taken(role, name, value, environ, shared)
             for name, value in role.env.items()
-            if value is None or is_secret(name)
+            if value is None or is_secret(name, value)
         }
     covered = [value for found in values.values() for value in found.values() if len(value) >= SHORTEST]
     for role in job.roles.values():
@@ -65,8 +56,8 @@ def of_stores(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     """
     urls = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
     urls += [*job.cache, *job.archives, job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
-    wanted = {_STORES[scheme] for url in urls if (scheme := url.partition("://")[0].lower()) in _STORES}
-    return {name: value for name, value in environ.items() if name.startswith(tuple(wanted))}
+    wanted = tuple(prefixes(urls))
+    return {name: value for name, value in environ.items() if name.startswith(wanted)}
 
 
 def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str], known: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -27,30 +27,26 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def submit(
     job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None,
-    engine: str = LOCAL,
+    engine: str = LOCAL, prepare: Callable[[str], object] = lambda name: None,
 ) -> str:  # fmt: skip
     """Start `job`; returns its id. Relative paths and the programs' directory are those of `base` (default: the present one).
 
-    `key`: a job that was submitted under it before is returned instead. `fork`: the master may be forked out of this process.
+    `key`: the job that was submitted under it is returned instead, another one refused. `fork`: the master may be forked out of us.
+    `prepare` is called with the id of a job on this machine before its master starts.
     """
     base = (base or Path.cwd()).absolute()
     taken = submitters() if environ is None else dict(environ)
     with kept("keep the job", state_dir()):
-        if key and (known := _submitted_under(key)):
+        if key and (known := _same_job(key, job, engine)):
             return known
         state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     plain, values = prepared(job, base, taken, engine)
     check(plain, engine=engine)
-    if plain.environment != Environment() and engine == LOCAL:
-        from trainmaster.client.environment import activated
-
-        taken = activated(plain.environment, base, taken)
     from trainmaster.agent.kernel import Allowance
     from trainmaster.engines.local.places import check_sockets
     from trainmaster.master.launch import keep, launch
@@ -58,14 +54,15 @@ def submit(
     elsewhere = _elsewhere(job, plain, base, engine, taken)
     name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
     if engine == LOCAL:
+        taken = _programs_environ(plain, base, taken)
         check_sockets(name)
     storage = job_storage(name)
     with kept("keep the job", storage):
         try:
-            held = _write(name, plain, site(plain, base, values) | {"engine": engine} | elsewhere, token)
+            held = _write(name, plain, site(plain, base, values, job) | {"engine": engine} | elsewhere, token)
             if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
-            ours = not key or _take(key, name)
+            ours = not key or _take(key, name, _claim(job, engine))
         except BaseException:
             _undo(storage, key, name)
             raise
@@ -74,7 +71,7 @@ def submit(
 
         held.close()
         shutil.rmtree(storage)
-        return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine)
+        return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine, prepare=prepare)
     if engine != LOCAL:
         from trainmaster.client.distant import start
         from trainmaster.interrupts import undisturbed
@@ -89,8 +86,25 @@ def submit(
         return name
     held.close()
     told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
+    prepare(name)
     launch(str(storage), told, fork=fork)
     return name
+
+
+def _programs_environ(job: Job, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what programs on this machine begin with: the submitter's variables, and the job's environment activated in them.
+
+    Raises BadInput where a program cannot be executed.
+    """
+    from trainmaster.client.commands import check_commands
+
+    programs = dict(environ)
+    if job.environment != Environment():
+        from trainmaster.client.environment import activated
+
+        programs = activated(job.environment, base, programs)
+    check_commands(job, base, programs)
+    return programs
 
 
 def _elsewhere(job: Job, plain: Job, base: Path, engine: str, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -124,6 +138,10 @@ def again(job: str, *, fork: bool = False) -> str:
 
     storage = job_storage(job)
     told = json.loads((storage / "site.json").read_bytes())
+    if "cwd" not in told:
+        raise BadInput(
+            f"{job} was submitted from another machine, and its files are there", mend=f"tm retry {job} there", anchor="job-elsewhere"
+        )  # fmt: skip
     try:
         described = job_from(json.loads((storage / JOB_FILE).read_bytes()))
         if told.get("carried"):
@@ -161,6 +179,7 @@ def prepared(job: Job, base: Path, environ: Mapping[str, str], engine: str = LOC
     cache = tuple(_absolute(given, base) for given in plain.cache)
     archives = tuple(_archive(given, base) for given in plain.archives)
     _check_jars(plain, base)
+    _check_files(plain, base)
     changed = attrs.evolve(
         plain, inputs=inputs, outputs=outputs, checkpoint=checkpoint, storage=storage, cache=cache, archives=archives
     )
@@ -186,6 +205,7 @@ def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
         from trainmaster.agent.interfaces import check as check_network
 
         check_network(job.network)
+    _check_schemes(job)
     _check_inputs(job, engine)
     if job.outputs:
         from trainmaster.data.checks import check_outputs
@@ -221,56 +241,17 @@ def at_once(job: Job) -> list[Any]:
     return [orders.request(drive.state, one.task, one.serial) for one in actions if isinstance(one, Ask)]
 
 
-def site(job: Job, base: Path, values: Values) -> dict[str, Any]:
-    """What the job is on this machine: its directory, its shipped files, the names of its secrets."""
+def site(job: Job, base: Path, values: Values, described: Job | None = None) -> dict[str, Any]:
+    """What the job is on this machine: its directory, its shipped files, its secrets' names. `described`: the job as its user wrote it."""
+    from trainmaster.client.files import pack_files
     from trainmaster.client.secrets import names
 
     told: dict[str, Any] = {"cwd": str(base), "secret_names": names(values)}
     if any(role.workdir == COPIED for role in job.roles.values()):
-        told["archive"] = _packed(job, base)
+        told["archive"] = pack_files(described or job, base)
     if job.archives:
         told["archives"] = list(job.archives)
     return told
-
-
-def _packed(job: Job, base: Path) -> str:
-    """The archive of the job's files, named by its content."""
-    from trainmaster.data.archives import pack
-
-    shipped_files(job, base)
-    packed = pack(job.files, str(state_dir() / "files"), str(base), _written(job))
-    if packed.left_out:
-        import sys
-
-        from trainmaster.client.text import not_shipped
-
-        print(not_shipped(packed.left_out), file=sys.stderr, flush=True)
-    return packed.path
-
-
-def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str]]:
-    """(name, bytes) of what is shipped, and the names of what cannot be. Raises BadInput where it is more than anybody ships on purpose."""
-    from trainmaster.data.archives import listed
-
-    members, left_out = listed(job.files, str(base), _written(job))
-    found = [(member.name, member.size) for member in members]
-    total = sum(size for _, size in found)
-    if total > LARGEST:
-        from trainmaster.core.quantities import format_bytes
-
-        raise BadInput(
-            f"the files to ship are {format_bytes(total)}, more than {format_bytes(LARGEST)}",
-            place=f"files: {list(job.files)}",
-            mend="name less in files, put data under inputs, or list it in .gitignore",
-            anchor="files-too-large",
-        )
-    return found, sorted(left_out)
-
-
-def _written(job: Job) -> list[str]:
-    """Where the programs write outputs and the checkpoint: what lies there by now, of a run by hand, is not theirs to begin with."""
-    places = [output.local or name for name, output in job.outputs.items() if output.as_ != "stream"]
-    return places + ([job.checkpoint.path] if job.checkpoint is not None else [])
 
 
 def _archive(given: str, base: Path) -> str:
@@ -284,6 +265,18 @@ def _archive(given: str, base: Path) -> str:
             f"the archive {path} does not exist", place=place, mend=f"it is looked for in {base}", anchor="no-file"
         )
     return f"{found}{mark}{name}"
+
+
+def _check_files(job: Job, base: Path) -> None:
+    """Raise BadInput where a file that is named is not there, though this engine may ship none."""
+    for source in job.files:
+        path = source.partition("#")[0]
+        if not os.path.lexists(base / os.path.expanduser(source)) and not os.path.lexists(
+            base / os.path.expanduser(path)
+        ):
+            raise BadInput(
+                f"{path} does not exist", place=f"files: {source}", mend=f"it is looked for in {base}", anchor="no-file"
+            )
 
 
 def _check_jars(job: Job, base: Path) -> None:
@@ -316,6 +309,24 @@ def in_pods(url: str, engine: str) -> bool:
     from trainmaster.data.stores import local_path
 
     return engine == "kubernetes" and local_path(url) is not None
+
+
+def _check_schemes(job: Job) -> None:
+    """Raise BadInput where a URL of the job can be opened by nothing that is installed; the master would find out later."""
+    urls = {
+        f"inputs.{name}.url": source.url for name, source in job.inputs.items() if not source.format.startswith(HADOOP)
+    }
+    urls |= {
+        f"outputs.{name}.url": target.url
+        for name, target in job.outputs.items()
+        if not target.format.startswith(HADOOP)
+    }
+    urls |= {"storage": job.storage, "checkpoint.url": job.checkpoint.url if job.checkpoint is not None else ""}
+    for key, url in urls.items():
+        if _URL.match(url) and not url.lower().startswith(("file://", "local://")):
+            from trainmaster.log.objects import check_scheme
+
+            check_scheme(url, key)
 
 
 def _check_inputs(job: Job, engine: str) -> None:
@@ -366,6 +377,14 @@ def _key_file(key: str) -> Path:
     return state_dir() / "keys" / hashlib.sha256(key.encode()).hexdigest()
 
 
+def _same_job(key: str, job: Job, engine: str) -> str:
+    """Return the job that was submitted under `key` before, or "". Raises BadInput where it is not the same as `job`."""
+    name = _submitted_under(key)
+    if name:
+        _refuse_another(key, name, _claim(job, engine))
+    return name
+
+
 def _submitted_under(key: str) -> str:
     """The job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing; on a
     cluster, before the cluster had it. Raises BadInput, or EngineFailed, where the cluster cannot be asked.
@@ -394,10 +413,41 @@ def _has_begun(name: str) -> bool:
 
 def _holder(key: str) -> str:
     """The job that has taken `key`, or ""."""
+    return _held_by(key)[0]
+
+
+def _held_by(key: str) -> tuple[str, dict[str, Any] | None]:
+    """The job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
     try:
-        return _key_file(key).read_text().strip()
+        name, _, claim = _key_file(key).read_text().partition("\n")
     except FileNotFoundError:
-        return ""
+        return "", None
+    return name.strip(), json.loads(claim) if claim.strip() else None
+
+
+def _claim(job: Job, engine: str) -> dict[str, Any]:
+    """Return the values of a job as it was described, by key, to tell it from another one. Secret values are covered: they may change."""
+    from trainmaster.client.settings import explain
+
+    return {row.key: row.value for row in explain(job, {})} | {"--engine": engine}
+
+
+def _refuse_another(key: str, name: str, claim: Mapping[str, Any]) -> None:
+    """Raise BadInput where the job that has `key` is not the one that is submitted now: its user would take the old one for the new one."""
+    known = _held_by(key)[1]
+    changed = sorted(
+        path for path in {**claim, **(known or {})} if known is not None and known.get(path) != claim.get(path)
+    )
+    if known is None or not changed:
+        return
+    first = changed[0]
+    more = f", and {len(changed) - 1} more keys" if len(changed) > 1 else ""
+    raise BadInput(
+        f"the idempotency key {key} belongs to {name}, which is another job",
+        place=f"{first}: {claim.get(first, 'none')}, in {name}: {known.get(first, 'none')}{more}",
+        mend=f"use another key for this job, or go on with that one: tm attach {name}",
+        anchor="key-taken",
+    )
 
 
 def _give_up(key: str, name: str) -> None:
@@ -413,12 +463,12 @@ def _give_up(key: str, name: str) -> None:
         os.close(folder)
 
 
-def _take(key: str, name: str) -> bool:
+def _take(key: str, name: str, claim: Mapping[str, Any]) -> bool:
     """Whether `key` is ours from now on."""
     path = _key_file(key)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{name}")
-    draft.write_text(name)
+    draft.write_text(f"{name}\n{json.dumps(claim)}\n")
     try:
         os.link(draft, path)
     except FileExistsError:

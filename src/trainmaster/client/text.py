@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.quantities import format_bytes, format_count, format_seconds
+from trainmaster.log.output import readable as readable_text
 
 TAIL = 20  # of a failing task, lines shown
 _SHOWN = 8  # names in a list before it is cut short
@@ -22,9 +23,14 @@ def clean(line: str, colours: bool = True) -> str:
 
     Of a line that wrote over itself (a progress bar), what was there last.
     """
-    line = line.rstrip("\r").rpartition("\r")[2]
+    line = last_state(line)
     line = _CONTROL.sub(lambda found: "" if found[1] else found[0], line)
     return line if colours else _COLOUR.sub("", line)
+
+
+def last_state(line: str) -> str:
+    """A line as it was last seen where it wrote over itself, as a progress bar does."""
+    return readable_text(line).rstrip("\r").rpartition("\r")[2]
 
 
 def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
@@ -137,7 +143,28 @@ def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]
         lines += [f"  {names(tasks)} {told}: completion.failures allows it" for told, tasks in failed.items()]
     else:
         lines += failure_lines(status)
-    return lines + [f"  given up at the end: {what}" for what in status.get("gave_up", ())]
+    lines += [f"  given up at the end: {what}" for what in status.get("gave_up", ())]
+    return lines + loss_lines(status)
+
+
+def loss_lines(status: Mapping[str, Any]) -> list[str]:
+    """Name what the job did not keep: one line for the output of all its tasks, one for each reason that a checkpoint is missing."""
+    outputs = [loss for loss in status.get("losses", ()) if loss["kind"] == "log"]
+    checkpoints: dict[tuple[str, int | None], list[str]] = {}
+    for loss in status.get("losses", ()):
+        if loss["kind"] == "checkpoint":
+            checkpoints.setdefault((loss["detail"], loss["set"]), []).append(loss["task"])
+    lines = []
+    if outputs:
+        size = format_bytes(sum(loss.get("bytes", 0) for loss in outputs))
+        tasks = names(list(dict.fromkeys(loss["task"] for loss in outputs)))
+        why = outputs[0]["detail"].partition(" could not be written")[2]
+        lines.append(f"  lost: {size} of the output of {tasks} could not be written{why}")
+    for (detail, newest), tasks_of in checkpoints.items():
+        writers = f" of {names(tasks_of)}" if any(tasks_of) else ""
+        stored = "was ever stored" if newest is None else f"was stored after set {newest}"
+        lines.append(f"  lost: no checkpoint{writers} {stored}: {detail}")
+    return lines
 
 
 def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

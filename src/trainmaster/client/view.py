@@ -9,7 +9,6 @@ Watching changes nothing: whoever stops watching leaves the job running.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 
 from trainmaster.client.connect import Facts
 from trainmaster.client.lines import REPORTER, Lines
+from trainmaster.client.printing import Aloud, Choice, Piped, Plain, asks
 from trainmaster.client.restarts import Restarts
 from trainmaster.client.text import clean, ended_lines, output_sizes, progress, state_word
 from trainmaster.core.quantities import format_bytes, format_seconds
@@ -25,11 +25,11 @@ from trainmaster.core.quantities import format_bytes, format_seconds
 MOMENT = 0.3  # s until a terminal shows live rows
 LOST = 3.0  # s without a master that are worth a word; a busy machine takes its time to start one
 REDRAW = 0.1  # s between two drawings at least
-AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
 HISTORY = 8  # samples in a sparkline
 ROWS = 20  # tasks shown at most
 HEAD = ("TASK", "STATE", "PROGRESS", "CORES", "MEMORY", "GPU")
 COLOURS = {"cyan": 36, "magenta": 35, "yellow": 33, "green": 32, "blue": 34}  # of tasks; red is for failures
+_ALL = Choice()
 _BARS = "▁▂▃▄▅▆▇█"
 _SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told by samples; a new master has none yet
 
@@ -105,17 +105,33 @@ class Watching:
         return ended_lines(self.status, output_sizes(self.commits))
 
 
-def watch(job: str, items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None = None) -> Facts:
+def watch(
+    job: str, items: Iterable[Facts], out: TextIO | None = None, err: TextIO | None = None, choice: Choice = _ALL
+) -> Facts:
     """Show the `items` of `job` until the end; returns the final status."""
     out, err = out or sys.stdout, err or sys.stderr
     lively = _lively(out, err)
     seen = Watching(job)
-    shown: Plain | Any = First(out, err) if lively else Plain(out, err)
+    piped = None if out.isatty() else Piped(out, err, choice)
+    shown: Plain | Any = piped or (First(out, choice) if lively else Plain(out, err, choice))
     rich_from = time.monotonic() + MOMENT if lively else None
     try:
         for item in items:
+            piece = item.get("log")
+            if piece is not None and not choice.shows(piece["task"]):
+                continue
+            if piece is not None and piped is not None:
+                piped.piece(piece)
+                continue
+            if piece is not None and isinstance(shown, Aloud):
+                shown.piece(piece)
+                continue
             shown.lines(seen.take(item))
             shown.news(seen)
+            if piece is not None and piece["task"] == choice.stdin_task and asks(piece["data"]):
+                shown.close()
+                shown, rich_from = Aloud(out, err, choice), None
+                shown.text("".join(line for _, line in seen.lines.close()))
             if "end" in item:
                 break
             if rich_from is not None and seen.status and time.monotonic() > rich_from:
@@ -123,7 +139,7 @@ def watch(job: str, items: Iterable[Facts], out: TextIO | None = None, err: Text
                 shown.close()
                 from trainmaster.client.rows import Rows
 
-                shown = Rows(out)
+                shown = Rows(out, choice)
             shown.draw(seen)
     finally:
         shown.close()
@@ -138,49 +154,21 @@ def _lively(out: TextIO, err: TextIO) -> bool:
     return out.isatty() and err.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-class Plain:
-    """Lines on stdout, each led by its task; failures and what the job waits for on stderr."""
-
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self._out, self._err = out, err
-        self._told, self._at = "", 0.0
-
-    def lines(self, lines: list[tuple[str, str]]) -> None:
-        if lines:
-            self._out.write("".join(f"{task} {clean(line, self._out.isatty())}\n" for task, line in lines))
-            self._out.flush()
-
-    def news(self, seen: Watching) -> None:
-        for told in seen.news:
-            print(f"{seen.job}: {told}", file=self._err, flush=True)
-        seen.news.clear()
-
-    def draw(self, seen: Watching) -> None:
-        told = seen.waiting
-        if not told or told == self._told:
-            return
-        now = time.monotonic()
-        if _shape(told) != _shape(self._told) or now - self._at > AGAIN:  # figures alone may change many times a second
-            print(f"{seen.job}: {told}", file=self._err, flush=True)
-            self._told, self._at = told, now
-
-    def close(self) -> None:
-        """Nothing is left to take away."""
-
-
 class First:
     """The first moment on a terminal: the lines in their colours, and under them one line that is written over."""
 
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self._out, self._drawn = out, ""
+    def __init__(self, out: TextIO, choice: Choice) -> None:
+        self._out, self._choice, self._drawn = out, choice, ""
 
     def lines(self, lines: list[tuple[str, str]]) -> None:
         if lines:
             self.close()
-            self._out.write(
-                "".join(f"\x1b[{COLOURS[colour(task)]}m{task}\x1b[0m {clean(line)}\n" for task, line in lines)
-            )
+            self._out.write("".join(f"{self._led(task, clean(line))}\n" for task, line in lines))
             self._out.flush()
+
+    def _led(self, task: str, line: str) -> str:
+        lead, text = self._choice.led(task, line)
+        return f"\x1b[{COLOURS[colour(task)]}m{lead}\x1b[0m{text}" if lead else text
 
     def news(self, seen: Watching) -> None:
         if seen.news:
@@ -213,11 +201,6 @@ def colour(task: str) -> str:
 def _shown(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Without what was said to us: progress has a place of its own."""
     return [line for line in lines if not line[1].startswith(REPORTER)]
-
-
-def _shape(told: str) -> str:
-    """How it begins, without figures: the rest may change many times a second."""
-    return re.sub(r"[\d.]+", "#", " ".join(told.split()[:3]))
 
 
 def spark(values: Iterable[float], most: float | None = None) -> str:

@@ -9,7 +9,8 @@ A cluster is a directory, `clusters/<name>` in the state directory, and `cluster
 
 States: *running* (all daemons live, and all were once ready), *broken* (some are dead, or its start was broken off), *stopped* (none
 lives).
-`up` of a broken or stopped cluster starts it again on the data that it has. What fails or is interrupted leaves nothing running. One
+`up` of a broken or stopped cluster starts it again on the data that it has. Where only some daemons died, those alone are started, and the
+others, the ports and the containers stay. What fails or is interrupted leaves nothing running. One
 command at a time works on a cluster: a lock, held by `up` and `down`.
 """
 
@@ -66,6 +67,8 @@ def up_or_found(
         if settings.kerberos:
             kerberos.check()
         java = jars.java()
+        if there is not None and _revived(there, say):
+            return there, True
         lib = jars.jars(say)
         if there is not None:
             say(f"the cluster {there.name} is {there.state}; starting it again")
@@ -77,6 +80,20 @@ def up_or_found(
                 if not left or "BindException" not in error.message:
                     raise
     raise AssertionError("the last try returns or raises")
+
+
+def _revived(cluster: Cluster, say: Say) -> bool:
+    """Start the daemons that have ended of a cluster whose others live. False where all have ended, or where that is not enough."""
+    if not (cluster.ready and cluster.state == "broken"):
+        return False
+    ended = [name for name in cluster.names if not cluster.daemon(name).alive]
+    say(f"{' and '.join(ended)} of the cluster {cluster.name} ended; starting again what ended")
+    try:
+        cluster.revive()
+    except EngineFailed as error:
+        say(f"that is not enough: {error.message.splitlines()[0]}")
+        return False
+    return True
 
 
 def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -> bool:

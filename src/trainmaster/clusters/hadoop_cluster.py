@@ -149,6 +149,12 @@ class Cluster:
                 raise self.daemon("namenode").failed(f"the cluster was not ready after {limit:g} s: {waits}", KIND)
             time.sleep(_PAUSE)
 
+    def revive(self) -> None:
+        """Start what has ended, and return when every daemon serves. EngineFailed as `wait_ready`."""
+        for name in self.names:
+            self.daemon(name).start()
+        self.wait_ready()
+
     def _waits(self) -> str:
         at = self.place.ports
         if waits := pages.namenode_waits(at["namenode.http"]):

@@ -16,13 +16,15 @@ from pathlib import Path
 
 from trainmaster.core.errors import BadInput, EngineFailed
 
-# Tool -> how it builds; the first that is there is used. `build` of buildah is called `bud` in its older releases, and in newer ones too.
+# Tool -> how it builds; the first that works is used. `build` of buildah is called `bud` in its older releases, and in newer ones too.
 TOOLS: dict[str, tuple[str, ...]] = {
     "docker": ("build",),
     "podman": ("build",),
     "buildah": ("bud",),
     "nerdctl": ("build",),
 }
+PROBE = "info"  # what each of them fails to tell where it cannot build: docker and nerdctl without their daemon
+_PROBED_WITHIN = 20.0  # s
 BASE, RUNTIME_BASE = "python:3.12-slim", "busybox:stable"
 REQUIREMENTS, ARCHIVE = "requirements.txt", "runtime.tar.gz"  # in the directory that is built
 _FOLDER = Path(__file__).parent / "kubernetes"
@@ -50,7 +52,7 @@ def recipe(base: str = "", requirements: str = "", runtime: bool = False) -> str
 
 
 def tool(wanted: str = "") -> str:
-    """The tool to build with. Raises BadInput where none is there, or not the wanted one."""
+    """Choose the tool to build with: the one that is named, else the first that works. Raises BadInput where there is none."""
     known = ", ".join(TOOLS)
     if wanted and wanted not in TOOLS:
         raise BadInput(
@@ -59,13 +61,35 @@ def tool(wanted: str = "") -> str:
             mend=f"tools: {known}",
             anchor="image-build",
         )
-    found = next((one for one in ([wanted] if wanted else TOOLS) if shutil.which(one)), "")
-    if not found:
+    installed = [name for name in ([wanted] if wanted else TOOLS) if shutil.which(name)]
+    if not installed:
         raise BadInput(
             f"{wanted} is not on PATH" if wanted else f"none of {known} is on PATH, and one of them builds the image",
             mend="install one; or build what --print prints where one is", anchor="image-build",
         )  # fmt: skip
-    return found
+    if wanted or len(installed) == 1:
+        return installed[0]  # its own words say what is wrong with it
+    failures = {}
+    for name in installed:
+        failures[name] = _failure(name)
+        if not failures[name]:
+            return name
+    raise BadInput(
+        "no tool that builds images works: " + "; ".join(f"{name}: {failure}" for name, failure in failures.items()),
+        mend="start the daemon of one, or name the tool to use: --with TOOL", anchor="image-build",
+    )  # fmt: skip
+
+
+def _failure(name: str) -> str:
+    """Return the last words of a tool that does not work here; "" where it works."""
+    try:
+        probe = subprocess.run([name, PROBE], capture_output=True, text=True, timeout=_PROBED_WITHIN, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it does not answer within {_PROBED_WITHIN:.0f} s"
+    except OSError as error:
+        return str(error.strerror)
+    lines = [line.strip() for line in probe.stderr.splitlines() if line.strip()]
+    return "" if probe.returncode == 0 else (lines[-1] if lines else f"it exited with {probe.returncode}")[:200]
 
 
 def build(

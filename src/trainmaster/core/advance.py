@@ -28,8 +28,10 @@ from trainmaster.core.state import (
     Group,
     State,
     Task,
+    group_unit,
     role_size,
 )
+from trainmaster.core.units import unit_from
 
 PARTIAL_BACKOFF = 30.0  # s before a gang that was granted in part asks again
 
@@ -103,7 +105,7 @@ def _backoff_passed(state: State, key: str, now: float) -> list[Fact]:
 
 
 def _settle_passed(state: State, key: str, now: float) -> list[Fact]:
-    incident = state.incidents.get(key)
+    incident = state.incidents.get(unit_from(key))
     return [] if incident is None else failures.settle(state, incident, now)
 
 
@@ -181,7 +183,7 @@ def _prefix(state: State, role: str) -> int:
 def _form(state: State, group: Group) -> list[Fact]:
     """All are prepared, but for those that are over for good: the group's next generation is formed."""
     single, whole = group.single, group.whole
-    over = 0 if f"group:{group.number}" in state.incidents else whole[ENDED] + whole[DONE]
+    over = 0 if group_unit(group.number) in state.incidents else whole[ENDED] + whole[DONE]
     waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY] - over
     if not group.forming or group.doomed or waiting or not (single[READY] or whole[READY]):
         return []

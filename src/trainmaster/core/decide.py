@@ -28,7 +28,11 @@ from trainmaster.core.state import (
     State,
     Task,
     charged,
+    gets_further,
+    unit_of,
 )
+
+STAGED_PART = 1 / 16  # of what is fetched: who fetches less within `timeouts.start` fetches too slowly
 
 
 def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[Fact]:
@@ -134,6 +138,8 @@ def _container_over(state: State, told: stimuli.ContainerExited | stimuli.Contai
         return []
     status = getattr(told, "status", None)
     figures = {"status": status, "node": task.node, **told.figures}
+    if told.reason == "no-master":
+        figures["seconds"] = state.known_job.timeouts.grace
     reason = told.reason or ("agent-lost" if status is not None and status < 0 else "container-exited")
     return failures.container_gone(state, task, reason, figures, now, told=told.reason is not None)
 
@@ -187,7 +193,18 @@ Data = Mapping[str, Any]
 
 
 def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    return [("staging", {"done": data.get("done", 0), "total": data.get("total", 0)})] if task.phase == STAGING else []
+    """A sample, so no event, unless it moves the limit of the start: half of that has passed, and a part of the whole was fetched since the
+    last time. What trickles in is waited for no longer than what does not come at all.
+    """
+    done, total, limit = data.get("done", 0), data.get("total", 0), state.known_job.timeouts.start
+    deadline = state.deadlines.get(("start", task.key))
+    if task.phase != STAGING or limit is None or deadline is None or total <= 0 or deadline - now > limit / 2:
+        return []
+    part = done / total
+    fetched = (
+        part - task.staged if part >= task.staged else part
+    )  # what comes after the inputs, a checkpoint, counts anew
+    return [("staging", {"done": done, "total": total})] if fetched >= STAGED_PART else []
 
 
 def _ready(state: State, task: Task, data: Data, now: float) -> list[Fact]:
@@ -202,9 +219,13 @@ def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Progress is an event only where it gives a budget back: beyond the best so far, for a program that always fails at one place reaches
+    that place each time.
+    """
     if task.phase not in (STARTING, RUNNING) or task.doomed or not charged(task) & state.budgets.keys():
-        return []  # progress is an event only where it gives a budget back
-    return [("progressed", {"value": data.get("progress", data.get("value")), "step": data.get("step")})]
+        return []
+    value, step = data.get("progress", data.get("value")), data.get("step")
+    return [("progressed", {"value": value, "step": step})] if gets_further(state, task, value, step) else []
 
 
 def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
@@ -239,6 +260,8 @@ def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
         fact["marks"] = {
             name: state.shards[name].marks(at) if isinstance(at, int) else at for name, at in marks.items()
         }
+    # A set shows progress only of programs that tell of none: who fails at one place stores a newer set each time too.
+    fact["refunds"] = unit_of(task) not in state.reached
     return [("checkpoint-saved", fact)]
 
 

@@ -16,6 +16,8 @@ from trainmaster.core.plan import closed, plan, settle
 from trainmaster.core.state import State
 from trainmaster.core.stimuli import MasterStarted, Stimulus
 
+PASSED_A_TURN = 1000  # decisions after which deadlines that have passed too wait for the next turn
+
 
 class Drive:
     """One job's state, moved on by stimuli."""
@@ -47,8 +49,15 @@ class Drive:
 
     def _go_on(self, now: float, events: list[Event]) -> None:
         """What follows by itself."""
+        decisions = 0
         while facts := decide(self.state, None, now):
             self._fold(facts, now, events)
+            deadline = (
+                self.state.next_deadline()
+            )  # drops what was moved or cleared, so that the earliest is at the head
+            decisions += 1
+            if decisions >= PASSED_A_TURN and deadline is not None and deadline <= now:
+                return  # ten thousand agents that are given up together hold nobody up
 
     def _fold(self, facts: list[Fact], now: float, events: list[Event]) -> None:
         for rest, (kind, data) in zip(range(len(facts) - 1, -1, -1), facts, strict=True):

@@ -13,12 +13,15 @@ from typing import Any
 
 from trainmaster.core.events import Fact
 from trainmaster.core.incidents import UNTIMED
-from trainmaster.core.reasons import REASONS, is_reason
+from trainmaster.core.reasons import REASONS, is_reason, words
 from trainmaster.core.state import COMMITTING, GRANTED, LIVE, NEW, Budget, Incident, State, Task, budget_of, unit_of
+from trainmaster.core.units import TASK, Unit
 
 FREE_LIMIT = 20  # free restarts in a row without any progress
 FREE_RUN = 300.0  # s of running that break such a row, for programs that report no progress
-FREE_LONGEST = 300.0  # s of the longest back-off
+LONGEST_WAIT = 300.0  # s of the longest back-off
+QUICK_RUN = 30.0  # s; a program that fails sooner after its start fails quickly
+QUICK_FIRST = 0.25  # s of back-off after the second quick failure in a row; each later one doubles it
 
 Figures = Mapping[str, Any]
 
@@ -33,7 +36,7 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
             "commit-refused" if reason == "commit-refused" else "commit-failed",
         )
     fact = {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), "stopped": bool(data.get("stopped")),
-            "tail": list(data.get("tail") or ())}  # fmt: skip
+            "tail": list(data.get("tail") or ()), **_reached(data)}  # fmt: skip
     if task.doomed and fact["stopped"]:
         fact["reason"] = {"end": "not-needed", "restart": "peer-failed", "fail": "peer-failed"}[task.doomed]
         fact["figures"] = {**figures, "by": state.kill["by"]} if state.kill else figures
@@ -48,7 +51,9 @@ def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) 
     and a restart begins from that. Peers are stopped at once, and what it failed by is there in time to be found the root cause.
     """
     reason, figures = _told(data)
-    facts: list[Fact] = [("died", {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0)})]
+    facts: list[Fact] = [
+        ("died", {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), **_reached(data)})
+    ]
     return (
         facts
         if task.doomed or task.final
@@ -63,6 +68,11 @@ def _told(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if data.get("status") is not None:
         figures.setdefault("status", data["status"])
     return str(reason) if is_reason(reason) and reason != "succeeded" else "container-exited", figures
+
+
+def _reached(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The best progress of an attempt that ended, as its agent reports it: that of a later attempt is held against it."""
+    return {"reached": dict(data["reached"])} if data.get("reached") else {}
 
 
 def _end_reason(state: State) -> str:
@@ -122,14 +132,15 @@ def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: fl
     backs off, and has an end, as free restarts do.
     """
     facts: list[Fact] = []
-    if (before := state.incidents.get(task.key)) is not None:
+    unit = Unit(TASK, task.key)
+    if (before := state.incidents.get(unit)) is not None:
         facts = _settlement(state, before)
-    told = facts[0][1] if facts else {"spent": _spent(state, task), "free": state.budgets.get(task.key, Budget()).free}
+    counts = _counts(facts[0][1]) if facts else _counted(state, task, unit)
+    counts["free"] += 1
     cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": UNTIMED}
-    counted = {"spent": told["spent"], "free": told["free"] + 1}
-    if counted["free"] > FREE_LIMIT:
+    if counts["free"] > FREE_LIMIT:
         cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
-    return [*facts, _restart_after(state, task, task.key, cause, counted, now)]
+    return [*facts, _restart_after(state, task, unit, cause, counts, now)]
 
 
 def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: float, now: float) -> list[Fact]:
@@ -138,31 +149,39 @@ def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: fl
         return []
     cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": elapsed}
     unit = unit_of(task)
-    spent, free = _spent(state, task), _free(state, task, now)
+    counts = _counted(state, task, unit)
     facts: list[Fact] = []
     before = state.incidents.get(unit)
     if before is not None:  # of an earlier generation: the new failure ends the time for settling it
         facts = _settlement(state, before)
-        spent, free = facts[0][1]["spent"], min(free, facts[0][1]["free"])
-    return [*facts, _restart(state, task, unit, cause, spent, free, now)]
+        counts = _counts(facts[0][1])
+    ran = 0.0 if task.started is None else now - task.started
+    if ran >= FREE_RUN:
+        counts["free"] = 0
+    if ran >= QUICK_RUN:
+        counts["quick"] = 0
+    return [*facts, _restart(state, task, unit, cause, counts, now)]
 
 
-def _restart(state: State, task: Task, unit: str, cause: dict[str, Any], spent: int, free: int, now: float) -> Fact:
+def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: dict[str, int], now: float) -> Fact:
     restart = state.role(task).restart
     costs = REASONS[cause["reason"]].restart_costs
-    if costs:
-        spent += 1
-        again = spent <= restart.limit
-    else:
-        free += 1
-        again = free <= FREE_LIMIT
-        if not again:
-            cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
-    again = again and restart.scope != "never"
-    until = now if costs or not again else now + backoff(free, f"{state.id}/{unit}/{task.attempt}")
+    for name in ("spent", "quick", "total") if costs else ("free",):
+        counts[name] += 1
+    within = counts["free"] <= FREE_LIMIT if not costs else counts["spent"] <= restart.limit
+    if not costs and not within:
+        cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
+    if costs and within and counts["total"] > restart.total:
+        within = False
+        last = words(cause["reason"], {**cause["figures"], "task": task.key, "role": task.role})
+        figures = {"restarts": restart.total, "last": last, "job": state.id}
+        cause = {**cause, "reason": "restarts-exhausted", "figures": figures}
+    again = within and restart.scope != "never" and not REASONS[cause["reason"]].lasting
+    seed = f"{state.id}/{unit.text}/{task.attempt}"
+    wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"], seed)
     fact: dict[str, Any] = {
-        "unit": unit, "budget": budget_of(task), "cause": cause, "costs": costs, "spent": spent, "limit": restart.limit, "free": free,
-        "again": again, "until": until, "generation": state.groups[task.group].generation,
+        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": restart.limit,
+        "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
     }  # fmt: skip
     more = state.role(task).retry_memory
     if again and cause["reason"] == "out-of-memory" and more:
@@ -170,22 +189,23 @@ def _restart(state: State, task: Task, unit: str, cause: dict[str, Any], spent: 
     return "incident", fact
 
 
-def _spent(state: State, task: Task) -> int:
-    return state.budgets.get(budget_of(task), Budget()).spent
+def _counted(state: State, task: Task, unit: Unit) -> dict[str, int]:
+    """The counts of the restarts that `unit`, and whoever shares its budget, has had."""
+    charges, row = state.budgets.get(budget_of(task), Budget()), state.budgets.get(unit, Budget())
+    return {"spent": charges.spent, "free": row.free, "quick": row.quick, "total": charges.total}
 
 
-def _free(state: State, task: Task, now: float) -> int:
-    if task.started is not None and now - task.started >= FREE_RUN:
-        return 0
-    return state.budgets.get(unit_of(task), Budget()).free
+def _counts(fact: Mapping[str, Any]) -> dict[str, int]:
+    return {name: fact[name] for name in ("spent", "free", "quick", "total")}
 
 
-def backoff(free: int, seed: str) -> float:
-    """Seconds before the `free`-th free restart in a row: 0, then 1 s doubling up to 5 min, each within 25 % by the seed."""
-    if free <= 1:
+def backoff(count: int, seed: str, first: float = 1.0) -> float:
+    """Seconds before the `count`-th restart in a row: 0, then `first` doubling up to 5 min, each within 25 % by the seed."""
+    if count <= 1:
         return 0.0
-    spread = int.from_bytes(blake2b(f"{seed}/{free}".encode(), digest_size=4).digest(), "big") / 2**32
-    return float(min(FREE_LONGEST, 2.0 ** (free - 2)) * (0.75 + 0.5 * spread))
+    spread = int.from_bytes(blake2b(f"{seed}/{count}".encode(), digest_size=4).digest(), "big") / 2**32
+    doubled = first * 2.0 ** min(count - 2, 60)
+    return float(min(LONGEST_WAIT, doubled) * (0.75 + 0.5 * spread))
 
 
 def settle(state: State, incident: Incident, now: float) -> list[Fact]:
@@ -197,20 +217,19 @@ def settle(state: State, incident: Incident, now: float) -> list[Fact]:
     task = state.tasks[cause["task"]]
     if not REASONS[cause["reason"]].restart_costs and incident.costs and state.role(task).restart.scope != "never":
         # The charge was wrong: the restart that it had used up is there again.
-        return [*facts, _restart_after(state, task, incident.unit, cause, facts[0][1], now)]
+        return [*facts, _restart_after(state, task, incident.unit, cause, _counts(facts[0][1]), now)]
     failed = {"task": task.key, "attempt": cause["attempt"], "reason": cause["reason"], "figures": cause["figures"]}
     return [*facts, ("task-failed", failed)]
 
 
 def _restart_after(
-    state: State, task: Task, unit: str, cause: dict[str, Any], settled: Mapping[str, Any], now: float
+    state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: Mapping[str, int], now: float
 ) -> Fact:
-    free = settled["free"]
-    again = free <= FREE_LIMIT
+    wait = backoff(counts["free"], f"{state.id}/{unit.text}/{task.attempt}")
     return "incident", {
-        "unit": unit, "budget": budget_of(task), "cause": cause, "costs": False, "spent": settled["spent"],
-        "limit": state.role(task).restart.limit, "free": free, "again": again, "generation": state.groups[task.group].generation,
-        "until": now + backoff(free, f"{state.id}/{unit}/{task.attempt}"),
+        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": False, **counts,
+        "limit": state.role(task).restart.limit, "again": counts["free"] <= FREE_LIMIT, "until": now + wait,
+        "generation": state.groups[task.group].generation,
     }  # fmt: skip
 
 
@@ -218,21 +237,20 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
     root = min(incident.evidence, key=_nearness)
     task = state.tasks[root["task"]]
     costs = REASONS[root["reason"]].restart_costs
-    spent, free = _spent(state, task), state.budgets.get(incident.unit, Budget()).free
+    counts = _counted(state, task, incident.unit)
     if incident.costs and not costs:
-        spent, free = max(0, spent - 1), free + 1
+        counts = {name: max(0, count - 1) for name, count in counts.items()} | {"free": counts["free"] + 1}
     elif costs and not incident.costs and root["reason"] != "no-progress":
-        spent, free = spent + 1, max(0, free - 1)
+        counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
     return [
         (
             "settled",
             {
-                "unit": incident.unit,
-                "budget": budget_of(task),
+                "unit": incident.unit.text,
+                "budget": budget_of(task).text,
                 "cause": root,
                 "costs": costs,
-                "spent": spent,
-                "free": free,
+                **counts,
             },
         )
     ]

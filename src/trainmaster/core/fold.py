@@ -24,6 +24,7 @@ from trainmaster.core.saving import arm_save, save_requested, saved, saves_prune
 from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import (
     ASKED,
+    CHECKPOINT,
     COMMITTING,
     DONE,
     ENDED,
@@ -31,18 +32,22 @@ from trainmaster.core.state import (
     GRANTED,
     KILLED,
     LIVE,
+    LOSSES,
     NEW,
     NONE,
+    OUTPUT,
     READY,
     RUNNING,
     STAGING,
     STARTING,
     SUCCEEDED,
     UPLOADED,
+    Budget,
     Group,
     State,
     Task,
     charged,
+    group_unit,
     populate,
 )
 
@@ -163,7 +168,7 @@ def _grants_returned(state: State, data: Data, at: float) -> None:
         task.blocked = True
         state.touch(task)
     state.arm("gang", str(group.number), None)
-    state.arm("backoff", f"group:{group.number}", data["until"])
+    state.arm("backoff", group_unit(group.number).text, data["until"])
 
 
 def _sized(state: State, data: Data, at: float) -> None:
@@ -219,6 +224,7 @@ def _ordered(state: State, data: Data, at: float) -> None:
             state.arm("commit", key, at + COMMIT)
         if verb == "prepare" and task.phase == NEW:
             move(state, task, STAGING, at)
+            task.staged = 0.0
             _arm_start(state, task, at)
         state.touch(task)
 
@@ -240,6 +246,7 @@ def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[Sta
 
 
 def _staging(state: State, task: Task, data: Data, at: float) -> None:
+    task.staged = data["done"] / data["total"] if data.get("total") else 0.0
     _arm_start(state, task, at)
 
 
@@ -277,8 +284,9 @@ def _started(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _progressed(state: State, task: Task, data: Data, at: float) -> None:
-    for name in charged(task):
-        state.budgets.pop(name, None)
+    incidents.note_reached(state, task, data)
+    for unit in charged(task):
+        state.budgets.pop(unit, None)
 
 
 def _exited(state: State, task: Task, data: Data, at: float) -> None:
@@ -337,8 +345,13 @@ def _shards(kind: str) -> Callable[[State, Data, float], None]:
 
 def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
     if state.checkpoint is None or data["set"] > state.checkpoint["set"]:
-        state.checkpoint = dict(data)
-    _progressed(state, task, data, at)
+        state.checkpoint = {name: value for name, value in data.items() if name != "refunds"}
+    state.losses.pop(f"{task.key} {CHECKPOINT}", None)
+    if "refunds" not in data:  # a log of before only progress beyond the best counted
+        _progressed(state, task, data, at)
+    elif data["refunds"]:
+        for unit in charged(task) & state.budgets.keys():
+            state.budgets[unit] = Budget(total=state.budgets[unit].total)
 
 
 def _rewound(state: State, data: Data, at: float) -> None:
@@ -351,6 +364,10 @@ def _rewound(state: State, data: Data, at: float) -> None:
 
 def _trouble(state: State, task: Task, data: Data, at: float) -> None:
     task.trouble = {name: data[name] for name in ("what", "detail", "bytes") if name in data} | {"at": at}
+    if data.get("what") in LOSSES:
+        attempt = data.get("attempt", task.attempt)
+        key = f"{task.key} {data['what']}" + (f" {attempt}" if data["what"] == OUTPUT else "")
+        state.losses[key] = {**task.trouble, "task": task.key, "attempt": attempt}
 
 
 # -- the end --

@@ -29,10 +29,12 @@ from trainmaster.core.state import (
     Budget,
     Incident,
     Past,
+    Reached,
     State,
     Task,
     unit_of,
 )
+from trainmaster.core.units import GROUP, Unit, unit_from
 
 SETTLE = 10.0  # s within which the root cause of a failure is settled
 UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
@@ -43,6 +45,7 @@ Data = Mapping[str, Any]
 
 def died(state: State, task: Task, data: Data, at: float) -> None:
     """The attempt lasts until its agent says that it ended; what it failed by is known already."""
+    note_reached(state, task, data.get("reached") or {})
     _evidence(state, task, data)
 
 
@@ -50,6 +53,7 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
     reason = data["reason"]
     figures = dict(data.get("figures") or {})
+    note_reached(state, task, data.get("reached") or {})
     task.past.append(Past(task.attempt, reason, figures, at))
     task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
     _evidence(state, task, data)
@@ -64,6 +68,15 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     elif doomed == "fail":
         undoom(state, task)
     _hasten(state, unit_of(task), at)
+
+
+def note_reached(state: State, task: Task, progress: Data) -> None:
+    """Remember the progress that was told, where it is the unit's best."""
+    for name in ("value", "step"):
+        number = progress.get(name)
+        best = state.reached.setdefault(unit_of(task), Reached()) if number is not None else Reached()
+        if number is not None and (getattr(best, name) is None or number > getattr(best, name)):
+            setattr(best, name, number)
 
 
 def written_off(state: State, data: Data, at: float) -> None:
@@ -81,14 +94,13 @@ def container_ended(state: State, data: Data, at: float) -> None:
 
 
 def incident(state: State, data: Data, at: float) -> None:
-    unit, again = data["unit"], data["again"]
+    unit, again = unit_from(data["unit"]), data["again"]
     cause = data["cause"]
-    state.budgets[data["budget"]] = Budget(data["spent"], state.budgets.get(data["budget"], Budget()).free)
-    state.budgets.setdefault(unit, Budget()).free = data["free"]
+    _charge(state, unit, data)
     state.incidents[unit] = Incident(unit, at, again, data["costs"], [dict(cause)])
-    state.arm("settle", unit, at + SETTLE)
-    if unit.startswith("group:"):
-        group = state.groups[int(unit[6:])]
+    state.arm("settle", unit.text, at + SETTLE)
+    if unit.kind == GROUP:
+        group = state.groups[int(unit.name)]
         group.forming, group.finishing = True, False
         group.rewinding = again and state.known_job.checkpoint is not None
     if again:
@@ -106,22 +118,29 @@ def incident(state: State, data: Data, at: float) -> None:
             task.blocked = True
         state.touch(task)
     if data["until"] > at:
-        state.arm("backoff", unit, data["until"])
+        state.arm("backoff", unit.text, data["until"])
     _hasten(state, unit, at)
 
 
 def settled(state: State, data: Data, at: float) -> None:
-    unit = data["unit"]
+    unit = unit_from(data["unit"])
     state.incidents.pop(unit, None)
-    state.arm("settle", unit, None)
-    state.budgets[data["budget"]] = Budget(data["spent"], state.budgets.get(data["budget"], Budget()).free)
-    state.budgets.setdefault(unit, Budget()).free = data["free"]
+    state.arm("settle", unit.text, None)
+    _charge(state, unit, data)
+
+
+def _charge(state: State, unit: Unit, data: Data) -> None:
+    """Take over the counts of an incident. Logs of before `quick` and `total` were counted have none."""
+    budget = state.budgets.setdefault(unit_from(data["budget"]), Budget())
+    budget.spent, budget.total = data["spent"], data.get("total", budget.total)
+    budget = state.budgets.setdefault(unit, Budget())
+    budget.free, budget.quick = data["free"], data.get("quick", budget.quick)
 
 
 def backoff_over(state: State, data: Data, at: float) -> None:
-    unit = data["unit"]
-    state.arm("backoff", unit, None)
-    tasks = state.members(state.groups[int(unit[6:])]) if unit.startswith("group:") else iter([state.tasks[unit]])
+    unit = unit_from(data["unit"])
+    state.arm("backoff", unit.text, None)
+    tasks = state.members(state.groups[int(unit.name)]) if unit.kind == GROUP else [state.tasks[unit.name]]
     for task in tasks:
         task.blocked = False
         state.touch(task)
@@ -157,21 +176,21 @@ def _evidence(state: State, task: Task, data: Data) -> None:
         )  # fmt: skip
 
 
-def _hasten(state: State, unit: str, at: float) -> None:
+def _hasten(state: State, unit: Unit, at: float) -> None:
     """An incident that ends its unit is settled as soon as all members are over; a death by a signal from outside waits a moment more."""
     incident = state.incidents.get(unit)
     if incident is None or incident.again:
         return
-    if state.groups[int(unit[6:])].doomed if unit.startswith("group:") else state.tasks[unit].doomed:
+    if state.groups[int(unit.name)].doomed if unit.kind == GROUP else state.tasks[unit.name].doomed:
         return
     outside = any(
         one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence
     )
-    state.arm("settle", unit, max(at, incident.opened + SOON) if outside else at)
+    state.arm("settle", unit.text, max(at, incident.opened + SOON) if outside else at)
 
 
-def _unit_tasks(state: State, unit: str) -> list[Task]:
+def _unit_tasks(state: State, unit: Unit) -> list[Task]:
     """The members of a unit that are not over."""
-    if not unit.startswith("group:"):
-        return [state.tasks[unit]]
-    return [task for task in state.members(state.groups[int(unit[6:])]) if task.whole and not task.final]
+    if unit.kind != GROUP:
+        return [state.tasks[unit.name]]
+    return [task for task in state.members(state.groups[int(unit.name)]) if task.whole and not task.final]

@@ -14,9 +14,11 @@ Sizes are bytes, durations seconds (None: none).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
+
+from trainmaster.core.threads import MACHINE
 
 VERSION = "1.0"
 MIB = 2**20
@@ -44,9 +46,12 @@ class Section:
     """Equality and representation of all sections, said once: made by attrs for twenty classes they cost every start 5 ms."""
 
     __slots__ = ()
+    __attrs_attrs__: ClassVar[Any]
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if (
+            getattr(other, "__attrs_attrs__", None) is not self.__attrs_attrs__
+        ):  # a subclass without keys of its own has the same
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _attributes(type(self)))
 
@@ -120,7 +125,13 @@ class Restart(Section):
         "group for pytorch, and for shards with a checkpoint, else task (set group for MultiWorkerMirroredStrategy)",
         default="task",
     )  # fmt: skip
-    limit: int = key("restarts at the program's fault since its last progress", "count", "3", default=3)
+    limit: int = key(
+        "restarts at the program's fault since its progress was beyond its best so far", "count", "3", default=3
+    )
+    total: int = key(
+        "such restarts in all while its progress never gets beyond its best, whatever checkpoint sets it stores meanwhile",
+        "count", "100, or limit where that is more", default=100,
+    )  # fmt: skip
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -152,6 +163,11 @@ class Role(Section):
     processes: int | str = key(
         "copies of the program in one container, a number or per-gpu", "processes", "1", default=1
     )
+    threads: int | str = key(
+        "threads of each program's libraries (OMP_NUM_THREADS): cores, the task's divided by its processes; machine, this "
+        "machine's divided by the tasks on it; or a number",
+        "threads", "cores where resources.cores is set and on clusters, else machine", default=MACHINE,
+    )  # fmt: skip
     resources: Resources = key("what each container has", "section", of=Resources, factory=Resources)
     restart: Restart = key("what restarts, and how often", "restart", of=Restart, factory=Restart)
     env: dict[str, str | None] = key(
@@ -274,7 +290,10 @@ class Timeouts(Section):
     """How long is waited, for what."""
 
     start: float | None = key(
-        "from a container being granted to its program running", "duration or none", "10m", default=600.0
+        "from a container being granted to its program running; while data are fetched, for each sixteenth of them",
+        "duration or none",
+        "10m",
+        default=600.0,
     )
     stall: float | None = key("without progress, before a task is stalled", "duration or none", "30m", default=1800.0)
     job: float | None = key("for the whole job", "duration or none", "none", default=None)

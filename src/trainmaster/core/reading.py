@@ -19,6 +19,7 @@ from trainmaster.core.job import GIB, MIB, VERSION, Job, file_name, variable_nam
 from trainmaster.core.redaction import is_secret
 from trainmaster.core.shapes import SHAPES, choice, name
 from trainmaster.core.shorthands import BY_NAME, by_name, keys_of, spelled
+from trainmaster.core.threads import CORES
 
 Path = tuple[str, ...]
 Origins = Mapping[Path, str]
@@ -121,8 +122,16 @@ class _Reading:
         for key, field in known.items():
             if field.default is attrs.NOTHING and field.name not in values:
                 message = f"{'.'.join((*path, key))} is missing: {field.metadata['doc']}"
-                raise self.refused(path, None, message, f"add {key}:", "missing-key")
+                raise self.refused(path, None, message, self._misspelt(path) or f"add {key}:", "missing-key")
         return values
+
+    def _misspelt(self, path: Path) -> str:
+        """Suggest the name that a section without its keys was meant for: another one beside it, with a name like it."""
+        from difflib import get_close_matches
+
+        others = [name for name in self._section(*path[:-1]) or () if path and name != path[-1]]
+        near = get_close_matches(path[-1], map(str, others), 1) if path else []
+        return f"did you mean {'.'.join((*path[:-1], near[0]))}?" if near else ""
 
     def _not_known(self, path: Path, key: str, value: Any, known: Mapping[str, Any]) -> None:
         if self._newer:
@@ -377,12 +386,16 @@ def _derived_role(job: Job, role: Any, told: Mapping[str, Any]) -> Any:
     restart, resources, replicas = told.get("restart"), told.get("resources"), told.get("replicas")
     if "counts" not in told:
         role = attrs.evolve(role, counts=role.name not in model.NOT_COUNTING)
+    if not (isinstance(restart, Mapping) and "total" in restart):
+        role = attrs.evolve(role, restart=attrs.evolve(role.restart, total=max(role.restart.total, role.restart.limit)))
     if not (isinstance(restart, str) or (isinstance(restart, Mapping) and "scope" in restart)):
         # Tasks that go on from one checkpoint go back to it together: shards done since by any of them are given out again.
         together = job.checkpoint is not None and any(given.as_ == "shards" for given in model.uses(job, role.name))
         scope = "group" if role.counts and (job.framework in model.COLLECTIVE or together) else "task"
         role = attrs.evolve(role, restart=attrs.evolve(role.restart, scope=scope))
     role = attrs.evolve(role, resources=_with_overhead(role.resources, resources))
+    if "threads" not in told and isinstance(resources, Mapping) and "cores" in resources:
+        role = attrs.evolve(role, threads=CORES)
     if isinstance(replicas, Mapping) and "max" not in replicas:
         role = attrs.evolve(role, replicas=attrs.evolve(role.replicas, max=role.replicas.min))
     if "workdir" not in told:

@@ -34,6 +34,7 @@ class Reason(Plain):
     rank: int = _ERROR
     advice: str = ""
     final: str = "failed"  # the state of an attempt that ended so
+    lasting: bool = False  # the next attempt would end so too: there is none
 
     @property
     def whole(self) -> tuple[str, str]:
@@ -57,10 +58,11 @@ REASONS: dict[str, Reason] = {
         advice="raise roles.{role}.resources.memory, or set retry_memory",
     ),
     "command-not-found": Reason(
-        PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", advice="check roles.{role}.command and environment",
+        PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", lasting=True,
+        advice="[no shell looks at it: write sh -c {shell}|check roles.{role}.command and environment]",
     ),
     "not-executable": Reason(
-        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]",
+        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]", lasting=True,
         advice="chmod +x it, or name its interpreter",
     ),
     "stalled": Reason(PROGRAM, True, "made no progress[ for {seconds}]", _ERROR, advice="raise timeouts.stall if that is usual"),
@@ -102,6 +104,8 @@ REASONS: dict[str, Reason] = {
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
     "agent-lost": Reason(US, False, "its supervisor died", _DEATH, final="lost"),
     "unreachable": Reason(ENGINE, False, "was out of reach[ for {seconds}]", _DEATH, final="lost"),
+    "no-master": Reason(US, False, "was stopped since no master answered[ for {seconds}]", _DEATH, final="lost",
+                        advice="raise timeouts.grace where masters are away longer"),
     "container-exited": Reason(ENGINE, False, "its container ended[ with status {status}]", _DEATH, final="lost"),
     "node-lost": Reason(ENGINE, False, "its node [{node} ]was lost", _ENGINE_WORD, final="lost"),
     "preempted": Reason(ENGINE, False, "gave way[ to {by}]", _ENGINE_WORD, final="killed"),
@@ -116,6 +120,10 @@ REASONS: dict[str, Reason] = {
     "dependency-failed": Reason(PROGRAM, False, "waited for [{role}|a role], which failed", _CONSEQUENCE),
     "no-progress": Reason(ENGINE, False, "made no progress over [{restarts}|many] restarts in a row that were not its fault", _ENGINE_WORD,
                           advice="the places it ran on keep failing: tm events {job}"),
+    "restarts-exhausted": Reason(
+        PROGRAM, True, "failed again after [{restarts}|many] restarts, and got no further than before[; the last time it {last}]",
+        _ENGINE_WORD, advice="see why it fails: tm logs {job} {task}; raise roles.{role}.restart.total where that is usual",
+    ),
     "too-many-failures": Reason(PROGRAM, False, "[{failed} of {tasks}|too many] tasks failed, more than completion.failures allows"),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(

@@ -1,26 +1,82 @@
-"""What must not be read by others is covered: by name, and by value.
+"""Cover what must not be read by others: by name, and by value.
 
-A variable whose name says so is secret, whatever its value. A secret value is covered wherever it turns up in our own text, if it has
+A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password. A name is read word by
+word (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A secret value is covered wherever it turns up in our own text, if it has
 `SHORTEST` characters or more: a shorter one would cover half of every text, and is covered by name alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-PATTERN = re.compile(
-    r"(^|_)(TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CREDENTIALS|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH)(_|$|S$)",
+_SECRET_WORDS = frozenset(
+    ["TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSPHRASES", "CREDENTIAL", "CREDENTIALS",
+     "CREDS", "AUTH", "APIKEY", "APIKEYS", "ACCESSKEY", "PRIVATEKEY", "SECRETKEY", "AUTHTOKEN", "ACCESSTOKEN"]
+)  # fmt: skip
+_SECRET_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE")  # of a word: PGPASSWORD
+_SECRET_KEYS = frozenset(
+    ["API", "ACCESS", "PRIVATE", "SECRET", "ACCOUNT", "ENCRYPTION", "SIGNING", "MASTER"]
+)  # before KEY, anywhere
+_SECRET_LAST = frozenset(
+    ["PASS", "PWD", "PAT", "KEY", "KEYS"]
+)  # last of several words: DB_PASS, MYSQL_PWD, AZURE_STORAGE_KEY
+_HARMLESS_KEYS = frozenset(
+    ["PUBLIC", "PRIMARY", "FOREIGN", "PARTITION", "SORT", "CACHE", "GROUP", "ROW", "INDEX"]
+)  # before a last KEY
+_AMOUNTS = frozenset(
+    ["MAX", "MIN", "NUM", "N", "TOTAL", "COUNT", "LEN", "LENGTH", "SIZE", "LIMIT", "PER", "TTL"]
+)  # MAX_TOKENS
+_PLACES = frozenset(
+    ["FILE", "PATH", "DIR", "DIRECTORY", "LOCATION", "SOCK"]
+)  # at the end: the name of a file is no secret
+# Keys of Hadoop: most of the default of hadoop.security.sensitive-config-keys (core-default.xml, Hadoop 3.4), and S3A's.
+_HADOOP = re.compile(
+    r"secret$|password$|\.pass$|keypassword$|credential$|oauth.*(secret|password|token)|fs\.azure\.account\.key"
+    r"|fs\.s3.*(secret|access|encryption)[.-]?key|fs\.s3.*session[.-]?token",
     re.IGNORECASE,
 )
+_PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/?#@:]*:)([^\s/?#@]+)(?=@)", re.IGNORECASE)
 SHORTEST = 8  # characters of a value that is covered by value
 COVER = "[redacted]"
+ALL_ROLES = ""  # in place of a role's name: the secrets of every role
 
 
-def is_secret(name: str) -> bool:
-    """Whether the name of a variable says that its value is nobody else's business."""
-    return PATTERN.search(name) is not None
+def is_secret(name: str, value: str = "") -> bool:
+    """Tell whether the name of a variable says that its value is nobody else's business, or whether the value is a URL with a password."""
+    if _PASSWORD_IN_URL.search(value):
+        return True
+    if "." in name:
+        return _HADOOP.search(name) is not None
+    *before, last = words = re.split(r"[_-]+", name.upper().strip("_-"))
+    if last in _PLACES or not _AMOUNTS.isdisjoint(words):
+        return False
+    return (
+        any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words)
+        or any(word in _SECRET_KEYS and after.startswith("KEY") for word, after in itertools.pairwise(words))
+        or (bool(before) and last in _SECRET_LAST and before[-1] not in _HARMLESS_KEYS)
+    )
+
+
+def passwords_in_urls(text: str) -> list[str]:
+    """Return the passwords of the URLs in a text."""
+    return [url[2] for url in _PASSWORD_IN_URL.finditer(text)]
+
+
+def secrets_of(secrets: Mapping[str, Mapping[str, str]], role: str) -> dict[str, dict[str, str]]:
+    """Select the values that a container of `role` gets: those of every role, and its own. No container gets more.
+
+    `secrets` and the result: role, or `ALL_ROLES` -> name -> value.
+    """
+    return {group: dict(secrets[group]) for group in (ALL_ROLES, role) if group in secrets}
+
+
+def secret_names_of_others(secrets: Mapping[str, Mapping[str, str]], role: str) -> set[str]:
+    """Return the names of secrets that other roles have and `role` has not."""
+    own = {name for values in secrets_of(secrets, role).values() for name in values}
+    return {name for values in secrets.values() for name in values} - own
 
 
 def redact(data: Any, values: Iterable[str] = ()) -> Any:
@@ -33,7 +89,7 @@ def _redacted(data: Any, values: list[str]) -> Any:
     if isinstance(data, str):
         for value in values:
             data = data.replace(value, COVER)
-        return data
+        return _PASSWORD_IN_URL.sub(lambda url: url[1] + COVER, data)
     if isinstance(data, Mapping):
         return {key: COVER if _covered(key, one) else _redacted(one, values) for key, one in data.items()}
     if isinstance(data, list | tuple):

@@ -7,7 +7,21 @@ from typing import Any
 
 from trainmaster.core.formation import bracketed
 from trainmaster.core.reasons import advice, words
-from trainmaster.core.state import ASKED, GRANTED, NEW, READY, RUNNING, STAGING, STARTING, State, Task, size_of
+from trainmaster.core.state import (
+    ASKED,
+    CHECKPOINT,
+    GRANTED,
+    NEW,
+    READY,
+    RUNNING,
+    STAGING,
+    STARTING,
+    SUCCEEDED,
+    State,
+    Task,
+    size_of,
+)
+from trainmaster.core.units import GROUP, unit_from
 
 
 def job_state(state: State) -> str:
@@ -41,8 +55,22 @@ def status(state: State) -> dict[str, Any]:
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
         "links": links(state),
         "shards": {name: table.figures for name, table in state.shards.items()},
+        "losses": losses(state),
         "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
     }
+
+
+def losses(state: State) -> list[dict[str, Any]]:
+    """List what the job did not keep: output of attempts, and checkpoints that were not stored, with the newest set there is."""
+    rows = [
+        {"kind": row["what"], **{name: row[name] for name in row if name != "what"}} for row in state.losses.values()
+    ]
+    checkpoint, newest = state.known_job.checkpoint, (state.checkpoint or {}).get("set")
+    untold = checkpoint is not None and newest is None and not any(row["kind"] == CHECKPOINT for row in rows)
+    if checkpoint is not None and untold and job_state(state) == SUCCEEDED:
+        detail = f"nothing was written at {checkpoint.path}"
+        rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
+    return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows]
 
 
 def links(state: State) -> dict[str, str]:
@@ -140,7 +168,9 @@ def waiting(state: State) -> str:
         )
     for kind, key in state.deadlines:
         if kind == "backoff":
-            return f"{key} waits out a back-off"
+            unit = unit_from(key)
+            names = ", ".join(state.groups[int(unit.name)].roles) if unit.kind == GROUP else unit.name
+            return f"{names} waits out a back-off"
     for group in state.groups:
         for role in group.roles if not group.opened else ():
             for other, what in state.known_job.roles[role].after.items():

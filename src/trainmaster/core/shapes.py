@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.core.quantities import exact_bytes, exact_seconds, parse_bytes, parse_count, parse_seconds
+from trainmaster.core.threads import CORES, MACHINE
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -219,6 +220,13 @@ def _processes(value: Any) -> int | str:
         raise ValueError("expected a whole number, 1 or more, or per-gpu") from None
 
 
+def _threads(value: Any) -> int | str:
+    try:
+        return value if value in (CORES, MACHINE) else _positive_count(value)
+    except ValueError:
+        raise ValueError("expected a whole number, 1 or more, cores or machine") from None
+
+
 def _relative(value: Any) -> str:
     text = _text(value)
     if not text or text.startswith("/") or ".." in text.split("/") or "\0" in text:
@@ -286,6 +294,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "text": (_text, _same),
     "text or none": (_or_none(_text, ""), _same),
     "texts": (_texts, _listed),
+    "threads": (_threads, _same),
     "version": (_version, _same),
 }
 
@@ -299,6 +308,10 @@ def choice(shape: str) -> Reader | None:
     def read(value: Any) -> str:
         if value in values:
             return str(value)
-        raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}")
+        from difflib import get_close_matches  # for mistakes alone
+
+        near = get_close_matches(str(value), values, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}{hint}")
 
     return read

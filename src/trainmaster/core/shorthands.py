@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.job import Input, Job, Output, file_name
-from trainmaster.core.shapes import SHAPES
+from trainmaster.core.shapes import SHAPES, choice
 
 BY_NAME = ("sections by name", "secrets", "links")
 _ONE_KEY = {"restart": "scope", "stop": "grace", "checkpoint": "path", "tensorboard": "logs"}
@@ -43,17 +43,17 @@ def spelled(shape: str, of: type[Any], value: Any) -> Any:
     if value is None:
         return None if shape == "links" else {}
     if shape == "replicas" and isinstance(value, int | str):
-        return {"min": value, "max": value}
+        return _readable(of, {"min": value, "max": value})
     if not isinstance(value, str):
         return value
     if shape in _ONE_KEY:
-        return {_ONE_KEY[shape]: value}
+        return _readable(of, {_ONE_KEY[shape]: value})
     if of in (Input, Output):
         return {"url": value}
     if shape == "environment":
         return {next((kind for ending, kind in _ENVIRONMENTS if value.endswith(ending)), "path"): value}
     if shape == "links":
-        return _link(value)
+        return _readable(of, _link(value))
     if shape == "completion":
         if value != "all":
             raise ValueError("expected all, {first: ROLE} or {failures: PART}")
@@ -63,6 +63,15 @@ def spelled(shape: str, of: type[Any], value: Any) -> Any:
             "a value does not belong here: {file: PATH} reads one, {} takes the submitter's variable of this name"
         )
     return value
+
+
+def _readable(of: type[Any], section: dict[str, Any]) -> dict[str, Any]:
+    """Return the section; raise ValueError where a value in it is wrong, so that messages name the key as it was written."""
+    known = keys_of(of)
+    for key, value in section.items():
+        shape = known[key].metadata["shape"]
+        (choice(shape) or SHAPES[shape][0])(value)
+    return section
 
 
 def spelled_out(data: Any, of: type[Any] = Job) -> Any:

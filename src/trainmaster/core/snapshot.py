@@ -17,7 +17,8 @@ import attrs
 from trainmaster.core.events import Event
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.core.shards import ShardTable
-from trainmaster.core.state import Budget, Group, Incident, Past, State, Task
+from trainmaster.core.state import Budget, Group, Incident, Past, Reached, State, Task
+from trainmaster.core.units import unit_from
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -64,6 +65,13 @@ def _by_name(of: type[Any]) -> Way:
     )
 
 
+def _by_unit(of: type[Any]) -> Way:
+    return (
+        lambda values: {unit.text: _plain(value) for unit, value in values.items()},
+        lambda plain: {unit_from(text): _made(of, value) for text, value in plain.items()},
+    )
+
+
 _COUNTS: Way = (dict, Counter)
 _PAIRS: Way = (lambda keys: [list(key) for key in keys], lambda told: {tuple(key): None for key in told})
 _TIMES: Way = (
@@ -87,7 +95,7 @@ def _default(field: attrs.Attribute[Any]) -> Any:
 
 _DEFAULTS = {
     of: [(field.name, _default(field)) for field in attrs.fields(of)]
-    for of in (State, Task, Past, Group, Budget, Incident)
+    for of in (State, Task, Past, Group, Budget, Reached, Incident)
 }
 
 # Fields whose form differs; None: left out.
@@ -95,9 +103,11 @@ _SPECIAL: dict[type[Any], dict[str, Any]] = {
     State: {
         "job": (job_to, job_from), "held": _EVENTS, "tasks": _by_name(Task), "groups": _each(Group), "running": _COUNTS, "done": _COUNTS,
         "over": _COUNTS,
-        "budgets": _by_name(Budget), "incidents": _by_name(Incident), "strays": _PAIRS, "shards": _SHARDS, "deadlines": _TIMES,
+        "budgets": _by_unit(Budget), "reached": _by_unit(Reached), "incidents": _by_unit(Incident),
+        "strays": _PAIRS, "shards": _SHARDS, "deadlines": _TIMES,
         "unsettled": None, "clock": None,
     },
     Task: {"past": _each(Past)},
+    Incident: {"unit": (lambda unit: unit.text, unit_from)},
     Group: {"granted": _COUNTS, "whole": _COUNTS, "single": _COUNTS},
 }  # fmt: skip

@@ -23,6 +23,7 @@ from trainmaster.core.events import Event
 from trainmaster.core.job import Job, Role
 from trainmaster.core.plain import Plain
 from trainmaster.core.shards import ShardTable
+from trainmaster.core.units import GROUP, ROLE, TASK, Unit
 
 # Phases of an attempt, in order.
 NEW = "new"  # nothing ordered yet
@@ -44,6 +45,7 @@ BARRED = "barred"  # written off by us: to be released, its agent refused
 
 # States of a task, as users read them; the last four are final.
 PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
+LOSSES = OUTPUT, CHECKPOINT = "log", "checkpoint"  # troubles by which something of the job is not kept
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
 
@@ -77,6 +79,7 @@ class Task(Plain):
     doomed: str = ""  # the attempt must stop: "restart", "end" or "fail"
     blocked: bool = False  # waits out a back-off
     since: float = 0.0  # when the phase was entered
+    staged: float = 0.0  # the part of its data that was there when the limit of its start was last moved
     started: float | None = None
     address: str = ""
     ports: dict[str, int] = attrs.field(factory=dict)
@@ -143,13 +146,23 @@ class Budget(Plain):
 
     spent: int = 0
     free: int = 0  # restarts in a row at nobody's cost
+    quick: int = 0  # failures in a row at the program's fault, each soon after its start
+    total: int = 0  # restarts at the program's fault since it got further than ever before
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Reached(Plain):
+    """The most that a unit's programs have told of their progress: a value of 0 to 1, a step."""
+
+    value: float | None = None
+    step: float | None = None
 
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Incident(Plain):
     """One failure of a unit, until its root cause is settled."""
 
-    unit: str
+    unit: Unit
     opened: float
     again: bool  # a restart was decided
     costs: bool
@@ -176,8 +189,9 @@ class State(Plain):
     over: Counter[str] = attrs.field(factory=Counter)  # role -> tasks with any final state
     failures: int = 0  # tasks that failed for good and matter: they count, serve, or are waited for as the first
     first_failed: str = ""  # the first of them
-    budgets: dict[str, Budget] = attrs.field(factory=dict)
-    incidents: dict[str, Incident] = attrs.field(factory=dict)
+    budgets: dict[Unit, Budget] = attrs.field(factory=dict)
+    reached: dict[Unit, Reached] = attrs.field(factory=dict)
+    incidents: dict[Unit, Incident] = attrs.field(factory=dict)
     listings: dict[str, Any] | None = None  # input -> what was listed; None until listed
     restarts: int = 0
     strays: dict[tuple[str, int], None] = attrs.field(factory=dict)  # granted, and not wanted any more
@@ -185,6 +199,9 @@ class State(Plain):
     refused: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None  # the newest whole set
     shards: dict[str, ShardTable] = attrs.field(factory=dict)  # input -> what of it is done
+    losses: dict[str, dict[str, Any]] = attrs.field(
+        factory=dict
+    )  # what of which task -> output or a checkpoint not kept
     saves: list[dict[str, Any]] = attrs.field(factory=list)
     kill: dict[str, Any] | None = None
     timed_out: bool = False
@@ -230,11 +247,18 @@ class State(Plain):
             heapq.heappop(self.clock)
         return self.clock[0][0] if self.clock else None
 
-    def due(self, now: float) -> list[tuple[str, str]]:
-        """The deadlines that have passed, earliest first."""
+    def due(self, now: float) -> Iterator[tuple[str, str]]:
+        """The deadlines that have passed, earliest first. Mostly the first is all that is asked for, and the head of the heap."""
         if not self.clock or self.clock[0][0] > now:
-            return []
-        return [key for at, key in sorted((at, key) for key, at in self.deadlines.items() if at <= now)]
+            return
+        at, head = self.clock[0]
+        if self.deadlines.get(head) == at:
+            yield head
+        else:
+            head = ("", "")
+        yield from (
+            key for at, key in sorted((at, key) for key, at in self.deadlines.items() if at <= now) if key != head
+        )
 
     # -- for fold --
 
@@ -260,19 +284,31 @@ def role_size(state: State, role: str) -> int:
     return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
 
 
-def unit_of(task: Task) -> str:
-    """What restarts together with the task."""
-    return f"group:{task.group}" if task.whole else task.key
+def group_unit(number: int) -> Unit:
+    return Unit(GROUP, str(number))
 
 
-def budget_of(task: Task) -> str:
-    """What the task's costly restarts are charged to."""
-    return f"group:{task.group}" if task.whole else f"role:{task.role}"
+def unit_of(task: Task) -> Unit:
+    """The tasks that restart together with `task`."""
+    return group_unit(task.group) if task.whole else Unit(TASK, task.key)
 
 
-def charged(task: Task) -> set[str]:
+def budget_of(task: Task) -> Unit:
+    """The budget to which the task's costly restarts are charged."""
+    return group_unit(task.group) if task.whole else Unit(ROLE, task.role)
+
+
+def charged(task: Task) -> set[Unit]:
     """Every budget that progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
-    return {budget_of(task), unit_of(task), task.key}
+    return {budget_of(task), unit_of(task), Unit(TASK, task.key)}
+
+
+def gets_further(state: State, task: Task, value: float | None, step: float | None) -> bool:
+    """Whether the value or the step is beyond the best that any program of the task's unit has ever told."""
+    best = state.reached.get(unit_of(task), Reached())
+    return (value is not None and (best.value is None or value > best.value)) or (
+        step is not None and (best.step is None or step > best.step)
+    )
 
 
 def populate(state: State, job: Job) -> None:

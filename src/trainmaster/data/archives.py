@@ -2,14 +2,16 @@
 
 Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, that caches
 are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
-git reads them, in every folder; `.git` itself is left out. A link that stays inside the packed folder stays a link; a
+git reads them, in every folder; `.git` itself and caches are left out. A link that stays inside the packed folder stays a link; a
 file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
 is left out and named. What cannot be read is refused, for it may be needed.
 
-Unpacking trusts nothing. Every member is looked at before anything is written: a name or link that leads outside, a
+Unpacking trusts nothing. Every member is checked before the first is written: a name or link that leads outside, a
 device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
-with ".." but not hold it further on, and no member lies below a link, so no chain of links leads out. The folder
-appears by a rename.
+with ".." but not hold it further on, and no member lies below a link, so no chain of links leads out. A hard link names
+an earlier file of the archive, without "..": os.link follows the folders of its target, which may be links. The archive
+is opened once, and the members that were checked are those that are written. The data filter of `tarfile`, where the
+Python has one, checks each of them again against the folder as it is by then. The folder appears by a rename.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ import attrs
 
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.data.transfer import make_room, writing
+from trainmaster.log.storage import remove_drafts
 
+_AS_CHECKED: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+_CACHE = b"Signature: 8a477f597d28d172789f06886806bc55"
 _Specs = tuple[tuple[str, Any], ...]  # (folder, its .gitignore), the outermost first
 _DAMAGED = (  # RuntimeError: a zip that is encrypted, or packed in a way that zipfile does not know
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError,
@@ -60,15 +65,18 @@ class Member:
         return 0 if self.link else os.stat(self.source).st_size
 
 
-def pack(sources: Iterable[str], directory: str, root: str = ".", without: Collection[str] = ()) -> Archive:
+def pack(
+    sources: Iterable[str], directory: str, root: str = ".", without: Collection[str] = (), never: Collection[str] = ()
+) -> Archive:
     """Pack files and folders (relative to `root`, or absolute) into `<directory>/<sha256>.tar.gz`.
 
     A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
-    top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`: as for `listed`. Raises BadInput
-    for what is not there or cannot be read.
+    top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`, `never`: as for `listed`. Raises
+    BadInput for what is not there or cannot be read.
     """
-    members, left_out = listed(sources, root, without)
+    members, left_out = listed(sources, root, without, never)
     os.makedirs(directory, mode=0o700, exist_ok=True)
+    remove_drafts(directory)
     draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -82,10 +90,13 @@ def pack(sources: Iterable[str], directory: str, root: str = ".", without: Colle
     return Archive(path, tuple(sorted(left_out)))
 
 
-def listed(sources: Iterable[str], root: str = ".", without: Collection[str] = ()) -> tuple[list[Member], list[str]]:
-    """What `pack` packs, by name, and the names of what it leaves out.
+def listed(
+    sources: Iterable[str], root: str = ".", without: Collection[str] = (), never: Collection[str] = ()
+) -> tuple[list[Member], list[str]]:
+    """Return what `pack` packs, by name, and the names of what it leaves out.
 
     `without`: paths below root that are not packed with root itself; a source that names one, or what it lies in, has it packed.
+    `never`: paths that are packed only where a source names them, or what lies in them.
     """
     left_out: list[str] = []
     members: dict[str, Member] = {}
@@ -93,7 +104,7 @@ def listed(sources: Iterable[str], root: str = ".", without: Collection[str] = (
     passed = {os.path.normpath(os.path.join(root, path)) for path in without}
     for source in sources:
         try:
-            for member in _members(source, root, passed, left_out):
+            for member in _members(source, root, passed, {*never}, left_out):
                 members.setdefault(member.name, member)
         except OSError as error:
             raise _unreadable(source, error) from error
@@ -110,11 +121,14 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
     fresh = os.path.join(os.path.dirname(directory), f".{os.path.basename(directory)}.{secrets.token_hex(4)}.part")
     os.makedirs(fresh)
     try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                _unzip(packed, archive, fresh)
-        else:
-            _untar(archive, fresh, absolute_links)
+        with open(archive, "rb") as file:
+            if zipfile.is_zipfile(file):
+                with zipfile.ZipFile(file) as packed:
+                    _unzip(packed, archive, fresh)
+            else:
+                file.seek(0)
+                with tarfile.open(fileobj=file) as tar:
+                    _untar(tar, archive, fresh, absolute_links)
         os.rename(fresh, directory)
     except TrainmasterError:
         raise
@@ -133,7 +147,7 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
 # -- packing --
 
 
-def _members(source: str, root: str, without: set[str], left_out: list[str]) -> Iterator[Member]:
+def _members(source: str, root: str, without: set[str], never: set[str], left_out: list[str]) -> Iterator[Member]:
     path, given = _named(source, root)
     place = os.path.normpath(os.path.join(root, path))
     if not os.path.exists(place):
@@ -143,7 +157,7 @@ def _members(source: str, root: str, without: set[str], left_out: list[str]) -> 
     if not os.path.isdir(place):
         yield Member(name, place)
         return
-    above, passed = _above(root, place) if inside else (), without if place == root else set()
+    above, passed = _above(root, place) if inside else (), never | without if place == root else never
     yield from _walk(place, "" if name == "." else name, above, passed, left_out)
 
 
@@ -166,6 +180,8 @@ def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[
     for folder, prefix, above in folders:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
+        if folder != top and _is_cache(folder, entries):
+            continue
         here = (*above, *_spec(folder))
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
@@ -185,6 +201,16 @@ def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[
                 yield Member(member, entry.path)
             else:
                 left_out.append(member)
+
+
+def _is_cache(folder: str, entries: list[os.DirEntry[str]]) -> bool:
+    """Return True for Python's bytecode, and for a folder with the tag of https://bford.info/cachedir/."""
+    if os.path.basename(folder) == "__pycache__":
+        return True
+    if not any(entry.name == "CACHEDIR.TAG" and entry.is_file() for entry in entries):
+        return False
+    with open(os.path.join(folder, "CACHEDIR.TAG"), "rb") as tag:
+        return tag.read(len(_CACHE)) == _CACHE
 
 
 def _unreadable(source: str, error: OSError) -> BadInput:
@@ -280,6 +306,7 @@ class _Names:
         self._archive, self._absolute_links = archive, absolute_links
         self._links: set[str] = set()
         self._parents: set[str] = set()
+        self.files: set[str] = set()  # plain names of the members that hard links may name
 
     def check(self, name: str, link: str | None = None, hard: bool = False) -> str:
         """The member's name, plain; raises BadInput."""
@@ -290,23 +317,17 @@ class _Names:
         if parents & self._links or plain in self._links:
             raise self.refused(name, "would be written through a link")
         self._parents |= parents
-        if link is None:
-            return plain
         if hard:
-            self._check_hard(name, link)
-        else:
+            self._check_hard(name, link or "")
+        elif link is not None:
             self._check_link(name, plain, link)
         return plain
 
     def _check_hard(self, name: str, link: str) -> None:
+        """Refuse a target that is not the plain name of an earlier file: "a/../b" is another file than "b" where "a" is a link."""
         target = os.path.normpath(link)
-        if (
-            link.startswith("/")
-            or target == ".."
-            or target.startswith("../")
-            or {target, *_parents(target)} & self._links
-        ):
-            raise self.refused(name, f"is a link to {link}, which leads out of the archive")
+        if ".." in link.split("/") or target not in self.files or {target, *_parents(target)} & self._links:
+            raise self.refused(name, f"is a hard link to {link}, which is no earlier file of the archive")
 
     def _check_link(self, name: str, plain: str, link: str) -> None:
         if plain in self._parents or plain == ".":
@@ -333,33 +354,48 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _untar(archive: str, directory: str, absolute_links: bool) -> None:
+def _untar(tar: tarfile.TarFile, archive: str, directory: str, absolute_links: bool) -> None:
     names = _Names(archive, absolute_links)
-    total = 0
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-                raise names.refused(member.name, "is a device or pipe")
-            names.check(member.name, member.linkname if member.issym() or member.islnk() else None, member.islnk())
-            total += member.size if member.isreg() else 0
-        while tar.fileobj is not None and tar.fileobj.read(1 << 20):  # to the very end, where the sum of all stands
-            continue
+    members = tar.getmembers()
+    for member in members:
+        if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            raise names.refused(member.name, "is a device or pipe")
+        name = names.check(member.name, member.linkname if member.issym() or member.islnk() else None, member.islnk())
+        if member.isreg() or member.islnk():
+            names.files.add(name)
+    while tar.fileobj is not None and tar.fileobj.read(1 << 20):  # to the very end, where the checksum of all stands
+        continue
+    total = sum(member.size for member in members if member.isreg())
     make_room(directory, total)
-    how: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-    with tarfile.open(archive) as tar, writing(directory, total):
-        for member in tar:
+    with writing(directory, total):
+        for member in members:
             member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-            tar.extract(member, directory, **how)
+            if not (absolute_links and member.issym() and member.linkname.startswith("/")):
+                _check_filter(names, member, directory)
+            tar.extract(member, directory, **_AS_CHECKED)
+
+
+def _check_filter(names: _Names, member: tarfile.TarInfo, directory: str) -> None:
+    """Let the standard library's own filter look at a member too; Python 3.11 has it from 3.11.4 on."""
+    if not hasattr(tarfile, "data_filter"):
+        return
+    try:
+        tarfile.data_filter(member, directory)
+    except tarfile.FilterError as error:
+        raise names.refused(member.name, f"is refused by Python's own check: {error}") from error
 
 
 def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
     names = _Names(archive, absolute_links=False)
+    links: dict[int, str] = {}  # where a member's header begins -> where the link leads
     for info in packed.infolist():
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
             raise names.refused(info.filename, "is a device or pipe")
-        names.check(info.filename, packed.read(info).decode() if kind == stat.S_IFLNK else None)
+        if kind == stat.S_IFLNK:
+            links[info.header_offset] = packed.read(info).decode()
+        names.check(info.filename, links.get(info.header_offset))
     total = sum(info.file_size for info in packed.infolist())
     make_room(directory, total)
     with writing(directory, total):
@@ -370,8 +406,8 @@ def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
                 os.makedirs(target, exist_ok=True)
                 continue
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if stat.S_ISLNK(mode):
-                os.symlink(packed.read(info).decode(), target)
+            if info.header_offset in links:
+                os.symlink(links[info.header_offset], target)
                 continue
             with packed.open(info) as file, open(target, "wb") as into:
                 shutil.copyfileobj(file, into)

@@ -72,6 +72,7 @@ def _there(url: str, cache: str, where: str) -> str:
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(folder)  # its last use, for `tm prune`
         if not target.exists():
             _fetch(file.path, file.size, str(folder / f".{name}"))
             if name.endswith(ARCHIVES):

@@ -134,6 +134,9 @@ class HdfsStore:
         with contextlib.suppress(FileNotFoundError):
             self._dfs.call(lambda client: client.delete(self._at(path), True))
 
+    def make_folder(self, path: str) -> None:
+        self._make_folder(f"{self._at(path)}/")
+
     def remove_folder(self, path: str) -> bool:
         row = self._status(path)
         if row is None:

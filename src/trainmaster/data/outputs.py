@@ -35,7 +35,7 @@ from trainmaster.core.errors import EngineFailed, StorageFailed
 from trainmaster.core.job import Output
 from trainmaster.data.stores import Store, remove_empty, store_for
 from trainmaster.data.transfer import Flow, Tell, retried, safe_path
-from trainmaster.data.trees import Leaf, Tree, scan
+from trainmaster.data.trees import Leaf, Tree, scan, unchanged
 
 VERSION = "1.0"
 TEMPORARY, PARTIAL, SUCCESS = "_temporary", "_partial", "_SUCCESS"
@@ -85,8 +85,9 @@ def upload(
 ) -> dict[str, Any]:
     """Upload the file or directory `source` beside the output's place.
 
-    Returns {files, bytes, id} for `commit`, and `left_out`, names that are no files, where there are any. Files that an earlier call for
-    the same attempt has uploaded are not sent again. Raises FileNotFoundError where there is no `source`.
+    Returns {files, bytes, id} for `commit`, and `left_out`, {path: what it is}, where anything could not be stored. Files that an earlier
+    call for the same attempt has uploaded are not sent again. Raises FileNotFoundError where there is no `source`, and BadInput where it
+    is a link that leads elsewhere.
     """
     store = output_store(output)
     found = attempt_id(job, task, attempt)
@@ -99,8 +100,19 @@ def upload(
     upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop))
     placed = {file.path.removeprefix(f"{folder}/"): file.size for file in store.files(folder)}
     size = sum(placed.get(path, 0) for path in tree.leaves)  # not of the first look: a file may have grown meanwhile
+    kept = _keep_folders(store, folder, tree, _how(output).layout)
+    left_out = tree.left_out | ({} if kept else dict.fromkeys(tree.folders, "an empty folder"))
     told: dict[str, Any] = {"files": len(tree.leaves), "bytes": size, "id": found}
-    return told | ({"left_out": list(tree.left_out)} if tree.left_out else {})
+    return told | ({"left_out": left_out} if left_out else {})
+
+
+def _keep_folders(store: Store, folder: str, tree: Tree, layout: str) -> bool:
+    """Make the empty folders too, where they are moved with the task's own; whether they are."""
+    if not store.renames or layout == "flat":
+        return False
+    for path in tree.folders:
+        store.make_folder(f"{folder}/{path}")
+    return True
 
 
 def upload_leaves(store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf], flow: Flow) -> None:
@@ -123,15 +135,10 @@ def upload_leaves(store: Store, folder: str, tree: Tree, leaves: Iterable[Leaf],
                 store.upload(tree.at(leaf.path), path, step)
 
             retried("store a file", f"{store.url}/{path}", once, flow)
-            if _unchanged(tree, leaf):
+            if unchanged(tree.at(leaf.path), leaf):
                 return
 
     flow.run(leaves, put, store.threads)
-
-
-def _unchanged(tree: Tree, leaf: Leaf) -> bool:
-    now = scan(tree.at(leaf.path))
-    return now is not None and [found.version for found in now.leaves.values()] == [leaf.version]
 
 
 def commit(

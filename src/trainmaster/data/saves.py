@@ -36,7 +36,8 @@ def save(
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent. Nothing there is nothing sent.
+    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent, and `left_out`, {path: what it is},
+    where anything could not be. Nothing there is nothing sent.
 
     A save that fails leaves nothing of it.
     """
@@ -85,7 +86,7 @@ def _save(
         told, files = _sent(store, tree, task, name, known, (tell, stop))
         now = _read(store, before, task) if before else {}
         if all(file["in"] == name or now.get(path) == file for path, file in files.items()):
-            return told
+            return told | ({"left_out": tree.left_out} if tree.left_out else {})
         store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
 
 

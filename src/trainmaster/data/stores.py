@@ -96,6 +96,9 @@ class Store(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file or a folder with all that is in it; nothing where there is none."""
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with those above it; where folders are nothing but parts of names, this does nothing."""
+
     def remove_folder(self, path: str) -> bool:
         """Remove a folder if nothing is in it, whoever may be putting something there; whether it is gone."""
 
@@ -257,6 +260,9 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
 
+    def make_folder(self, path: str) -> None:
+        os.makedirs(self._at(path), exist_ok=True)
+
     def remove_folder(self, path: str) -> bool:
         with contextlib.suppress(OSError):
             os.rmdir(self._at(path))
@@ -375,6 +381,9 @@ class RemoteStore:
                 self._fs.rm(self._at(path), recursive=True)
         except FileNotFoundError:
             return
+
+    def make_folder(self, path: str) -> None:
+        self._make_folder(f"{path}/")
 
     def remove_folder(self, path: str) -> bool:
         if self._folders:

@@ -1,8 +1,10 @@
 """A file or directory of this machine as a set of files with sizes and times: what is uploaded, compared, watched.
 
 Paths are relative to the root, with "/"; where the root is itself a file, its one path is its name. Links are
-followed, for most stores have none: a link to a folder that the path has come through is left out. `keep_links` keeps
-those that stay inside the root as links. Sockets, pipes, devices and links to nothing are left out and named.
+followed, for most stores have none, as far as they stay in the folder that holds the root: a program's working
+directory. A link that leads out of that folder could name any file of the machine. It is left out and named, as are
+sockets, pipes, devices, links to nothing, and a link to a folder that the path has come through. `keep_links` keeps
+those that stay inside the root as links. A root that is itself such a link is refused.
 """
 
 from __future__ import annotations
@@ -11,8 +13,13 @@ import contextlib
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 
 import attrs
+
+from trainmaster.core.errors import BadInput
+
+_NAMED = 5  # of what is left out, in one message
 
 
 @attrs.frozen(slots=True)
@@ -38,12 +45,12 @@ class Leaf:
 
 @attrs.frozen(slots=True)
 class Tree:
-    """What is below a root. `root` is the folder that the paths are relative to."""
+    """All that is below a root. `root` is the folder that the paths are relative to. `left_out`: path -> what it is."""
 
     root: str
     leaves: dict[str, Leaf]
     folders: tuple[str, ...] = ()  # those with nothing in them
-    left_out: tuple[str, ...] = ()
+    left_out: dict[str, str] = attrs.field(factory=dict)
     single: bool = False  # the root is a file
 
     @property
@@ -59,17 +66,24 @@ class Tree:
 
 
 def scan(root: str, keep_links: bool = False) -> Tree | None:
-    """What is at `root` now; None where nothing is."""
+    """Return what is at `root` now; None where nothing is. Raises BadInput for a root that leads out of the folder that holds it."""
     root = os.path.abspath(root)
+    boundary = os.path.realpath(os.path.dirname(root))
     try:
         status = os.stat(root)
     except FileNotFoundError:
         return None
+    if os.path.islink(root) and not _is_inside(root, boundary):
+        raise BadInput(
+            f"{root} is a link that leads out of its folder, to {os.path.realpath(root)}, and is not followed", place=root,
+            mend="write to the path itself, or copy there what is to be kept", anchor="unsafe-path",
+        )  # fmt: skip
     if not stat.S_ISDIR(status.st_mode):
         parent, name = os.path.split(root)
         return Tree(parent, {name: _leaf(name, status)}, single=True)
     leaves: dict[str, Leaf] = {}
-    empty, left_out = [], []
+    empty: list[str] = []
+    left_out: dict[str, str] = {}
     folders = [""]
     for folder in folders:
         try:
@@ -85,18 +99,51 @@ def scan(root: str, keep_links: bool = False) -> Tree | None:
                 if keep_links and entry.is_symlink() and (link := _inner_link(root, folder, entry.path)):
                     leaves[path] = Leaf(path, 0, 0, link=link)
                     continue
-                if entry.is_dir():
-                    if not entry.is_symlink() or not leads_back(entry.path):
-                        folders.append(path)
-                    continue
-                if not entry.is_file():
-                    if os.path.lexists(entry.path):
-                        left_out.append(path)
-                    continue
-                leaves[path] = _leaf(path, entry.stat())
+                if (why := _oddity(entry, boundary)) or not entry.is_dir():
+                    if why:
+                        left_out[path] = why
+                    else:
+                        leaves[path] = _leaf(path, entry.stat())
+                else:
+                    folders.append(path)
             except FileNotFoundError:
                 continue
-    return Tree(root, leaves, tuple(empty), tuple(left_out))
+    return Tree(root, leaves, tuple(empty), left_out)
+
+
+def unchanged(path: str, leaf: Leaf) -> bool:
+    """Tell whether the file at `path` is still as it was when `leaf` was seen."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (status.st_size, status.st_mtime_ns) == (leaf.size, leaf.mtime_ns)
+
+
+def naming(left_out: Mapping[str, str]) -> str:
+    """Name what was left out, in a line: the first of each kind and how many more there are."""
+    named = [f"{path} ({why})" for path, why in list(left_out.items())[:_NAMED]]
+    more = len(left_out) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
+    """Say why an entry is not taken; "" for a file, or a folder to look into. Raises FileNotFoundError where it is gone."""
+    if entry.is_symlink():
+        if not os.path.exists(entry.path):
+            return "a link to nothing"
+        if not _is_inside(entry.path, boundary):
+            return "a link that leads out of the working directory"
+        if entry.is_dir() and leads_back(entry.path):
+            return "a link to a folder above it"
+    if entry.is_dir() or entry.is_file():
+        return ""
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(entry.stat().st_mode), "a device")
+
+
+def _is_inside(path: str, boundary: str) -> bool:
+    return os.path.commonpath([os.path.realpath(path), boundary]) == boundary
 
 
 def leads_back(path: str) -> bool:

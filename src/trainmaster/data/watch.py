@@ -71,6 +71,11 @@ class Watch:
             return Ready(self._said[1])
         return Ready(self._mark)
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Return what no set holds of the path, as the last look saw it: path -> what it is."""
+        return self._seen.left_out
+
     def stored(self) -> None:
         """What the last look saw is in a set now."""
         self._stored, self._mark = self._seen, self._seen_mark

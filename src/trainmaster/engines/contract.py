@@ -142,6 +142,8 @@ class MasterSide(Protocol):
 class ClientSide(Protocol):
     """The engine as the submitting side uses it."""
 
+    inherits_environment: bool  # whether programs begin with their submitter's variables
+
     def check(self, job: Any) -> None:
         """Raise BadInput where the job can never run here, naming asked, largest and key."""
         ...
@@ -164,6 +166,18 @@ class ClientSide(Protocol):
 
     def kill(self, job_id: str) -> None:
         """End a job whose master does not answer."""
+        ...
+
+    def forget(self, job_id: str, application: str) -> None:
+        """Remove all that the engine keeps of a job that is over, but for its storage. Nothing where there is nothing of it."""
+        ...
+
+    def caches(self) -> Sequence[tuple[str, int, float]]:
+        """List what the engine keeps for many jobs of ours: URL, bytes, and when it was put there."""
+        ...
+
+    def clear(self, url: str) -> None:
+        """Remove one entry of `caches`."""
         ...
 
     def fate(self, job_id: str) -> str:

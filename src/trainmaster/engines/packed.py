@@ -8,10 +8,22 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainmaster.core.job import Job
 
 SPEC = "TRAINMASTER_SPEC"
+STORES = {  # scheme of an object store -> how the variables begin that open it
+    "s3": "AWS_",
+    "s3a": "AWS_",
+    "gs": "GOOGLE_",
+    "gcs": "GOOGLE_",
+    "az": "AZURE_",
+    "abfs": "AZURE_",
+    "abfss": "AZURE_",
+}
 _PIECE = 64 * 1024  # characters: one variable of a process may have 128 KiB (execve(2))
 
 
@@ -20,6 +32,27 @@ def packed(told: Mapping[str, Any]) -> dict[str, str]:
     text = base64.b64encode(zlib.compress(json.dumps(dict(told)).encode())).decode()
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     return {f"{SPEC}_{number}": piece for number, piece in enumerate(pieces)}
+
+
+def stores_of(stores: Mapping[str, str], job: Job, role: str) -> dict[str, str]:
+    """Select the variables that open the object stores which a container of `role` reads or writes: no container gets more."""
+    from trainmaster.core.job import uses, writes
+
+    urls = [source.url for source in uses(job, role)] + [output.url for output in writes(job, role)]
+    urls += [
+        *job.cache,
+        *job.archives,
+        job.environment.archive,
+        job.storage,
+        job.checkpoint.url if job.checkpoint is not None else "",
+    ]
+    beginnings = tuple(prefixes(urls))
+    return {name: value for name, value in stores.items() if name.startswith(beginnings)}
+
+
+def prefixes(urls: Iterable[str]) -> set[str]:
+    """How the variables begin that open the object stores of these URLs."""
+    return {STORES[scheme] for url in urls if (scheme := url.partition("://")[0].lower()) in STORES}
 
 
 def opening_stores(told: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

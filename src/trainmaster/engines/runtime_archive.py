@@ -38,11 +38,18 @@ sys.exit(getattr(import_module(module), name)())
 """
 _START = f"""\
 #!/bin/sh
-# Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds.
-here=$(dirname "$0")
+# Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds. What PATH finds may be a script
+# that looks for Python in its turn (pyenv), so Python itself says where it is, and YARN's containers of one job keep that on each node.
+here=${{0%/*}}
+kept=
+[ -n "$LOCAL_DIRS" ] && [ -z "$YARN_CONTAINER_RUNTIME_TYPE" ] && kept=${{LOCAL_DIRS%%,*}}/trainmaster-python
+[ -n "$kept" ] && read -r found 2>/dev/null <"$kept" && [ -x "$found" ] && exec "$found" -I -S "$here/begin.py" "$@"
 for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11; do
-  [ -n "$python" ] && "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
-    exec "$python" -I -S "$here/begin.py" "$@"
+  [ -n "$python" ] || continue
+  found=$("$python" -I -S -c 'import sys; sys.version_info >= (3, 11) and print(sys.executable)' 2>/dev/null)
+  [ -n "$found" ] || continue
+  [ -n "$kept" ] && echo "$found" 2>/dev/null >"$kept.$$" && mv "$kept.$$" "$kept"
+  exec "$found" -I -S "$here/begin.py" "$@"
 done
 echo "no Python >= 3.11 on $(hostname): name one by environment.path, archive or requirements" >&2
 exit {NO_PYTHON}

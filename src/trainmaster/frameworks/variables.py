@@ -15,6 +15,7 @@ import attrs
 from trainmaster.core.formation import Formation
 from trainmaster.core.job import variable_name
 from trainmaster.core.plain import Plain
+from trainmaster.core.threads import VARIABLES as THREADS
 from trainmaster.frameworks.contract import Placement
 
 LONGEST = 100 * 1024  # bytes of INPUT_FILE_LIST; Linux takes 128 KiB in one variable (execve(2), MAX_ARG_STRLEN)
@@ -86,6 +87,23 @@ VARIABLES = (
         "CUDA_VISIBLE_DEVICES",
         "the container's accelerators, where it was given some: those that it asked for and no other",
         "GPU-5d1f0d2e-...",
+        agent=True,
+    ),
+    *(
+        Variable(
+            name,
+            "how many threads a library uses: the program's share of the cores (`threads`); not set where the job or its submitter "
+            f"sets it{f' or {general}' if general else ''}",
+            "2",
+            agent=True,
+        )
+        for name, general in THREADS.items()
+    ),
+    Variable(
+        "TORCHELASTIC_ERROR_FILE",
+        "where a program that torch's `record` wraps, or torchrun, writes its exception as JSON, which is read for the job's end; not set "
+        "where the job or its submitter sets it",
+        "/run/.../errors-1-0.json",
         agent=True,
     ),
     Variable("PYTHONUNBUFFERED", "1, so that Python's output is seen at once; not set where the job sets it", "1"),

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from trainmaster.hadoop import sitefile
+from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.errors import ConfError
 from trainmaster.hadoop.sitefile import Property
 
@@ -35,6 +36,8 @@ DEFAULTS = {
     "hadoop.security.authentication": "simple",
     "dfs.ha.automatic-failover.enabled": "false",
     "yarn.app.mapreduce.am.staging-dir": "/tmp/hadoop-yarn/staging",
+    "yarn.acl.enable": "false",
+    "yarn.admin.acl": "*",
     "yarn.am.liveness-monitor.expiry-interval-ms": "900000",
     "yarn.http.policy": "HTTP_ONLY",
     "yarn.log-aggregation-enable": "false",
@@ -248,6 +251,15 @@ def default_fs(conf: Configuration) -> str:
 
 def is_secure(conf: Configuration) -> bool:
     return conf.get("hadoop.security.authentication").lower() == "kerberos"
+
+
+def rpc_protection(conf: Configuration) -> tuple[str, ...]:
+    """Return the protections of RPC that we take, best first: none below the weakest that hadoop.rpc.protection names. Raises ConfError."""
+    key = "hadoop.rpc.protection"
+    words = [word.lower() for word in conf.names(key)]
+    if not words or not set(words) <= set(PROTECTION):
+        raise ConfError(f"{conf.place(key)}: {key} is {conf.get(key)!r}, which is not among {', '.join(PROTECTION)}")
+    return PROTECTION[: 1 + max(PROTECTION.index(word) for word in words)]
 
 
 def principal(conf: Configuration, key: str, host: str) -> str:

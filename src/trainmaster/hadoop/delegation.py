@@ -22,6 +22,7 @@ ResourceManagers' joined by commas, `ha-hdfs:NAME` for a file system of several 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -33,7 +34,7 @@ from google.protobuf.message import DecodeError
 from trainmaster.hadoop.auth import Kerberos
 from trainmaster.hadoop.conf import Configuration, default_fs, principal, resource_managers
 from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Reader, Token
-from trainmaster.hadoop.errors import ConfError, Garbled, Unreachable
+from trainmaster.hadoop.errors import ConfError, Garbled, HadoopError, Unreachable
 from trainmaster.hadoop.hdfs import Namenode, filed
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.proto.yarn_pb2 import YARNDelegationTokenIdentifierProto
@@ -42,6 +43,7 @@ from trainmaster.hadoop.yarn import ResourceManager, token_of, token_proto
 T = TypeVar("T")
 
 _RENEWER = "yarn.resourcemanager.principal"
+_WITHDRAWN = 10.0  # s for an issuer to cancel a token
 
 
 @attrs.frozen
@@ -82,17 +84,26 @@ def renewer(conf: Configuration) -> str:
 async def fetch(
     conf: Configuration, auth: Kerberos, *, urls: Sequence[str] = ("",), renewed_by: str | None = None
 ) -> Credentials:
-    """Tokens of the ResourceManager and of the file systems of these hdfs:// addresses (an empty one: of fs.defaultFS).
+    """Tokens of the ResourceManager and of the file systems of these hdfs:// addresses (an empty one: of fs.defaultFS). Where one
+    issuer gives none, those of the others are cancelled.
 
     `renewed_by` is a principal or a short name, by default the ResourceManager's; "" for tokens that nobody renews.
     """
     named = renewer(conf) if renewed_by is None else renewed_by
     request = s.GetDelegationTokenRequestProto(renewer=named)
     places = {urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc: url for url in urls}
-    found = await asyncio.gather(
-        _of_yarn(conf, auth, request), *(_of_hdfs(conf, auth, request, url) for url in places.values())
+    answers = await asyncio.gather(
+        _of_yarn(conf, auth, request),
+        *(_of_hdfs(conf, auth, request, url) for url in places.values()),
+        return_exceptions=True,
     )
-    return Credentials({alias: token for tokens in found for alias, token in tokens.items()})
+    tokens = [answer for answer in answers if not isinstance(answer, BaseException)]
+    credentials = Credentials({alias: token for issued in tokens for alias, token in issued.items()})
+    for failure in answers:
+        if isinstance(failure, BaseException):
+            await withdraw(conf, auth, credentials)
+            raise failure
+    return credentials
 
 
 async def renew(conf: Configuration, auth: Kerberos, token: Token) -> float:
@@ -113,6 +124,18 @@ async def cancel(conf: Configuration, auth: Kerberos, token: Token) -> None:
     """End a token now, as its owner or renewer."""
     async with _issuer(conf, auth, token) as issuer:
         await issuer.cancel_delegation_token(s.CancelDelegationTokenRequestProto(token=token_proto(token)))
+
+
+async def withdraw(conf: Configuration, auth: Kerberos, credentials: Credentials) -> None:
+    """Cancel delegation tokens that nobody will use. One that its issuer does not cancel now ends by itself."""
+
+    async def end(token: Token) -> None:
+        with contextlib.suppress(HadoopError, TimeoutError):
+            async with asyncio.timeout(_WITHDRAWN):
+                await cancel(conf, auth, token)
+
+    once = {token.identifier: token for token in credentials.tokens.values() if token.kind in _READERS}
+    await asyncio.gather(*(end(token) for token in once.values()))
 
 
 def token_for(credentials: Credentials, conf: Configuration, url: str = "") -> Token | None:

@@ -37,6 +37,10 @@ class AuthenticationFailed(HadoopError):
     """Who we say we are is not believed, or the server is not who it should be."""
 
 
+class WeakProtection(AuthenticationFailed):
+    """The server offers less protection of what is on the wire than we take."""
+
+
 class KdcUnreachable(AuthenticationFailed):
     """No KDC answers, or none is known."""
 

@@ -24,7 +24,7 @@ import attrs
 
 from trainmaster.hadoop import libgssapi, tickets
 from trainmaster.hadoop.auth import Kerberos
-from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
+from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, WeakProtection
 from trainmaster.hadoop.kerberos_errors import Place, UnknownServer, expired, explained, not_yet_valid
 from trainmaster.hadoop.libgssapi import Context, GssError, Handle
 
@@ -208,7 +208,7 @@ class Gssapi:
             offered = ", ".join(word for word, bit in LAYERS.items() if bit & offer[0]) or "nothing"
             taken = ", ".join(word for word, bit in LAYERS.items() if bit in self.layers)
             told = f"{self._peer} offers protection {offered}, we take {taken}"
-            raise AuthenticationFailed(f"{told}: see hadoop.rpc.protection")
+            raise WeakProtection(f"{told}: see hadoop.rpc.protection")
         size = 0 if layer == AUTHENTICATION else _MOST
         with _explaining(self.kerberos, self._peer):
             answer = self._established.wrap(bytes([layer]) + size.to_bytes(3, "big"), confidential=False)

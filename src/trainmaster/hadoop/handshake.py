@@ -30,7 +30,7 @@ WORDS = {"TOKEN": "a token", "KERBEROS": "a Kerberos ticket", "SIMPLE": "a user'
 
 @attrs.frozen
 class Peer:
-    """Whom we talk with. `principal` is who it should be, as configuration has it (`yarn/_HOST@REALM`); empty: whoever it says."""
+    """Whom we talk with. `principal` is who it must be by Kerberos, as configuration has it (`yarn/_HOST@REALM`)."""
 
     host: str
     port: int
@@ -121,6 +121,11 @@ class Handshake:
             case ByToken(token, protection):
                 return Digest(token, protection, protocol=protocol, server=server, nonce=self._nonce)
             case Kerberos():
+                if not self._peer.principal:
+                    raise AuthenticationFailed(
+                        f"{self._peer} may be anybody: the configuration names no Kerberos principal of it; see "
+                        "dfs.namenode.kerberos.principal of hdfs-site.xml and yarn.resourcemanager.principal of yarn-site.xml"
+                    )
                 from trainmaster.hadoop import gssapi  # loads the system's library
 
                 # a server that has some key of the realm is not yet the one that we want

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from trainmaster.hadoop.auth import Auth
-from trainmaster.hadoop.conf import Configuration, default_fs, name_nodes, name_services
+from trainmaster.hadoop.conf import Configuration, default_fs, name_nodes, name_services, rpc_protection
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import Unreachable
 from trainmaster.hadoop.proto import hdfs_pb2 as h
@@ -45,7 +45,12 @@ class Namenode(Stub):
         principal = conf.get("dfs.namenode.kerberos.principal")
         addresses = name_nodes(conf, url)
         names = [f"the NameNode at {host}:{port}" for host, port in addresses]
-        return cls(Client(addresses, PROTOCOL, auth, retry=retry, server_principal=principal, names=names))
+        protection = rpc_protection(conf)
+        return cls(
+            Client(
+                addresses, PROTOCOL, auth, retry=retry, server_principal=principal, names=names, protection=protection
+            )
+        )
 
     async def in_safe_mode(self) -> bool:
         """Whether nothing can be changed: at its start, or by its administrator's wish."""

@@ -28,7 +28,7 @@ import attrs
 from google.protobuf.message import Message
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import Auth, Kerberos
+from trainmaster.hadoop.auth import PROTECTION, Auth, Kerberos, guarded
 from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
 
@@ -366,11 +366,14 @@ class Client:
         retry: Retry = Retry(),
         server_principal: str = "",
         names: Sequence[str] = (),
+        protection: Sequence[str] = PROTECTION,
     ) -> None:
-        """`names`: what messages call the servers, in the order of their addresses; otherwise by these."""
+        """`names`: what messages call the servers, in the order of their addresses; otherwise by these. `protection`: what is taken on the
+        wire, of the words of hadoop.rpc.protection.
+        """
         named = names or [""] * len(addresses)
         self._peers = [Peer(*at, server_principal, name) for at, name in zip(addresses, named, strict=True)]
-        self._protocol = protocol
+        self._protocol, self._protection = protocol, protection
         self.auth = auth  # for the next connection
         self._retry = retry
         self._at = 0
@@ -426,7 +429,7 @@ class Client:
         if self._opening is None:
             peer = self._peers[self._at]
             patience = self._retry.connect + (KDC if isinstance(self.auth, Kerberos) else 0.0)
-            opening = Connection.open(peer, self._protocol, self.auth, timeout=patience)
+            opening = Connection.open(peer, self._protocol, guarded(self.auth, self._protection), timeout=patience)
             self._opening = peer, asyncio.create_task(opening)
             self._opening[1].add_done_callback(self._opened)
         return self._opening[0]

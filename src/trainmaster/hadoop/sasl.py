@@ -21,7 +21,7 @@ from typing import Protocol
 
 from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
-from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
+from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, WeakProtection
 
 
 class Mechanism(Protocol):
@@ -136,7 +136,7 @@ class Digest:
             if quality in offered and (quality != "auth-conf" or _CIPHER in ciphers):
                 return quality
         with_ciphers = f" with {', '.join(ciphers)}" if "auth-conf" in offered else ""
-        raise AuthenticationFailed(
+        raise WeakProtection(
             f"the server offers protection {', '.join(offered)}{with_ciphers}, "
             f"we take {', '.join(QUALITIES[word] for word in self._protection)} (with {_CIPHER}): see hadoop.rpc.protection"
         )

@@ -26,8 +26,14 @@ import enum
 import re
 from collections.abc import Sequence
 
-from trainmaster.hadoop.auth import Auth, ByToken
-from trainmaster.hadoop.conf import Configuration, resource_manager_keys, resource_managers, split_address
+from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken
+from trainmaster.hadoop.conf import (
+    Configuration,
+    resource_manager_keys,
+    resource_managers,
+    rpc_protection,
+    split_address,
+)
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import Garbled
 from trainmaster.hadoop.proto import security_pb2 as s
@@ -81,7 +87,12 @@ class ResourceManager(Stub):
             f"the ResourceManager at {host}:{port} ({key} of {conf.place(key)})"
             for (host, port), key in zip(addresses, keys, strict=True)
         ]
-        return cls(Client(addresses, protocol, auth, retry=retry, server_principal=principal, names=names))
+        protection = rpc_protection(conf)
+        return cls(
+            Client(
+                addresses, protocol, auth, retry=retry, server_principal=principal, names=names, protection=protection
+            )
+        )
 
 
 class Scheduler(Stub):
@@ -95,7 +106,8 @@ class Scheduler(Stub):
     def of(cls, conf: Configuration, token: Token) -> Scheduler:
         retry = Retry(safe=lambda method: method != "registerApplicationMaster")
         addresses = resource_managers(conf, "scheduler.address")
-        return cls(Client(addresses, _PACKAGE + "ApplicationMasterProtocolPB", ByToken(token), retry=retry))
+        protocol = _PACKAGE + "ApplicationMasterProtocolPB"
+        return cls(Client(addresses, protocol, ByToken(token), retry=retry, protection=rpc_protection(conf)))
 
 
 class NodeManager(Stub):
@@ -108,11 +120,12 @@ class NodeManager(Stub):
     signal_to_container = Rpc(y.SignalContainerRequestProto, y.SignalContainerResponseProto)
 
     @classmethod
-    def of(cls, address: str, token: Token) -> NodeManager:
-        """`address` is host:port, as a NodeIdProto says it."""
+    def of(cls, address: str, token: Token, protection: Sequence[str] = PROTECTION) -> NodeManager:
+        """`address` is host:port, as a NodeIdProto says it. `protection`: as `conf.rpc_protection` gives it."""
         host, port = split_address(address)
         retry = Retry(safe=lambda method: method != "startContainers")
-        return cls(Client([(host, int(port))], _PACKAGE + "ContainerManagementProtocolPB", ByToken(token), retry=retry))
+        protocol = _PACKAGE + "ContainerManagementProtocolPB"
+        return cls(Client([(host, int(port))], protocol, ByToken(token), retry=retry, protection=protection))
 
 
 # -- tokens --

@@ -6,12 +6,16 @@ A dialect's own defaults and its site file are weaker than what stands on this m
 
 So each key of the job is said with what it was made of, and goes into the weak or the strong layer. What we do not have is refused by its
 name; what needs nothing done is told as a remark. Nothing is dropped.
+
+Errors and warnings about the job name keys of a job file that its user never wrote. They are said in the words of the command line instead:
+a key that a flag has said is that flag, any other one is `--set KEY=VALUE`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,22 @@ import attrs
 from trainmaster.client import settings
 from trainmaster.client.describe import Described, check_engine
 from trainmaster.client.flags import put
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.core.job import Input, Job, Output, Role
 
 Place = tuple[str, ...]
 VALUE, FLAG = True, False  # whether an option has a value
 OURS = {"dry-run": FLAG, "engine": VALUE, "json": FLAG, "idempotency-key": VALUE, "set": VALUE, "help": FLAG, "h": FLAG}
 ENGINE = "yarn"  # of both: what they ran on
+# A key of a job file in a text: dotted, or with a value, or with a colon alone behind it (`bare`).
+_KEY = re.compile(
+    r"(?<![\w./-])(?<!--set )(?P<key>[a-z_]+(?:\.[\w-]+)*)"
+    r"(?:: (?P<value>[\w.]+)(?=$|[,;.)]| or | and )|(?P<bare>:)(?=$|[,;)]))?(?![\w-])"
+)
+_FIELDS: Mapping[type, set[str]] = {
+    kind: {field.name.rstrip("_") for field in attrs.fields(kind)} for kind in (Job, Role, Input, Output)
+}
+_SECTIONS: Mapping[str, type] = {"roles": Role, "inputs": Input, "outputs": Output}
 BASED = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)  # a URL
 
 
@@ -59,6 +73,71 @@ class Translation:
     options: Options
     remarks: tuple[str, ...] = ()
     stays: bool = False  # until the job's end
+    lists_inputs: bool = False  # an input that matches no file is refused at submit, wherever it lies
+
+    def check_inputs(self) -> None:
+        """Raise BadInput where the dialect's own client would have refused an input that is not there."""
+        from trainmaster.core.job import HADOOP
+        from trainmaster.data.sources import list_input
+
+        for entry in self.described.job.inputs.values() if self.lists_inputs else ():
+            if not entry.format.startswith(HADOOP):
+                list_input(entry)
+
+    def spoken(self, text: str, place: str = "") -> str:
+        """Return advice with the keys of a job file as this command line says them. `place`: the key that the advice is about."""
+        about = tuple(place.partition(":")[0].split("."))
+        return _KEY.sub(lambda match: self._say_key(match, about), text).replace("set --set", "use --set")
+
+    def _say_key(self, match: re.Match[str], about: Place) -> str:
+        key, value = tuple(match["key"].split(".")), match["value"]
+        is_key = len(key) > 1 or value is not None or match["bare"]  # else a word, which may be one of a text
+        if not (is_key and key[0] in _FIELDS[Job]):
+            kind = _SECTIONS.get(about[0])
+            if kind is None or len(about) < 2 or key[0] not in _FIELDS[kind]:
+                return match[0]
+            key = (*about[:2], *key)
+        if (option := self._flag(key)) and value is None:
+            return option if is_key or key == about else match[0]
+        if not is_key:
+            return match[0]
+        if match["bare"]:
+            value = "VALUE"
+            if len(key) == 1 and getattr(attrs.fields(Job), key[0]).metadata["of"]:
+                key = (*key, "KEY")
+        return f"--set {'.'.join(key)}" + ("" if value is None else f"={value}")
+
+    def _flag(self, key: Place) -> str:
+        """The flag that has said a key, or the section that it is in; "" where none has."""
+        origins = self.described.origins
+        origin = next(
+            (origins[key[:end]] for end in range(len(key), 1, -1) if key[:end] in origins), origins.get(key, "")
+        )
+        return origin.removeprefix("flag ") if origin.startswith("flag ") else ""
+
+    def retold(self, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield what `follow` tells of the job, with the advice of its end in the words of this command line."""
+        for item in items:
+            reason = (item.get("end") or {}).get("reason") or {}
+            if advice := reason.get("advice"):
+                role = str(reason.get("task") or "").partition(":")[0]
+                item = {
+                    **item,
+                    "end": {**item["end"], "reason": {**reason, "advice": self.spoken(advice, f"roles.{role}")}},
+                }
+            yield item
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Have what is found wrong with the job said in the words of this command line."""
+        try:
+            yield
+        except TrainmasterError as error:
+            key = error.place.partition("   (")[0].partition(":")[0]
+            error.mend = self.spoken(error.mend, key)
+            if option := self._flag(tuple(key.split("."))):
+                error.place = f"flag {option}   ({error.place.partition('   (')[0]})"
+            raise
 
 
 @attrs.frozen(slots=True)
@@ -88,7 +167,7 @@ class Draft:
         if text not in self.remarks:
             self.remarks.append(text)
 
-    def translation(self, name: str, options: Options, stays: bool) -> Translation:
+    def translation(self, name: str, options: Options, stays: bool, lists_inputs: bool = False) -> Translation:
         """The job, which has this name where nobody gives it another. Raises BadInput as reading a job file would."""
         from trainmaster.client.jobfile import value
 
@@ -105,7 +184,7 @@ class Draft:
         job, origins = settings.job(layers)
         file, _ = settings.merged(layers)
         return Translation(
-            Described(job, Path.cwd(), origins, options.engine), file, options, tuple(self.remarks), stays
+            Described(job, Path.cwd(), origins, options.engine), file, options, tuple(self.remarks), stays, lists_inputs
         )
 
 
@@ -234,6 +313,7 @@ def checked(told: Translation) -> tuple[dict[str, Any], list[str]]:
     from trainmaster.client.preview import lines, preview
 
     asked = told.described
+    told.check_inputs()
     found = preview(asked.job, asked.base, asked.engine)
     more = list(lines(found))
     return found, [f"# {line}" for line in (f"tm run --engine {asked.engine} job.yaml", *more[more.index("") + 1 :])]

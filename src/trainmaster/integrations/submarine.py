@@ -174,6 +174,8 @@ class _Translating:
         self.workers = self._number("num_workers", 1)
         self.ps = self._number("num_ps", 0)
         self.board = "tensorboard" in self.one and flag(self.one["tensorboard"])
+        if self.board and not any(name.startswith(("num_worker", "worker_")) for name in self.one):
+            self.workers = 0  # TensorBoard as a service
         self.framework = self._framework()
         self.name = self._name()
 
@@ -246,10 +248,11 @@ class _Translating:
             raise self._refused("num_ps", why="one worker needs no ps", mend="--num_workers 2 or more, or no ps")
         if not self.workers and not self.board:
             raise self._refused("num_workers", why="there is nothing to run", mend="--num_workers 1, or --tensorboard")
-        if self.workers and "input_path" not in one:
-            raise self._refused(
-                "num_workers", why="the job has workers and no input_path", mend="add --input_path PATH"
-            )
+        for key in ("worker_launch_cmd", "ps_launch_cmd"):
+            if key in one and "%input_path%" in one[key].text and "input_path" not in one:
+                raise self._refused(
+                    key, why="the command names %input_path%, and there is none", mend="add --input_path PATH"
+                )
         if ("keytab" in one) != ("principal" in one):
             raise self._refused(
                 "keytab", "principal", why="keytab and principal go together", mend="say both, or neither"
@@ -378,6 +381,8 @@ class _Translating:
             self.draft.say(("roles", role, "ports", port), int(told["port"]), said)
         link = {"role": role, "index": index, "port": port, "path": told["path"] or "/", "scheme": told["scheme"]}
         self.draft.say(("links", told["label"]), link, said)
+        if "input_path" not in self.one:  # a notebook: nobody may look at it for hours
+            self.draft.say(("timeouts", "stall"), "none", said)
 
     def _localization(self, said: Said, roles: Sequence[str]) -> None:
         remote, local = localization(said)

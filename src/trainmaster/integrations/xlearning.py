@@ -74,7 +74,7 @@ def translated(
             repeated[name].append(said)
     made = _Translating(table_of(found, environ), repeated, command, options.engine)
     made.translate()
-    return made.draft.translation(made.name, options, stays=True)
+    return made.draft.translation(made.name, options, stays=True, lists_inputs=True)
 
 
 class _Translating:
@@ -288,12 +288,14 @@ class _Translating:
             say(("cache",), cache, table["cacheFile"])
         for key, variable in (("user.path", "PATH"), ("user.ldlibrarypath", "LD_LIBRARY_PATH")):
             if key in table:
-                self.exports.append(f'export {variable}="${variable}:"{shlex.quote(table[key].text)}')
+                self.exports.append(f"export {variable}={_before(variable)}{shlex.quote(table[key].text)}")
         if jars:
             names = ":".join(shlex.quote(jar.rpartition("#")[2].rpartition("/")[2]) for jar in jars)
             first = flag(table["user.classpath.first"])
             self.exports.append(
-                f'export CLASSPATH={names}:"$CLASSPATH"' if first else f'export CLASSPATH="$CLASSPATH":{names}'
+                f"export CLASSPATH={names}{_behind('CLASSPATH')}"
+                if first
+                else f"export CLASSPATH={_before('CLASSPATH')}{names}"
             )
 
     def _file(self, path: str) -> str:
@@ -414,6 +416,10 @@ class _Translating:
         writer = self._writer(roles)
         alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
         for name, url, local, said in self._places("output"):
+            if "chief" in roles and not writer:
+                self.draft.remark(
+                    "--output: folders are named by our tasks: outputs of INDEX 0 lie in chief-0, those of INDEX 1 in worker-0, and so on"
+                )
             at = ("outputs", name)
             say((*at, "url"), url, said)
             say((*at, "as"), how, strategy)
@@ -436,6 +442,9 @@ class _Translating:
         return self._worker(count(said), roles)
 
     def _worker(self, index: int, roles: Sequence[str]) -> str:
+        """The task that XLearning called worker `index`: the first may be the chief, the last the evaluator."""
+        if "evaluator" in roles and index == count(self.table["worker.num"], 1) - 1:
+            return "evaluator:0"
         if "chief" in roles:
             return "chief:0" if index == 0 else f"worker:{index - 1}"
         return f"worker:{index}"
@@ -484,6 +493,15 @@ class _Translating:
         """The command: its words as they are, or, where something is to be set before, a line for the shell."""
         exports = [one for one in self.exports if role != "ps" or not one.startswith("mkdir")]
         return "; ".join([*exports, f"exec {shlex.join(self.command)}"]) if exports else list(self.command)
+
+
+def _before(variable: str) -> str:
+    """Return a list of paths as it was, for a shell, to stand before one more: an empty entry would mean the working directory."""
+    return f'"${{{variable}:+${variable}:}}"'
+
+
+def _behind(variable: str) -> str:
+    return f'"${{{variable}:+:${variable}}}"'
 
 
 def _listed(said: Said | None) -> list[str]:

@@ -6,11 +6,13 @@ the number of the last event, so the next look reads only what came since. The i
 of date, it is made again.
 
 A job whose storage is elsewhere has a directory there all the same. A storage that cannot be reached is asked once a list,
-not once a job: each try may take its time.
+not once a job: each try may take its time. The list shows the last known state of such a job. Commands that see the end of a job therefore
+note it in that directory (`note_end`): how a job ended stays known on this machine, whatever becomes of its storage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,10 +25,12 @@ import attrs
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.events import Event, decode
 from trainmaster.log.reader import Reader
-from trainmaster.log.storage import LocalStorage, Storage, place_of, storage_for
+from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of, storage_for
 
 JOBS = "jobs"
 INDEX = "index.json"
+END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
+BEGIN = 30.0  # seconds; a storage without a folder is no news of a job that is younger
 _VERSION = 1
 
 
@@ -50,7 +54,17 @@ class Headline:
     ended: float | None = None
     n: int = 0  # the last event read
     epoch: int = -1  # which wrote it
-    unreadable: str = ""  # why the log could not be read (further)
+    unreadable: str = ""  # why the log could not be read (further): then the state is the last one known
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the present state is not known."""
+        return bool(self.unreadable) and self.ended is None
+
+    @property
+    def word(self) -> str:
+        """The state as a list shows it."""
+        return "unreadable" if self.lost else self.state
 
 
 def _submitted(event: Event) -> dict[str, Any]:
@@ -101,22 +115,53 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
     """The headline of the job of a directory; `known` is what was read of it earlier."""
     if known.ended is not None and not known.unreadable:
         return known
+    if (end := _noted_end(directory)) is not None:
+        return end
     place = place_of(directory)
     root = place.rpartition("/")[0]
     why = unreachable.get(root)
     if why is None:
         try:
-            storage = storage_for(place)
+            storage, earlier = storage_for(place), known
             for present in _read(storage, known):
                 known = present
             if not known.n and _removed(directory, storage):
-                known = attrs.evolve(known, state="removed", ended=time.time())
+                return attrs.evolve(known, state="removed", ended=time.time())
+            if not known.n and (earlier.n or _is_missing(root, known)):
+                return attrs.evolve(earlier, unreadable=f"{place} has no events of it")
             return known
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
             if isinstance(failure, StorageFailed) and failure.anchor != "log-damaged":
                 unreachable[root] = why
     return attrs.evolve(known, unreadable=why)
+
+
+def note_end(directory: str, status: Mapping[str, Any]) -> None:
+    """Keep the final state of a job whose storage is elsewhere in its directory on this machine, where that can be written."""
+    state = LocalStorage(directory)
+    if place_of(directory) == directory or status.get("ended") is None or state.exists(END):
+        return
+    reason = str((status.get("reason") or {}).get("reason", ""))
+    headline = Headline(
+        status["job"], status["name"], status["state"], reason, status["submitted"], ended=status["ended"]
+    )
+    with contextlib.suppress(StorageFailed):
+        state.replace(END, json.dumps(attrs.asdict(headline)).encode(), durable=False)
+
+
+def _noted_end(directory: str) -> Headline | None:
+    try:
+        with open(f"{directory}/{END}", "rb") as file:
+            return Headline(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _is_missing(root: str, known: Headline) -> bool:
+    """Tell whether the folder of a job's storage is not there, long after its master made it: it is not mounted, say."""
+    path = local_path(root)
+    return path is not None and not os.path.isdir(path) and time.time() - (known.submitted or 0.0) > BEGIN
 
 
 def _removed(directory: str, storage: Storage) -> bool:

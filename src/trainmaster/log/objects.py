@@ -215,6 +215,42 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     return fs, str(root).rstrip("/")
 
 
+def check_scheme(url: str, place: str) -> None:
+    """Raise BadInput, naming `place`, where no installed library opens such a URL. Nothing is opened, and nobody is asked."""
+    from importlib.util import find_spec
+
+    from trainmaster.log.dfs import SCHEMES
+    from trainmaster.log.storage import local_path
+
+    scheme = url.partition("://")[0].lower()
+    if local_path(url) is not None or scheme == "configmaps":
+        return
+    package = "hdfs-native" if scheme in SCHEMES else "obstore" if scheme in _OBSTORE else ""
+    if package and find_spec(package.replace("-", "_")) is not None:
+        return
+    mend = f"pip install {package}"
+    if scheme not in SCHEMES:
+        from fsspec.registry import get_filesystem_class
+
+        try:
+            get_filesystem_class(scheme)
+            return
+        except ImportError as error:
+            mend = mend if package else str(error)
+        except ValueError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(scheme, {*SCHEMES, *_OBSTORE, "http", "https", "file"}, 1)
+            mend = f"did you mean {near[0]}://?" if near else "use a path, hdfs://, s3://, gs:// or az://"
+            raise BadInput(
+                f"nothing opens URLs that begin with {scheme}://",
+                place=f"{place}: {url}",
+                mend=mend,
+                anchor="storage-url",
+            ) from None
+    raise BadInput(f"what opens {scheme}:// is not installed", place=f"{place}: {url}", mend=mend, anchor="storage-url")
+
+
 def _obstore(protocol: str) -> Any:
     try:
         from obstore.fsspec import FsspecStore

@@ -7,6 +7,9 @@ A *position* is the number of bytes that went into the log before. It stays what
 in one copy where it stopped in another: the agent's, the file, the pieces. What is left out is a *gap*: in a file it follows the first
 bytes, and the mark there says how large it is; between pieces their names say it. A reader whose position lies in a gap is told so by a
 mark of its own, `left_out` in its piece.
+
+The text of a piece stands for its bytes exactly: a byte that is no UTF-8 is a lone surrogate (PEP 383). `exact` gives the bytes back,
+`readable` the text that people read.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from trainmaster.log.storage import Storage
 
 MASTER = "master"  # it prints too
-SMALL, LARGE = 64 * 1024, 1024 * 1024  # bytes in one piece: of a file here; of an object, where each is a request
+SMALL, LARGE = 256 * 1024, 1024 * 1024  # bytes in one piece: of a file here; of an object, where each is a request
 WORDS = "\n[trainmaster: {what}]\n"
 _MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within \d+\]\n")
 _MARK_MOST = 128  # bytes
@@ -90,7 +93,7 @@ def piece(position: int, begin: int, data: bytes, growing: bool = False) -> dict
     if not whole and growing:
         return None
     kept = whole or data
-    return {"offset": position, "next": position + len(kept), "data": kept.decode("utf-8", "replace")}
+    return {"offset": position, "next": position + len(kept), "data": kept.decode("utf-8", "surrogateescape")}
 
 
 def beyond(told: dict[str, Any], position: int) -> dict[str, Any] | None:
@@ -101,8 +104,20 @@ def beyond(told: dict[str, Any], position: int) -> dict[str, Any] | None:
         return told
     if "left_out" in told:
         return {**told, "offset": position, **_left_out(told["next"] - position)}
-    data = told["data"].encode("utf-8", "replace")[position - told["offset"] :].decode("utf-8", "replace")
+    data = exact(told["data"])[position - told["offset"] :].decode("utf-8", "surrogateescape")
     return {**told, "offset": position, "data": data}
+
+
+def exact(text: str) -> bytes:
+    """The bytes that a piece's text stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def readable(text: str) -> str:
+    """The text of a piece for people: a byte that is no UTF-8 is shown as U+FFFD."""
+    if text.isascii():
+        return text
+    return exact(text).decode("utf-8", "replace")
 
 
 def _left_out(size: int) -> dict[str, Any]:

@@ -11,10 +11,12 @@ reading it gives None.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +28,8 @@ from trainmaster.core.errors import BadInput, StorageFailed
 _FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is spent"}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}  # a file system without links
+DRAFT_AGE = 600.0  # s after which nobody writes a draft any more
+_DRAFT = re.compile(r"\..*\.?[0-9a-f]{12,16}\.tmp")
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -163,6 +167,11 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
     if anchor == "ticket":  # it is the user's to get one
         failure.status = BadInput.status
     return failure
+
+
+def may_pass(failure: StorageFailed) -> bool:
+    """Return whether waiting can help: the storage is away or full. It cannot where access is refused, or where the log is damaged."""
+    return failure.anchor in ("storage-failed", "disk-full") and failure.errno not in _REFUSED
 
 
 def _words(error: BaseException) -> str:
@@ -362,6 +371,18 @@ def draft_of(full: str) -> str:
     """A name of one's own beside `full`."""
     folder, name = os.path.split(full)
     return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
+
+
+def remove_drafts(root: str, age: float = DRAFT_AGE) -> None:
+    """Remove the drafts below `root` that were last written `age` seconds ago: of writers that were killed. What lies in `work` is the
+    programs' own.
+    """
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != "work"]
+        for path in (os.path.join(folder, name) for name in names if _DRAFT.fullmatch(name)):
+            with contextlib.suppress(OSError):  # it was renamed meanwhile, or another removed it
+                if time.time() - os.stat(path).st_mtime > age:
+                    os.unlink(path)
 
 
 def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bool = True) -> str:

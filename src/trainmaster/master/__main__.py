@@ -10,13 +10,18 @@ import sys
 def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
-    from trainmaster.master.launch import agents
+    from trainmaster.master.launch import agents, begin, mark
     from trainmaster.master.main import afterwards, beside, detach, here
 
+    of_agents_here = not (told.get("afterwards") or told.get("engine"))
     if arguments[:1] == ["--detach"]:
         arguments = arguments[1:]
-        if os.fork():
+        if master := os.fork():
+            if of_agents_here:
+                mark(arguments[0], master)
             os._exit(0)
+    if of_agents_here:
+        begin(arguments[0])
     detach(arguments[0])
     if told.get("afterwards"):
         return afterwards(arguments[0], told)

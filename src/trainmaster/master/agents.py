@@ -38,8 +38,8 @@ class Host(Protocol):
 
     def tell(self, *stimuli: Stimulus) -> None: ...
 
-    def superseded(self, epoch: int) -> None:
-        """An agent has seen a higher epoch than ours."""
+    def doubt(self, epoch: int) -> None:
+        """An agent says that there is a higher epoch than ours: look into the storage, which alone tells."""
 
     async def waited_for(self, connection: Connection) -> bool:
         """Wait a moment for the engine's word about the agent's container; whether that was needed."""
@@ -154,7 +154,7 @@ class Agents:
         if version.split(".")[0] != VERSION.split(".")[0]:
             return f"version: the agent speaks {version or 'nothing known'}, this master {VERSION}"
         if epoch > self._host.epoch:
-            self._host.superseded(epoch)
+            self._host.doubt(epoch)
             return f"stale-epoch: this master has epoch {self._host.epoch}, a later one {epoch}"
         if not self._host.state.admits(task, serial):
             return f"written-off: container {serial} of {task} is not the present one"

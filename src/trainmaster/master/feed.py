@@ -8,7 +8,8 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.events import Event, encode
@@ -24,6 +25,9 @@ RECENT = 10_000  # events kept for readers; older ones are read from the log
 AGAIN = 1.0  # s until a storage that could not be read, or has not got everything yet, is read again
 AHEAD = 64  # pieces waiting for one reader
 STATUS_EVERY = 1.0  # s
+THREADS = 4  # that read from the storage for readers; the master's own work has others, which a storage that hangs leaves to it
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +55,12 @@ class Feed:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._recent: deque[tuple[int, dict[str, Any]]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[int, Event]] = deque(maxlen=RECENT)
+        self._shown: tuple[float, dict[str, Any]] | None = (
+            None  # the status that all who watch are shown, and since when
+        )
         self._news = asyncio.Condition()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
         self.beside: Callable[[], dict[str, Any]] = dict  # what else belongs to the status
@@ -64,7 +72,7 @@ class Feed:
 
     async def publish(self, events: list[Event]) -> None:
         """Events that are on the log (notes: written) become visible."""
-        self._recent.extend((event.n, json.loads(encode(event))) for event in events)
+        self._recent.extend((event.n, event) for event in events)
         async with self._news:
             self._news.notify_all()
 
@@ -101,6 +109,13 @@ class Feed:
             task["doing"] = sample.get("phase", "")  # the phase that the program named
         return told
 
+    def _shown_status(self) -> dict[str, Any]:
+        """The status as streams show it: put together once, however many watch."""
+        now = asyncio.get_running_loop().time()
+        if self._shown is None or now - self._shown[0] >= STATUS_EVERY / 2:
+            self._shown = now, self.status()
+        return self._shown[1]
+
     async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         while True:
             over = self._host.over
@@ -115,17 +130,20 @@ class Feed:
                 elif after + 1 < first:  # on their way to the storage
                     await asyncio.sleep(AGAIN)
             # Those who read slowly find here, when they come back, that what they have not read is in the log alone.
-            for n, record in list(itertools.islice(self._recent, max(0, after + 1 - first), None)):
+            for n, event in list(itertools.islice(self._recent, max(0, after + 1 - first), None)):
                 after = n
-                yield record
+                yield json.loads(encode(event))
             if not follow or over:
                 return
             async with self._news:
                 if not (self._recent and self._recent[-1][0] > after) and not self._host.over:
                     await self._news.wait()
 
+    async def _read(self, act: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *arguments)
+
     async def _past(self, reader: Reader, before: int) -> AsyncIterator[dict[str, Any]]:
-        while (batch := await asyncio.to_thread(reader.poll)) is not None:
+        while (batch := await self._read(reader.poll)) is not None:
             for line in batch.lines:
                 record = json.loads(line)
                 if record["n"] >= before:
@@ -159,7 +177,9 @@ class Feed:
         number = self._host.state.epoch if task == MASTER else await self._latest(task)
         return number, await self._size(task, number)
 
-    async def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(
+        self, after: int, logs: bool, tail: int | None, bare: bool = False
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """Ends with {"end"}; raises what keeps it from telling all, for then it must not look like the end."""
         self.readers += 1
         self.idle.clear()
@@ -169,7 +189,7 @@ class Feed:
 
         async def relay(task: str, attempt: int, earlier: bool) -> None:
             offset = max(0, await self._size(task, attempt) - tail) if earlier and tail is not None else 0
-            async for piece in self._insisting(task, attempt, offset):
+            async for piece in self._insisting(task, attempt, offset, bare):
                 await pieces.put({"log": piece})
 
         async def narrate(relays: asyncio.TaskGroup) -> None:
@@ -191,7 +211,7 @@ class Feed:
 
         async def report() -> None:
             while True:
-                await pieces.put({"status": self.status()})
+                await pieces.put({"status": self._shown_status()})
                 await asyncio.sleep(STATUS_EVERY)
 
         work = [asyncio.create_task(tell()), asyncio.create_task(report())]
@@ -211,11 +231,11 @@ class Feed:
 
     # -- output --
 
-    async def _insisting(self, task: str, attempt: int, offset: int) -> AsyncIterator[Mapping[str, Any]]:
+    async def _insisting(self, task: str, attempt: int, offset: int, bare: bool) -> AsyncIterator[Mapping[str, Any]]:
         """`_attempt`, followed over failures of the storage: while the job goes on, what cannot be read now is read later."""
         while True:
             try:
-                async for piece in self._attempt(task, attempt, offset, True):
+                async for piece in self._attempt(task, attempt, offset, True, bare):
                     yield piece
                     offset = piece["next"]
             except StorageFailed as error:
@@ -226,20 +246,23 @@ class Feed:
             else:
                 return
 
-    async def _attempt(self, task: str, attempt: int, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def _attempt(
+        self, task: str, attempt: int, offset: int, follow: bool, bare: bool = False
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """One attempt's output from `offset` on: what is stored, then from its agent, which has the rest."""
         while True:
             present = self._host.state.tasks[task]
             current = attempt >= present.attempt
             settled = not follow or not current or bool(present.final) or self._host.over
             stored = present.left or (self._host.storage.local and not (follow and current))
-            async for piece in self._stored(task, attempt, offset, growing=not settled):
+            stored_pieces = self._stored_end if bare else self._stored
+            async for piece in stored_pieces(task, attempt, offset, growing=not settled):
                 yield piece
                 offset = piece["next"]
             connection = self._host.agents.of(task)
             if connection is not None and not stored:
-                async for part in self._relayed(connection, task, attempt, offset, once=not follow):
-                    if part["data"]:
+                async for part in self._relayed(connection, task, attempt, offset, not follow, bare):
+                    if part["next"] > offset or "bare" in part:
                         yield {name: value for name, value in part.items() if name != "end"}
                     if part["end"]:
                         return
@@ -259,12 +282,12 @@ class Feed:
         """The attempt of which there is output: of a task that waits to begin again, one before."""
         present = self._host.state.tasks[task]
         if present.started is None:
-            return await asyncio.to_thread(self._last_stored, task, present.attempt)
+            return await self._read(self._last_stored, task, present.attempt)
         return present.attempt
 
     async def _size(self, task: str, attempt: int) -> int:
         """Bytes of an attempt's output that are stored."""
-        return await asyncio.to_thread(lambda: self._printed(task, attempt).size)
+        return await self._read(lambda: self._printed(task, attempt).size)
 
     def _last_stored(self, task: str, number: int) -> int:
         """The last attempt with any output."""
@@ -275,13 +298,13 @@ class Feed:
         return Printed(self._host.storage, directory, task, attempt, self._host.state.known_job.logs)
 
     async def _relayed(
-        self, connection: Connection, task: str, attempt: int, offset: int, once: bool
+        self, connection: Connection, task: str, attempt: int, offset: int, once: bool, bare: bool
     ) -> AsyncIterator[dict[str, Any]]:
         number = next(self._ids)
         pieces: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._relays[number] = connection, pieces
         try:
-            asked = {"type": "follow", "id": number, "attempt": attempt, "offset": offset, "once": once}
+            asked = {"type": "follow", "id": number, "attempt": attempt, "offset": offset, "once": once, "bare": bare}
             if not connection.send(asked):
                 return
             while connection.open and (message := await pieces.get()) is not None:
@@ -289,6 +312,8 @@ class Feed:
                         "offset": int(message.get("offset", offset)), "next": int(message.get("next", offset))}  # fmt: skip
                 if "left_out" in message:
                     part["left_out"] = int(message["left_out"])
+                if bare:
+                    part |= {"bare": True, "growing": bool(message.get("growing"))}
                 yield part
                 if message.get("end"):
                     return
@@ -300,5 +325,14 @@ class Feed:
 
     async def _stored(self, task: str, attempt: int, offset: int, growing: bool) -> AsyncIterator[Mapping[str, Any]]:
         pieces = self._printed(task, attempt).pieces(offset, growing)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        while (piece := await self._read(next, pieces, None)) is not None:
             yield {"task": task, "attempt": attempt, **piece}
+
+    async def _stored_end(
+        self, task: str, attempt: int, offset: int, growing: bool
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """One bare piece for all that is stored after `offset`; where it grows no more, also for a character cut off at its end."""
+        size = await self._size(task, attempt)
+        if size > offset or not growing:
+            place = {"offset": offset, "next": max(offset, size), "data": "", "bare": True, "growing": growing}
+            yield {"task": task, "attempt": attempt, **place}

@@ -44,6 +44,10 @@ def _mappings(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
 
 
+def _progress(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() <= {"value", "step"} and all(map(_number, value.values()))
+
+
 def _or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
@@ -59,6 +63,7 @@ FIELDS: Mapping[str, Check] = {
     **dict.fromkeys(("status", "signal"), _or_none(_number)),
     **dict.fromkeys(("figures", "metrics"), _mapping),
     **dict.fromkeys(("ports", "marks"), _counts),
+    "reached": _progress,
     "reason": _text,
     "tail": _texts,
     "outputs": _mappings,

@@ -3,9 +3,14 @@
 `tm` forks it out of itself, which costs a millisecond, and may do so only while it has no thread and no event loop. Inside somebody's
 Python (`trainmaster.submit()`) a fork would copy threads and locks of unknown kinds, so there a fresh interpreter is started.
 
+Whoever starts a master marks its process as the job's before the job is handed over, and the master notes that the job has begun before
+it does anything else. So everybody sees from its first millisecond on whether it lives, and a command that watches takes the job up again
+where it does not.
+
 A job that lost all its processes is resumed by whoever types the next command, and its programs find what their submitter had: the
-environment, as it was activated, and the allowance are kept in the job's private directory. Variables whose names say that they are secret
-are not; they are as they are set when the job is resumed. Of a job with secrets of its own nothing is kept, for it cannot go on.
+environment, as it was activated, and the allowance are kept in the job's private directory until the job ends. Secret variables
+(`core.redaction`) are not; they are as they are set when the job is resumed. Of a job with secrets of its own nothing is kept, for it
+cannot go on.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ AGENT = "trainmaster.agent.main:run"
 BESIDE = "beside.lock"  # in the job's directory: held by its master, where that is not in a container
 _KEPT = "environ.json"
 
-_prepared: socket.socket | None = None  # to the process that waits to become a master
+_prepared: tuple[socket.socket, int] | None = None  # to the process that waits to become a master, and its id
 
 COMMAND = [sys.executable, "-I", "-m", "trainmaster.master"]
 
@@ -46,21 +51,30 @@ def launch(storage: str, told: Mapping[str, Any], *, fork: bool) -> None:
 
 
 def keep(storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
-    """Write down what a resumed job needs of its submitter; of what is secret by its name, the name alone."""
+    """Write down what a resumed job needs of its submitter; of secret variables the name alone."""
     from trainmaster.core.redaction import is_secret
 
-    left_out = [name for name in environ if is_secret(name)]
+    left_out = [name for name, value in environ.items() if is_secret(name, value)]
     told = {name: value for name, value in environ.items() if name not in left_out}
     with open(os.open(storage / _KEPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump({"environ": told, "left_out": left_out, "allowance": dict(allowance)}, file)
 
 
+def forget(storage: Path) -> None:
+    """Remove what `keep` wrote: the job has ended, and nobody resumes it."""
+    (storage / _KEPT).unlink(missing_ok=True)
+
+
 def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
-    """Start a master for a job that lost all its processes; whether its storage was there. `kill`: it ends the job, starting nothing."""
-    from trainmaster.engines.local.places import job_storage
+    """Start a master for a job that lost all its processes; whether its storage was there. `kill`: it ends the job, starting nothing.
+
+    Raises BadInput where another user may have made the job.
+    """
+    from trainmaster.engines.local.places import check_owner, job_storage
 
     storage = job_storage(job)
     try:
+        check_owner(job)
         token = (storage / "token").read_text().strip()
     except OSError:
         return False
@@ -132,7 +146,7 @@ def prepare() -> None:
     theirs.close()
     template.socket.close()  # so that the template sees the master's death
     os.waitpid(child, 0)  # the one between, which ends at once
-    _prepared = ours
+    _prepared = ours, int(ours.recv(16) or 0)
 
 
 def agents() -> Link:
@@ -180,7 +194,11 @@ def _leave(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        status = 0 if os.fork() else _become(link, template)
+        if master := os.fork():
+            link.sendall(str(master).encode())
+            status = 0
+        else:
+            status = _become(link, template)
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into its parent's code
         traceback.print_exc()
     finally:
@@ -194,9 +212,18 @@ def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
     if _prepared is None:
         prepare()
     assert _prepared is not None
-    with _prepared:
-        _prepared.sendall(json.dumps([storage, told]).encode())
+    link, master = _prepared
+    mark(storage, master)
+    with link:
+        link.sendall(json.dumps([storage, told]).encode())
     _prepared = None
+
+
+def mark(storage: str, master: int) -> None:
+    """Note the process `master` as the job's master."""
+    from trainmaster.engines.local import processes
+
+    processes.mark(Path(storage).name, processes.MASTER, "", 0, master)
 
 
 def _become(link: socket.socket, template: Link) -> int:
@@ -211,8 +238,16 @@ def _become(link: socket.socket, template: Link) -> int:
     if not content:
         return 0
     storage, told = json.loads(content)
+    begin(storage)
     main.detach(storage, template)
     return main.here(storage, told, template)
+
+
+def begin(storage: str) -> None:
+    """Note that this machine has begun the job."""
+    from trainmaster.engines.local import places
+
+    places.set_live(Path(storage).name, True)
 
 
 def _spawn(storage: str, told: Mapping[str, Any]) -> None:

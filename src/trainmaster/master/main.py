@@ -7,6 +7,7 @@ come from whoever starts it (see `launch`), and may come with a user's wish to `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import gc
 import json
@@ -18,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainmaster import __version__, linux
 from trainmaster.core import snapshot
@@ -26,6 +27,7 @@ from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.plan import closed
 from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.redaction import secret_names_of_others, secrets_of
 from trainmaster.core.state import GRANTED, State
 from trainmaster.core.stimuli import (
     ContainerExited,
@@ -43,8 +45,8 @@ from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
-from trainmaster.log.storage import Storage, place_of, storage_for
-from trainmaster.log.writer import open_writer
+from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
+from trainmaster.log.writer import Writer, open_writer
 from trainmaster.master.launch import BESIDE
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
@@ -55,6 +57,7 @@ _TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 lazily()  # before websockets, which is imported below where it is needed
@@ -85,6 +88,8 @@ def detach(storage: str, link: Any = None) -> None:
 
 def here(storage: str, told: Mapping[str, Any], link: Any) -> int:
     """Be the master of the job in the directory `storage` of this machine, with the template of its agents at `link`."""
+    linux.set_name("tm-master")
+    linux.set_title(f"tm: master {Path(storage).name}")
     return run(storage, told, Here(storage, told, link))
 
 
@@ -108,6 +113,7 @@ def beside(storage: str, told: Mapping[str, Any]) -> int:
 
 def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
     """Be the master of the job in `storage`, from `seat`; the exit status. Called in a process without threads or loop."""
+    linux.raise_descriptor_limit()
     try:
         return asyncio.run(_Life(storage, told, seat).live())
     except TrainmasterError as error:
@@ -126,7 +132,7 @@ class _Life:
         self.shell: Any = None
 
     async def live(self) -> int:
-        self.epoch = epochs.take(self.storage)
+        self.epoch = await self._insist(lambda: epochs.take(self.storage))
         self._log_to_directory()
         self.seat.bind()
         tidying = asyncio.create_task(self._tidy())
@@ -136,7 +142,8 @@ class _Life:
             if state.ended is not None and closed(state):
                 self.seat.leave()
                 return 0
-            self.shell = self._shell(Drive(state), reader)
+            writer = await self._insist(lambda: open_writer(self.storage, self.epoch, reader.last))
+            self.shell = self._shell(Drive(state), writer)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
             gc.freeze()  # what is loaded by now lives as long as we do
@@ -144,6 +151,8 @@ class _Life:
             # Not before: the first line of an epoch is its master's own.
             serving = asyncio.create_task(self._serve())
             await self.shell.run(serving)
+            if self.storage_place != self.path:
+                await asyncio.to_thread(self._note_end)
         except Exception:
             log.exception("the master ends")
             raise
@@ -164,17 +173,34 @@ class _Life:
         except Exception:  # the job goes on
             log.exception("commands are not served")
 
+    async def _insist(self, act: Callable[[], T]) -> T:
+        """Call `act` in a thread, again and again while the storage is away, for `timeouts.storage` as a master that runs already waits."""
+        since, limit, waits = time.monotonic(), self.job.timeouts.storage, False
+        while True:
+            try:
+                return await asyncio.to_thread(act)
+            except StorageFailed as failure:
+                if not may_pass(failure) or (limit is not None and time.monotonic() - since >= limit):
+                    raise
+                if not waits:
+                    log.warning("waits for its storage: %s", " ".join(str(failure).split()))
+                waits = True
+            await asyncio.sleep(_AGAIN)
+
     async def _read(self) -> tuple[State, Reader]:
         try:
             return await asyncio.to_thread(replayed, self.storage)
         except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
-            await self._settle(_SETTLED)
-            return await asyncio.to_thread(replayed, self.storage)
+            with contextlib.suppress(StorageFailed):  # whoever cannot close it may read it all the same
+                await self._settle(_SETTLED)
+            return await self._insist(lambda: replayed(self.storage))
 
     async def _tidy(self) -> None:
-        """What nobody waits for. Agents of masters before us, and readers, are told where we are; the job is put beside its log, where
-        that is not in its directory: who has the storage alone can read it all; earlier masters' files are closed.
+        """Do what nobody waits for. Agents of masters before us, and readers, are told where we are; the job is put beside its log, where
+        that is not in its directory: who has the storage alone can read it all; earlier masters' files are closed; what
+        killed writers left half written is removed.
         """
+        await asyncio.to_thread(remove_drafts, self.path)
         await _surely(lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage yet where we are")
         if self.storage_place != self.path:
             await _surely(lambda: asyncio.to_thread(self._put_beside), "the job does not lie beside its log yet")
@@ -215,19 +241,18 @@ class _Life:
         logging.getLogger("websockets").setLevel(logging.ERROR)
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
-    def _shell(self, drive: Drive, reader: Reader) -> Any:
+    def _shell(self, drive: Drive, writer: Writer) -> Any:
         from trainmaster.master.orders import Orders
         from trainmaster.master.record import Record
         from trainmaster.master.shell import Shell
         from trainmaster.master.work import Work
 
         self.orders = Orders(self.job, self.site, self.storage_place)
-        self.orders.near = self.seat.near
+        self.orders.near, self.orders.machine_cores = self.seat.near, self.seat.machine_cores
         self.engine = self.seat.engine(self.job, self._agent_spec)
         self.record = Record(
-            open_writer(self.storage, self.epoch, reader.last), lambda: epochs.confirm(self.storage, self.epoch),
-            lambda detail: self.shell.trouble(detail),
-        )  # fmt: skip
+            writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
+        )
         work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
         shell = Shell(
             drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
@@ -245,11 +270,17 @@ class _Life:
             log.warning("no snapshot: %s", error.message)
 
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
-        """What the agent of a container is given."""
-        return {
+        """Return what the agent of a container is given."""
+        secrets = self.told.get("secrets") or {}
+        spec = {
             **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices),
-            "token": self.told["token"], "secrets": self.told.get("secrets") or {}, **self.seat.agent(),
+            "token": self.told["token"], "secrets": secrets_of(secrets, request.role), **self.seat.agent(),
         }  # fmt: skip
+        others = secret_names_of_others(secrets, request.role)
+        # Programs that open object stores themselves may need what another role calls its secret (AWS_SECRET_ACCESS_KEY).
+        if others and spec.get("environ") and not spec["programs_open_stores"]:
+            spec["environ"] = {name: value for name, value in spec["environ"].items() if name not in others}
+        return spec
 
     def _application(self) -> Any:
         from trainmaster.master.serve import Application
@@ -272,11 +303,13 @@ class _Life:
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
-            await self.orders_listings()
-            if self.told.get("secrets") is None and self.site.get("secret_names"):
-                first.append(SecretsLost())
+            from trainmaster.master.work import load_listings
+
+            self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
             if without := self.told.get("without"):
                 log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
+        if self.told.get("secrets") is None and self.site.get("secret_names"):
+            first.append(SecretsLost())
         if kill := self.told.get("kill"):
             given_up = kill.get("reason")
             first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
@@ -301,11 +334,12 @@ class _Life:
             return ""
         return said[-1][:500] if self.epoch > 1 and said else ""
 
-    async def orders_listings(self) -> None:
-        """The listings that an earlier master made."""
-        from trainmaster.master.work import load_listings
+    def _note_end(self) -> None:
+        """Keep the end in the job's directory, for lists of this machine while the storage cannot be read."""
+        from trainmaster.core.report import status
+        from trainmaster.log.index import note_end
 
-        self.orders.listings = await asyncio.to_thread(load_listings, self.storage, self.job)
+        note_end(self.path, status(self.shell.state))
 
     async def _close(self) -> None:
         if self.shell is None:  # it never came so far

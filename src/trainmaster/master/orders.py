@@ -15,9 +15,9 @@ from trainmaster.core.actions import Order
 from trainmaster.core.formation import Formation, formation
 from trainmaster.core.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.splits import Listing, deal_splits, parts, split_records
-from trainmaster.core.state import State, Task, outputs_of, size_of
+from trainmaster.core.state import State, Task, outputs_of, role_size
+from trainmaster.core.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
-from trainmaster.frameworks.contract import Placement
 from trainmaster.frameworks.variables import file_list
 
 
@@ -32,6 +32,7 @@ class Orders:
         self.listings: dict[str, Listing] = {}
         self.largest: int | None = None  # bytes, the most memory that the engine can grant to one container
         self.near = False  # whether the engine has several nodes, and can prefer some
+        self.machine_cores = 0.0  # of the machine on which all tasks are, where they are on one
         self.hosts: dict[str, tuple[str, ...]] = {}  # task -> the hosts that hold most of its data
         self._split = lru_cache(maxsize=64)(self._split_of)
         self._formations: dict[tuple[int, int], Formation] = {}
@@ -141,7 +142,8 @@ class Orders:
         return {name: role.ports.get(name) or known.get(name, 0) for name in frameworks.ports(self.job, role)}
 
     def _start(self, state: State, task: Task, role: Role) -> dict[str, Any]:
-        placed = self._placement(state, task)
+        formed = self._formation(state, task)
+        placed = frameworks.placement(self.job.framework, formed, task.key)
         listed, lists = file_list(self._lists(state, task))
         told = env_of(role) | placed.env | listed | {name: f"{{files}}/{file}" for name, file in placed.paths.items()}
         files = {name: content.decode() for name, content in placed.files.items()}
@@ -149,6 +151,7 @@ class Orders:
             "command": role.command if isinstance(role.command, str) else list(role.command),
             "env": told,
             "defaults": placed.defaults,
+            "threads": self._threads(state, role, formed.by_task[task.key].copies),
             "copies": placed.copies,
             "files": files | {f"./{name}": content.decode() for name, content in lists.items()},
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
@@ -161,12 +164,17 @@ class Orders:
         given = [one for one in uses(self.job, task.role) if one.as_ == "list"]
         return {one.name: [file[0] for file in self._input(state, one, task)["files"]] for one in given}
 
-    def _placement(self, state: State, task: Task) -> Placement:
+    def _threads(self, state: State, role: Role, copies: int) -> int:
+        """The threads of each copy of the program."""
+        tasks = tasks_at_once(state) if role.threads == MACHINE else 1
+        return thread_count(role.threads, role.resources.cores, copies, self.machine_cores, tasks)
+
+    def _formation(self, state: State, task: Task) -> Formation:
         group = state.groups[task.group]
         key = (group.number, state.n)
         if key not in self._formations:
             self._formations = {key: formation(state, group)}  # the same for all members that start in this turn
-        return frameworks.placement(self.job.framework, self._formations[key], task.key)
+        return self._formations[key]
 
     # -- data --
 
@@ -202,22 +210,21 @@ class Orders:
         """What this task reads of an input that is divided when a generation forms: splits, pieces or files."""
         if given.as_ not in STATIC_INPUTS and not given.format.startswith(HADOOP):
             return []
-        readers = self._readers(state, given)
-        place, count = readers.index(task.key), len(readers)
+        place, count = self._place(state, given, task)
         if given.format.startswith(HADOOP):
             return self._split(given.name, count, "splits")[0 if given.split == "whole" else place]
         if given.as_ == "stream":
             return self._split(given.name, count, "records")[0 if given.split == "whole" else place]
         return self._split(given.name, count, given.split)[place]
 
-    def _readers(self, state: State, given: Input) -> list[str]:
-        """The tasks that read an input, in order."""
-        found = []
+    def _place(self, state: State, given: Input, task: Task) -> tuple[int, int]:
+        """The task's number among the tasks that read an input, and how many they are."""
+        place = count = 0
         for name in self.job.roles:
             if given in uses(self.job, name):
-                group = state.groups[state.tasks[f"{name}:0"].group]
-                found += [f"{name}:{index}" for index in range(size_of(state, group, name))]
-        return found
+                place = count + task.index if name == task.role else place
+                count += role_size(state, name)
+        return place, count
 
     def _split_of(self, name: str, count: int, mode: str) -> list[list[Any]]:
         from trainmaster.data.formats import cuttable

@@ -45,6 +45,7 @@ class Record:
         self.appended = 0  # number of the last event written
         self.synced = 0  # number of the last event on stable storage, and then confirmed
         self.superseded = False
+        self._doubt = asyncio.Event()  # somebody says that the epoch is ours no more
         self._waiters: list[asyncio.Future[None]] = []
 
     async def append(self, events: Sequence[Event], *, sync: bool, limit: float | None) -> None:
@@ -61,7 +62,7 @@ class Record:
         if sync:
             self._mark_synced(self.appended)
         elif self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush_soon(limit))
+            self._flushing = asyncio.create_task(self._flush_soon())
 
     async def durable(self, n: int) -> None:
         """Wait until event `n` is on stable storage, and the epoch was still ours then: for ever, where it is not."""
@@ -73,13 +74,19 @@ class Record:
     async def lost(self) -> None:
         """Return once the epoch is no longer ours; what keeps it from being seen is passed over."""
         while not self.superseded:
-            await asyncio.sleep(LOOK)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._doubt.wait(), LOOK)
+            self._doubt.clear()
             try:
                 mine = await asyncio.get_running_loop().run_in_executor(self._thread, self._confirm)
             except Exception as error:  # noqa: BLE001  it is looked again
                 log.info("the epoch could not be confirmed: %r", error)
             else:
                 self.superseded = self.superseded or not mine
+
+    def look(self) -> None:
+        """Have `lost` look now."""
+        self._doubt.set()
 
     async def close(self) -> None:
         if self._flushing is not None:
@@ -106,15 +113,14 @@ class Record:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _flush_soon(self, limit: float | None) -> None:
+    async def _flush_soon(self) -> None:
+        """Sync the notes, however long that takes: the next event that cannot be appended ends the job. Notes that nobody tried to sync
+        again would be acknowledged to nobody, and the trouble be shown although it has passed.
+        """
         await asyncio.sleep(NOTES)
         self._flushing = None
         last = self.appended
-        try:
-            await self._insist(self._writer.flush, limit)
-        except StorageFailed as error:
-            log.warning("notes could not be synced: %s", error)
-            return
+        await self._insist(self._writer.flush, None)
         if not self.superseded:
             self._mark_synced(last)
 

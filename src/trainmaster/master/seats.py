@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainmaster.core.formation import bracketed
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
-from trainmaster.master.launch import AGENT
+from trainmaster.master.launch import AGENT, forget
 
 if TYPE_CHECKING:
     from trainmaster.master.serve import AgentSocket
@@ -52,6 +52,7 @@ class Seat(Protocol):
     place: str  # for people
     tokens: Tokens | None
     near: bool  # whether some nodes can be nearer to a task's data than others
+    machine_cores: float  # of the machine on which all tasks are, where they are on one
 
     def engine(self, job: Job, spec: Spec) -> MasterSide:
         """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
@@ -82,8 +83,9 @@ class Here:
     near = False
 
     def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
-        from trainmaster.engines.local import places
+        from trainmaster.engines.local import machine, places
 
+        self.machine_cores = machine.cores()
         self._storage, self._told, self._link = storage, told, link
         self._job = Path(storage).name
         self._runtime = places.job_dir(self._job)
@@ -103,6 +105,7 @@ class Here:
         return {
             **told, "engine": "local", "socket": self._agents_socket, "directory": self._storage,
             "runtime": str(self._runtime), "master_pid": os.getpid(), "network": "",
+            "all_secrets": self._told.get("secrets") or {},
         }  # fmt: skip
 
     def bind(self) -> None:
@@ -136,6 +139,7 @@ class Here:
     def leave(self) -> None:
         from trainmaster.engines.local import places
 
+        forget(Path(self._storage))
         places.remove_job_dir(self._job)
 
 
@@ -151,6 +155,10 @@ class Parts(Protocol):
 
     def engine(self, job: Job, spec: Spec, page: Callable[[], str]) -> MasterSide: ...
 
+    def may_view(self, user: str) -> bool:
+        """Tell whether a reader whom the cluster's proxy names may see the page."""
+        ...
+
     def leave(self) -> None:
         """The job is over: remove from the cluster what was only for its life. The container goes with all that it holds."""
 
@@ -159,11 +167,12 @@ class InContainer:
     """In a container of `engine`; `certificate` and `key`: the job's, PEM."""
 
     near = True
+    machine_cores = 0.0
 
     def __init__(self, engine: str, parts: Parts, certificate: str, key: str) -> None:
         self._engine, self._parts, self._certificate, self._key = engine, parts, certificate, key
         self.tokens = parts.tokens
-        self._page = ""
+        self._page = self._page_name = ""
         self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
@@ -183,20 +192,24 @@ class InContainer:
         host = bracketed(self._parts.address)
         self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
         self.addresses = (self.place,)
-        self._page = f"http://{pages[0]}/" if pages else ""
+        self._page_name = pages[0] if pages else ""
+        self._page = f"http://{self._page_name}/" if pages else ""
 
     async def serve(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import Listener, warm
 
         await asyncio.to_thread(warm)
         context = await asyncio.to_thread(self._context)
-        self._listeners.append(Listener(application))
+        self._listeners.append(Listener(application, application.trusts))
         await self._listeners[0].on_tcp(self._sockets[0], context)
         if self._parts.proxies:
             from trainmaster.web.bare import bare
 
-            self._listeners.append(Listener(bare(facts, self._parts.proxies)))
+            self._listeners.append(Listener(bare(facts, self._parts, self._page_name), self._is_proxy))
             await self._listeners[1].on_tcp(self._sockets[1])
+
+    def _is_proxy(self, scope: Mapping[str, Any]) -> bool:
+        return str(scope["client"][0]).removeprefix("::ffff:") in self._parts.proxies
 
     def _context(self) -> Any:
         import ssl

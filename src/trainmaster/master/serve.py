@@ -3,12 +3,16 @@
 Agents of this machine come over a Unix socket that websockets serves by itself: nothing else must be imported before the first program
 starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
 a socket or under TLS; uvicorn and the REST interface are imported for it while programs start. uvicorn's protocols run in our own loop: its
-`Server` would bring its own signals and its own wait of a tenth of a second at each end.
+`Server` would bring its own signals and its own wait of a tenth of a second at each end. A TCP listener accepts by itself, since a
+connection must be counted before its TLS handshake (`master.strangers`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import logging
 import os
 import socket
 import sys
@@ -16,17 +20,23 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.linux import descriptor_limit
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.transports import cut
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
+    from trainmaster.master.strangers import Crowd, Stranger
+
+log = logging.getLogger(__name__)
+
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
 PING = 2.0  # s
 KEPT = 5  # s that a connection without a request is kept; as long uvicorn holds what a reader who vanished has sent
 BACKLOG = 1024  # connections
+ACCEPT_AGAIN = 1.0  # s after which accepting is tried again where it failed, for want of descriptors say
 TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
 
 
@@ -120,6 +130,10 @@ class Application:
         self.agents, self._token, self._make_rest = agents, f"Bearer {token}".encode(), rest
         self._rest: App | None = None
 
+    def trusts(self, scope: MutableMapping[str, Any]) -> bool:
+        """Tell whether a request carries the job's token."""
+        return compare_digest(dict(scope["headers"]).get(b"authorization", b""), self._token)
+
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
@@ -128,8 +142,7 @@ class Application:
             await self._rest(scope, receive, send)
 
     async def _websocket(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if scope["path"] != PATH or not compare_digest(given, self._token):
+        if scope["path"] != PATH or not self.trusts(scope):
             await receive()
             await send({"type": "websocket.close", "code": 4401})  # before the acceptance: a 403
             return
@@ -137,23 +150,44 @@ class Application:
 
 
 class Listener:
-    """Serves an application on a Unix socket or a TCP address until closed."""
+    """Serves an application on a Unix socket or a TCP address until closed.
 
-    def __init__(self, app: App) -> None:
+    `trusts(scope)` tells whether a request shows that its connection may stay; without it, any whole request does.
+    """
+
+    def __init__(
+        self, app: App, trusts: Callable[[MutableMapping[str, Any]], bool] = lambda scope: True, crowd: Crowd | None = None
+    ) -> None:  # fmt: skip
         import uvicorn
         from uvicorn.server import ServerState
 
+        from trainmaster.master.strangers import Crowd
+
+        self._app, self._trusts = app, trusts
         self._config = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, ws="websockets-sansio", ws_max_size=FRAME, ws_ping_interval=PING,
-            ws_ping_timeout=PING * 3, ws_per_message_deflate=False, timeout_keep_alive=KEPT, server_header=False, date_header=False,
+            self._answer, interface="asgi3", lifespan="off", log_config=None, access_log=False, ws="websockets-sansio",
+            ws_max_size=FRAME, ws_ping_interval=PING, ws_ping_timeout=PING * 3, ws_per_message_deflate=False,
+            timeout_keep_alive=KEPT, server_header=False, date_header=False,
+            proxy_headers=False,  # else whoever sends X-Forwarded-For chooses the address that we take for the peer's
         )  # fmt: skip
         self._config.load()
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._crowd = crowd or Crowd(descriptor_limit())
+        self._accepting: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
 
-    def _protocol(self) -> asyncio.Protocol:
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        stranger: Stranger | None = scope["state"].get("stranger")
+        if stranger is not None and self._trusts(scope):
+            stranger.trust()
+        await self._app(scope, receive, send)
+
+    def _protocol(self, stranger: Stranger | None = None) -> asyncio.Protocol:
         make: Any = self._config.http_protocol_class
-        protocol: asyncio.Protocol = make(config=self._config, server_state=self._state, app_state={})
+        protocol: asyncio.Protocol = make(
+            config=self._config, server_state=self._state, app_state={"stranger": stranger}
+        )
         return protocol
 
     async def on_socket(self, path: str) -> None:
@@ -169,19 +203,50 @@ class Listener:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, sock=bound, ssl=ssl, backlog=BACKLOG
-        )
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(bound, ssl))
+
+    async def _accept(self, bound: socket.socket, ssl: Any) -> None:
+        loop = asyncio.get_running_loop()
+        with bound:
+            while True:
+                try:
+                    connection, address = await loop.sock_accept(bound)
+                except OSError as error:
+                    if error.errno != errno.ECONNABORTED:
+                        log.warning("no connection can be accepted now: %s", error)
+                        await asyncio.sleep(ACCEPT_AGAIN)
+                    continue
+                if (stranger := self._crowd.enter(connection, address[0])) is None:
+                    connection.close()
+                else:
+                    task = asyncio.create_task(self._open(connection, stranger, ssl))
+                    self._opening.add(task)
+                    task.add_done_callback(self._opening.discard)
+                await asyncio.sleep(0)  # what was accepted before has its turn
+
+    async def _open(self, connection: socket.socket, stranger: Stranger, ssl: Any) -> None:
+        """Bring a connection as far as its first request."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):  # no handshake; the transport has closed the connection
+            stranger.transport, _ = await loop.connect_accepted_socket(
+                lambda: self._protocol(stranger), connection, ssl=ssl
+            )
 
     async def close(self, within: float = 1.0) -> None:
         """Take no more connections, and let those that are open end."""
         if self._server is not None:
             self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
         for connection in list(self._state.connections):
             connection.shutdown()
         # Whoever asked is answered: until Python 3.12 the server's own wait does not cover connections.
         if self._state.tasks:
             await asyncio.wait(list(self._state.tasks), timeout=within)
+        self._crowd.close()
         await asyncio.sleep(0)  # whoever was being accepted meanwhile is there now
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
             if (transport := getattr(connection, "transport", None)) is not None:

@@ -25,6 +25,7 @@ from trainmaster.core.state import ASKED, GRANTED, State
 from trainmaster.core.stimuli import (
     ContainerLost,
     Did,
+    Granted,
     KillRequested,
     Report,
     SaveRequested,
@@ -42,6 +43,7 @@ from trainmaster.master.record import Record, Superseded
 if TYPE_CHECKING:
     from trainmaster.master.seats import Tokens
 
+BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
@@ -113,6 +115,11 @@ class Shell:
     def tell(self, *stimuli: Stimulus) -> None:
         self._inbox += stimuli
         self._stirred.set()
+
+    def doubt(self, epoch: int) -> None:
+        """Whoever has the job's token may name any epoch: only one that was taken in the storage makes us stop."""
+        log.info("an agent has seen epoch %d; the storage is asked for it", epoch)
+        self._record.look()
 
     def superseded(self, epoch: int) -> None:
         log.warning("epoch %d exists; this master, of epoch %d, stops acting", epoch, self.epoch)
@@ -289,13 +296,18 @@ class Shell:
         return grown >= SNAPSHOT_SOONER and (grown >= SNAPSHOT_EVERY or self.storage.droppable is not None)
 
     async def _batch(self) -> list[Stimulus]:
-        if not self._inbox:
+        if self._inbox:
+            await asyncio.sleep(0)  # connections are served between two batches
+        else:
             wake = self.drive.wake
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
                     await self._stirred.wait()
         self._stirred.clear()
-        batch, self._inbox = self._inbox, []
+        size = BATCH
+        while size < len(self._inbox) and isinstance(self._inbox[size], Granted):
+            size += 1  # a gang is sized with all that was granted at once
+        batch, self._inbox = self._inbox[:size], self._inbox[size:]
         return batch or [Tick()]
 
     async def _write(self, events: list[Event]) -> None:

@@ -2,8 +2,9 @@
 
 The agent may be away for a while, or for good where the program runs alone. So `post` never waits and never raises:
 what cannot be sent is dropped. `ask` waits for its answer through any absence, connecting anew and asking again; every
-question is one that may be asked twice. A forked child does not share its parent's connections: it closes its copies
-and makes its own when it needs one.
+question is one that may be asked twice. One thread reads at a time (`_reading`); the other lock is held for calls of the
+system that return at once, so that nobody waits for a thread that waits for the agent. A forked child does not share its
+parent's connections: it closes its copies and makes its own when it needs one.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class Link:
     ) -> None:
         self._path, self._greeting, self._heard = path, greeting, heard
         self._socket: socket.socket | None = None
-        self._lock = threading.RLock()
+        self._lock, self._reading = threading.RLock(), threading.RLock()
+        self._readers = 0  # threads that wait for the socket: who finds it broken leaves its closing to them
         self._unsent, self._unread = bytearray(), bytearray()
         self._asked = 0
         self._again = 0.0  # when `post` may try to connect again
         self._pause = _PAUSES[0]
-        self._timeout: float | None = 0.0  # of the socket, as it is set
         _links.append(self)
 
     def post(self, frame: Frame) -> bool:
@@ -55,42 +56,40 @@ class Link:
     def ask(self, frame: Frame, limit: float | None = None) -> Frame | None:
         """The answer to `frame`, however long the agent is away; with a `limit` in seconds None after it."""
         until = None if limit is None else monotonic() + limit
-        with self._lock:
+        if not self._reading.acquire(timeout=-1 if limit is None else limit):
+            return None
+        try:
             while until is None or monotonic() < until:
                 try:
-                    if self._socket is None:
-                        self._connect()
                     return self._asked_once(frame, until)
                 except (OSError, ValueError):  # the agent is away, or what answers is none
-                    self.close()
-                    sleep(self._pause)
-                    self._pause = min(self._pause * 2, _PAUSES[1])
+                    self._retreat()
                 except BaseException:  # an interrupt: the answer would come later and find nobody
                     self.close()
                     raise
             return None
+        finally:
+            self._reading.release()
 
     def listen(self) -> None:
         """Hand what the agent says to `heard` for as long as the process lives. For a thread of its own."""
         while True:
-            try:
-                if self._socket is None:
-                    self._connect()
-                    self._pushed()
-                self._take(self._frame(None))
-            except (OSError, ValueError):
-                self.close()
-                sleep(self._pause)
-                self._pause = min(self._pause * 2, _PAUSES[1])
+            with self._reading:
+                try:
+                    self._open()
+                    self._take(self._frame(None))
+                except (OSError, ValueError):
+                    self._retreat()
 
     def poll(self) -> None:
         """Hand to `heard` what the agent has said by now. Never waits."""
-        if not self._lock.acquire(blocking=False):
+        if not self._reading.acquire(blocking=False):
             return  # somebody reads already
         try:
-            if self._socket is None and not self._connected():
-                return
-            self._pushed()
+            with self._lock:
+                if self._socket is None and not self._connected():
+                    return
+                self._pushed()
             while self._socket is not None:
                 self._take(self._frame(monotonic()))
         except TimeoutError:
@@ -98,25 +97,22 @@ class Link:
         except (OSError, ValueError):
             self.close()
         finally:
-            self._lock.release()
+            self._reading.release()
 
     def flush(self, limit: float) -> None:
         """Send what is unsent, for at most `limit` seconds."""
-        with self._lock:
-            if self._socket is None or not self._unsent:
-                return
-            try:
-                self._patience(limit).sendall(self._unsent)
-                self._unsent.clear()
-            except OSError:
-                self.close()
+        try:
+            self._send_all(monotonic() + limit)
+        except OSError:
+            self._abandon()
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-        self._unsent.clear()
-        self._unread.clear()
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = None
+            self._unsent.clear()
+            self._unread.clear()
 
     def end(self) -> None:
         """Close, and be done with."""
@@ -139,16 +135,50 @@ class Link:
         except BaseException:
             made.close()
             raise
-        self._socket, self._timeout = made, 0.0
+        self._socket = made
 
-    def _patience(self, timeout: float | None) -> socket.socket:
-        """The socket with this timeout. Setting one is a call of the system, so only where it differs."""
-        if self._socket is None:
-            raise ConnectionError("closed")
-        if timeout != self._timeout:
-            self._socket.settimeout(timeout)
-            self._timeout = timeout
-        return self._socket
+    def _open(self) -> None:
+        with self._lock:
+            if self._socket is None:
+                self._connect()
+            self._pushed()
+
+    def _retreat(self) -> None:
+        """Close, and wait a while: for who reads."""
+        self.close()
+        sleep(self._pause)
+        self._pause = min(self._pause * 2, _PAUSES[1])
+
+    def _abandon(self) -> None:
+        """Give up a connection that broke. Its closing would leave a thread that waits for it waiting for ever."""
+        import socket
+
+        with self._lock:
+            if self._readers and self._socket is not None:
+                self._unsent.clear()
+                try:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                except OSError:  # it is not connected any more, which wakes the thread too
+                    return
+            else:
+                self.close()
+
+    def _wait(self, event: int, until: float | None) -> None:
+        """Wait until the socket can be read, or written. Raises TimeoutError once `until` has passed."""
+        import select
+
+        with self._lock:
+            if self._socket is None:
+                raise ConnectionError("closed")
+            poll = select.poll()
+            poll.register(self._socket, event)
+            self._readers += 1
+        try:
+            if not poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000):
+                raise TimeoutError
+        finally:
+            with self._lock:
+                self._readers -= 1
 
     def _connected(self) -> bool:
         if monotonic() < self._again:
@@ -162,21 +192,34 @@ class Link:
 
     def _pushed(self) -> bool:
         try:
-            while self._unsent:
-                del self._unsent[: self._patience(0.0).send(self._unsent)]
+            while self._unsent and self._socket is not None:
+                del self._unsent[: self._socket.send(self._unsent)]
         except BlockingIOError:
             return True  # it goes with the next frame
         except OSError:
-            self.close()
+            self._abandon()
             return False
         return True
 
+    def _send_all(self, until: float | None) -> None:
+        import select
+
+        while True:
+            with self._lock:
+                if not self._pushed():
+                    raise ConnectionError("the agent closed the connection")
+                if not self._unsent or self._socket is None:
+                    return
+            self._wait(select.POLLOUT, until)
+
     def _asked_once(self, frame: Frame, until: float | None) -> Frame:
-        self._asked += 1
-        asked = self._asked
-        self._unsent += _encoded({**frame, "id": asked})
-        self._patience(None if until is None else max(0.001, until - monotonic())).sendall(self._unsent)
-        self._unsent.clear()
+        with self._lock:
+            if self._socket is None:
+                self._connect()
+            self._asked += 1
+            asked = self._asked
+            self._unsent += _encoded({**frame, "id": asked})
+        self._send_all(until)
         while True:
             answer = self._frame(until)
             self._pause = _PAUSES[0]
@@ -186,18 +229,23 @@ class Link:
 
     def _frame(self, until: float | None) -> Frame:
         """The next frame. Raises TimeoutError once `until` has passed, ConnectionError where the agent closed or
-        refused us.
+        refused us. For who holds `_reading`.
         """
         import json
+        import select
 
         while (end := self._unread.find(b"\n")) < 0:
             try:
-                piece = self._patience(None if until is None else max(0.0, until - monotonic())).recv(65536)
+                with self._lock:
+                    if self._socket is None:
+                        raise ConnectionError("closed")
+                    piece = self._socket.recv(65536)
+                    self._unread += piece
             except BlockingIOError:
-                raise TimeoutError from None
+                self._wait(select.POLLIN, until)
+                continue
             if not piece:
                 raise ConnectionError("the agent closed the connection")
-            self._unread += piece
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         frame = json.loads(line)
@@ -213,7 +261,7 @@ class Link:
             self._heard(frame)
 
     def _in_child(self) -> None:
-        self._lock = threading.RLock()
+        self._lock, self._reading, self._readers = threading.RLock(), threading.RLock(), 0
         self._again = 0.0
         self.close()
 

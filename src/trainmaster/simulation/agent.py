@@ -38,6 +38,7 @@ class Habits:
     ignores_term: float = 0.1  # chance that a stop takes the whole grace
     progresses: bool = True
     staging: tuple[float, float] = (0.0, 5.0)
+    tells_staging: float = 1.0  # s after which an agent that still stages reports that half of it is there
     misses: float = 0.0  # chance that staging fails
     saves_every: float = 0.0  # s between checkpoint sets; 0 for none
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
@@ -62,6 +63,7 @@ class Agent:
         self.running = 0  # attempt whose program runs
         self.stopping = self._storing = 0
         self.reading: list[int] = []  # shard numbers leased and not reported yet
+        self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._work: dict[str, Any] = {}  # what the start said
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
@@ -159,8 +161,8 @@ class Agent:
             return
         self.attempt, self._restored = attempt, extra["set"]
         took = self.world.rng.uniform(*self.habits.staging)
-        if took > 1.0:
-            self.world.at(1.0, self._staging, attempt)
+        if took > self.habits.tells_staging:
+            self.world.at(self.habits.tells_staging, self._staging, attempt)
         self.world.at(took, self._prepared, attempt)
 
     def _staging(self, attempt: int) -> None:
@@ -237,7 +239,8 @@ class Agent:
 
     def _progress(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
-            self.report("progress", attempt, progress=0.5)
+            self.report("progress", attempt, progress=0.5)  # each attempt gets as far as the one before
+            self._reached = {"reached": {"value": 0.5}}
             self.world.at(30.0, self._progress, attempt)
 
     def _read_shards(self, attempt: int) -> None:
@@ -278,6 +281,7 @@ class Agent:
         if self.running != attempt or not attempt or not self.alive:
             return
         self.stop_program()
+        how, self._reached = {**how, **self._reached} if how is not WELL else how, {}
         if how is not WELL and self._work.get("marks"):
             self._storing = attempt
             self.report("died", attempt, elapsed=1.0, **how)

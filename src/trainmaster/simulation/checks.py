@@ -58,8 +58,14 @@ def _check_end(events: list[Event]) -> None:
 
 
 def _check_budgets(events: list[Event]) -> None:
-    """No restart was more than its budget allows, as readers of the log see what it cost."""
+    """No restart was more than its budget allows, as readers of the log see what it cost; only getting further gave any back."""
+    best: dict[str, float] = {}
     for event in events:
+        if event.type == "progressed":
+            task, value = event.data["task"], event.data["value"]
+            if value <= best.get(task, -1.0):
+                raise Violation(f"{task} told {value} again, which gave its budget back")
+            best[task] = value
         if event.type == "incident" and event.data["again"]:
             data = event.data
             if data["free"] > FREE_LIMIT or (data["costs"] and data["spent"] > data["limit"]):

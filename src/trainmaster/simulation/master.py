@@ -98,7 +98,7 @@ class SimulatedMaster:
 
     def accept(self, agent: Agent, link: Link) -> str:
         if agent.epoch > self.epoch:
-            self.alive = False  # superseded, and now it knows
+            self._superseded()  # the storage tells, not the agent
             return "stale-epoch"
         if not self.state.admits(*agent.key):
             return "written-off"

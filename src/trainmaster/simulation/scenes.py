@@ -6,11 +6,15 @@ import math
 import random
 from typing import Any
 
+from attrs import evolve
+
 from trainmaster.simulation.agent import Habits
 from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
 from trainmaster.simulation.play import Scene
 
 HOUR, DAY = 3600.0, 86400.0
+# Legal names of roles that could be taken for something else.
+STRANGE_NAMES = ("group", "role", "task", "master", "job", "0", "group-0", "worker.0", "A_b", "x" * 63)
 
 
 def random_scene(seed: int, plant: str = "") -> Scene:
@@ -39,11 +43,15 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         saves = rng.choice((5.0, 20.0))
     if shards:
         job["inputs"] = {"train": {"url": "memory://data", "as": "shards", "to": ["worker"]}}
+    job = _with_strange_names(seed, job)
     habits = Habits(
         runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
         ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
         misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed),
     )  # fmt: skip
+    if _stages_slowly(seed):
+        job["timeouts"]["start"] = "20s"
+        habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
     faults = rng.sample(ALL, rng.randint(1, len(ALL))) + (list(FATAL) if rng.random() < 0.05 else [])
     return Scene(
         job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),
@@ -71,12 +79,48 @@ def _make_odd(seed: int, job: dict[str, Any]) -> None:
         job["completion"] = {"failures": rng.choice((0.0, 0.5, 0.9))}
 
 
+def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:
+    """The job, in one scene in four with roles that have strange names. Drawn apart too."""
+    rng = random.Random(f"names 7 {seed}")
+    if rng.random() >= 0.25:
+        return job
+    return rename_roles(job, dict(zip(("worker", "fetch"), rng.sample(STRANGE_NAMES, 2), strict=True)))
+
+
+def rename_roles(job: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """The job with other names for some of its roles, wherever it names them."""
+
+    def renamed(text: str) -> str:
+        role, colon, index = text.partition(":")
+        return names.get(role, role) + colon + index
+
+    roles = {renamed(name): dict(role) for name, role in job["roles"].items()}
+    for role in roles.values():
+        if "after" in role:
+            role["after"] = {renamed(name): condition for name, condition in role["after"].items()}
+    job = {**job, "roles": roles}
+    for kind, key in (("outputs", "from"), ("inputs", "to")):
+        if kind in job:
+            job[kind] = {
+                name: {**section, key: renamed(section[key]) if key == "from" else [renamed(to) for to in section[key]]}
+                for name, section in job[kind].items()
+            }
+    if "first" in job.get("completion", {}):
+        job["completion"] = {"first": renamed(job["completion"]["first"])}
+    return job
+
+
 def _rare_habits(seed: int) -> dict[str, float]:
     """Of one scene in seven. Drawn apart from all else, and so that seeds kept as tests keep their scenes."""
     rng = random.Random(f"rare habits 10 {seed}")
     if rng.random() >= 0.15:
         return {}
     return {"stillborn": rng.choice((0.0, 0.3, 1.0)), "deaf": rng.choice((0.0, 0.3))}
+
+
+def _stages_slowly(seed: int) -> bool:
+    """Tell whether staging may take longer than `timeouts.start`: in one scene of ten, drawn apart as well."""
+    return random.Random(f"slow staging 4 {seed}").random() < 0.1
 
 
 def _roles(rng: random.Random, scope: str) -> dict[str, Any]:

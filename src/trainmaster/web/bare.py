@@ -1,25 +1,29 @@
 """The one page behind a cluster's link to a job: state, reason, tasks, and the end of each task's output. Read-only, and bare.
 
-Whoever runs the cluster shows it through a proxy of the cluster's own (YARN's web proxy), which has asked who its reader is. So it is
-answered to the addresses of proxies alone, over plain HTTP, as they speak it; all its links are relative, for the proxy puts it below a
-path.
+Whoever runs the cluster shows it through a proxy of the cluster's own (YARN's web proxy), which has asked who its reader is and says so in
+a cookie. So the page is answered over plain HTTP, as proxies speak it, to the addresses of proxies alone, under the name that they were
+given (a page of another site that has its name lead here is refused), and to readers who may see the job. All its links are relative, for
+the proxy puts it below a path.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
+from urllib.parse import unquote_plus
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from trainmaster.web.contract import Facts, Unknown
+from trainmaster.log.output import exact
+from trainmaster.web.contract import Facts, Gate, Unknown
 
+_USER = "proxy-user"  # the cookie of YARN's WebAppProxyServlet, URL-encoded
 TAIL = 64 * 1024  # bytes of a task's output that are shown
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "X-Content-Type-Options": "nosniff",
@@ -32,14 +36,22 @@ table { border-collapse: collapse; width: 100%; } th, td { text-align: left; pad
 """
 
 
-def bare(facts: Facts, proxies: Collection[str]) -> Starlette:
-    """The ASGI application. `proxies`: the addresses that are answered."""
+def bare(facts: Facts, gate: Gate, name: str) -> Starlette:
+    """Return the ASGI application. `name`: host and port by which the proxies know the page."""
 
     def guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def checked(request: Request) -> Response:
-            host = request.client.host.removeprefix("::ffff:") if request.client else ""
-            if host not in proxies:
+            peer = request.client.host.removeprefix("::ffff:") if request.client else ""
+            if peer not in gate.proxies:
                 return PlainTextResponse("this page is shown by the cluster's proxy alone\n", 403, _HEADERS)
+            if request.headers.get("host", "").lower() != name.lower():
+                return PlainTextResponse("this page has another name\n", 421, _HEADERS)
+            user = unquote_plus(request.cookies.get(_USER, ""))
+            if not gate.may_view(user):
+                text = (
+                    f"{user or 'a user without a name'} may not see this job: the cluster's VIEW list leaves them out\n"
+                )
+                return PlainTextResponse(text, 403, _HEADERS)
             try:
                 return await endpoint(request)
             except Unknown as error:
@@ -63,7 +75,7 @@ async def _tail(facts: Facts, task: str) -> bytes:
     pieces: deque[bytes] = deque()
     size = 0
     async for piece in facts.log(task, attempt, max(0, stored - TAIL), False):
-        pieces.append(str(piece["data"]).encode())
+        pieces.append(exact(str(piece["data"])))
         size += len(pieces[-1])
         while size - len(pieces[0]) > TAIL:
             size -= len(pieces.popleft())

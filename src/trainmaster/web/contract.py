@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Protocol
 
 
@@ -28,8 +28,21 @@ class Facts(Protocol):
         """A task's latest attempt with output, and how many bytes of that are stored: it has printed at least as many."""
         ...
 
-    def stream(self, after: int, logs: bool, tail: int | None) -> AsyncIterator[Mapping[str, Any]]:
-        """{"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of what was printed before; None: all."""
+    def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> AsyncIterator[Mapping[str, Any]]:
+        """{"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of what was printed before; None: all.
+
+        `bare`: pieces say how far the output has come, and the reader reads it from the storage itself.
+        """
+        ...
+
+
+class Gate(Protocol):
+    """Decides who sees the page behind the cluster's link. `proxies`: the addresses of the cluster's web proxies."""
+
+    proxies: Collection[str]
+
+    def may_view(self, user: str) -> bool:
+        """Tell whether the cluster lets this user see the job; an empty name: the proxy asked nobody."""
         ...
 
 

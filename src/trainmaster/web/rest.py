@@ -16,10 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from trainmaster.core.errors import StorageFailed
 from trainmaster.web.contract import Acts, Facts, Unknown
 
 PREFIX = "/api/v1"
 _BODY_LIMIT = 64 * 1024
+UNREADABLE = 503  # the status of an answer that the storage keeps from a reader
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -37,6 +39,8 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
                 return _problem(404, str(error))
             except ValueError as error:
                 return _problem(400, str(error))
+            except StorageFailed as error:
+                return _problem(UNREADABLE, str(error))
 
         return checked
 
@@ -54,7 +58,8 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
 
     async def stream(request: Request) -> Response:
         tail = _number(request, "tail") if "tail" in request.query_params else None
-        return _lines(facts.stream(_number(request, "after"), _flag(request, "logs"), tail))
+        logs, bare = _flag(request, "logs"), _flag(request, "bare")
+        return _lines(facts.stream(_number(request, "after"), logs, tail, bare))
 
     async def kill(request: Request) -> Response:
         body = await _body(request)

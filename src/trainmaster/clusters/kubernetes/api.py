@@ -19,6 +19,9 @@ from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 
 HOST_NAMESPACE = f"{NAMESPACE}-host"
 _TIMEOUT = 10.0  # s
+_LIFECYCLE = tuple(
+    f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "network-unavailable")
+)  # taints
 _AT_ONCE = 16
 _PEOPLE = {"edit": "edit", "view": "view"}  # user -> the stock role it has in both namespaces
 
@@ -68,7 +71,7 @@ def waits(place: Place, token: str, settings: Settings) -> str:
     if found.status != 200:
         return f"the nodes are not told: {found.said[:300]}"
     nodes = {node["metadata"]["name"]: node for node in found.json["items"]}
-    unready = sorted(set(names_of_nodes(settings)) - {name for name, node in nodes.items() if node_is_ready(node)})
+    unready = sorted(set(names_of_nodes(settings)) - {name for name, node in nodes.items() if takes_pods(node)})
     if unready:
         return f"{len(unready)} nodes are not ready: {', '.join(unready[:3])}"
     for name in names_of_nodes(settings)[: settings.nodes]:
@@ -79,9 +82,11 @@ def waits(place: Place, token: str, settings: Settings) -> str:
     return ""
 
 
-def node_is_ready(node: Mapping[str, Any]) -> bool:
+def takes_pods(node: Mapping[str, Any]) -> bool:
+    """Return whether pods are scheduled there: a node keeps the taint `not-ready` for a moment after its kubelet has called it ready."""
     conditions = node.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    tainted = any(taint["key"] in _LIFECYCLE for taint in node.get("spec", {}).get("taints") or ())
+    return not tainted and any(row["type"] == "Ready" and row["status"] == "True" for row in conditions)
 
 
 def names_of_nodes(settings: Settings) -> list[str]:

@@ -1,7 +1,9 @@
 """The first thing that runs in a pod: puts together what the job's Secrets hold, with nothing but the standard library.
 
-An init container runs this file out of the job's ConfigMap with the Python of the user's image. `manifest.json` beside it says which
-pieces make which file, with its digest; a file that is `unpacked` becomes a folder.
+An init container runs this file out of the job's ConfigMap with the Python of the user's image, once it has checked the digest of this
+file and of `manifest.json` beside it. The manifest says which pieces make which file, with its digest; a file that is `unpacked` becomes a
+folder. The secrets of the pod's role are mounted into the init container alone. It copies them to a directory in memory, from which the
+agent deletes them once it has read them.
 """
 
 import gzip
@@ -9,16 +11,20 @@ import hashlib
 import io
 import json
 import os
-import sys
 import tarfile
 import zipfile
 
 
-def main(boot: str, pieces: str, home: str) -> None:
-    """Put each file of the manifest at its place below `home`. Raises SystemExit with what is wrong."""
-    with open(os.path.join(boot, "manifest.json"), encoding="utf-8") as file:
-        manifest = json.load(file)
-    for one in manifest:
+def main(manifest: bytes, pieces: str, home: str, secret: str = "", handover: str = "") -> None:
+    """Put each file of the manifest at its place below `home`, and the file `secret` into the folder `handover`.
+
+    Raises SystemExit with what is wrong.
+    """
+    if secret:
+        with open(secret, "rb") as source, open(os.path.join(handover, os.path.basename(secret)), "wb") as target_file:
+            os.fchmod(target_file.fileno(), 0o600)
+            target_file.write(source.read())
+    for one in json.loads(manifest):
         content = bytearray()
         for piece in one["pieces"]:
             with open(os.path.join(pieces, piece), "rb") as file:
@@ -75,7 +81,3 @@ def write(members: list[tarfile.TarInfo], content: bytes, target: str) -> None:
             os.utime(file, (member.mtime, member.mtime))
         finally:
             os.close(file)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

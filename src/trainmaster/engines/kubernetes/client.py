@@ -21,27 +21,28 @@ from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.reading import job_to
 from trainmaster.core.reasons import words
+from trainmaster.core.redaction import secrets_of
 from trainmaster.engines.contract import Free, Queue, Request, Shipped
 from trainmaster.engines.kubernetes import first, masters, objects, rights, shipping, waiting
 from trainmaster.engines.kubernetes.entry import (
-    AGENT,
-    AGENT_SECRET,
-    MASTER,
     MASTER_SECRET,
     RUNTIME,
     Piece,
+    agent_key,
     boot,
+    digest_of,
     inside,
 )
 from trainmaster.engines.kubernetes.foreign import failed
 from trainmaster.engines.kubernetes.names import JOB as LABEL
-from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, selector
+from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, run_name, selector
 from trainmaster.engines.kubernetes.nodes import Nodes
 from trainmaster.engines.kubernetes.objects import ENDED, STAMP, master_name, owner_of
 from trainmaster.engines.kubernetes.parts import PORT, pod_of
-from trainmaster.engines.kubernetes.pods import Shape, check, image_of, master_pod, pod_groups, task_pod
+from trainmaster.engines.kubernetes.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
 from trainmaster.engines.kubernetes.store import Store, parts, stored_elsewhere, there
+from trainmaster.engines.packed import stores_of
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
@@ -50,7 +51,6 @@ from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, NODES, POD_GROUPS, PO
 from trainmaster.log.configmaps import SCHEME, url_of
 
 PLACE = "engines.kubernetes"
-IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # of jobs that name none
 NOTHING_RUNS = "nothing runs its master: its submission was broken off, or somebody has deleted its ReplicaSet"
 UNDONE = 10.0  # s for the end of what was submitted and is not wanted
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone
@@ -62,6 +62,8 @@ T = TypeVar("T")
 
 class KubernetesClient:
     """`ClientSide` on Kubernetes. `requests(job)`: which containers it asks for; to check a job, at its largest, to submit it, at once."""
+
+    inherits_environment = False
 
     def __init__(
         self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None,
@@ -130,10 +132,12 @@ class KubernetesClient:
         await rights.check(client, said)
         shape = Shape(_DRY, job, said, self._image, None)
         made = {request.role: request for request in self._requests(job)}
-        inner = inside(_DRY, MASTER, [], {}, said.runtime_image)
-        tried = {f"roles.{role}": task_pod(shape, request, inner) for role, request in made.items()}
+        tried = {
+            f"roles.{role}": task_pod(shape, request, inside(_DRY, role, [], "", {}, said.runtime_image))
+            for role, request in made.items()
+        }
         if said.run_master != CLIENT:
-            pod = master_pod(shape, inner)
+            pod = master_pod(shape, inside(_DRY, "", [], "", {}, said.runtime_image))
             tried["master"] = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": _DRY}}
         answers = await asyncio.gather(*(_tried(client, *one) for one in tried.items()), return_exceptions=True)
         for answer in answers:  # of what is wrong with several, the first is told
@@ -148,18 +152,15 @@ class KubernetesClient:
         owned = owner_of(job_id, "")
         pieces = [] if said.runtime_image else [Piece(RUNTIME, "", (f"trainmaster-{RUNTIME}",), unpacked=True)]
         shape = Shape(job_id, job, said, self._image)
-        inner = inside(
-            job_id,
-            MASTER,
-            pieces,
-            {"TRAINMASTER_ADDRESS": "", "TRAINMASTER_OWNER": ""},
-            said.runtime_image,
-            master=True,
-        )
+        environment = {"TRAINMASTER_ADDRESS": "", "TRAINMASTER_OWNER": ""}
+        files = boot(pieces)
+        digest = digest_of(files)
+        inner = inside(job_id, "", pieces, digest, environment, said.runtime_image)
         account = self.asked(config, lambda client: rights.account(client, said)) if said.run_master != CLIENT else ""
         made = [
-            objects.root(job_id, _there(job_to(job), config.namespace), {}, "", boot(pieces)),
-            objects.secret(job_id, owned, {AGENT_SECRET: {}, MASTER_SECRET: {}}, ""),
+            objects.root(job_id, _there(job_to(job), config.namespace), {}, ""),
+            objects.run(job_id, owned, files),
+            objects.secret(job_id, owned, {key: {} for key in (*map(agent_key, job.roles), MASTER_SECRET)}, ""),
             objects.names(job_id, owned),
             *pod_groups(shape),
         ]
@@ -170,8 +171,9 @@ class KubernetesClient:
                 objects.masters_set(job_id, owned, master_pod(shape, inner, account or job_id)),
             ]
         of_role = {request.role: request for request in reversed(asked)}
-        inner = inside(job_id, AGENT, pieces, {}, said.runtime_image)
-        made += [{"apiVersion": "v1", "kind": "Pod", **task_pod(shape, one, inner)} for one in of_role.values()]
+        for role, request in of_role.items():
+            inner = inside(job_id, role, pieces, digest, {}, said.runtime_image)
+            made.append({"apiVersion": "v1", "kind": "Pod", **task_pod(shape, request, inner)})
         for one in made:  # who owns what is known once it is made
             one["metadata"].pop("ownerReferences", None)
             one["metadata"]["namespace"] = config.namespace
@@ -232,7 +234,8 @@ class KubernetesClient:
         def undo() -> None:
             if begun:
                 with contextlib.suppress(TrainmasterError, TimeoutError):
-                    self.asked(config, lambda client: asyncio.wait_for(_removed(client, job_id), UNDONE))
+                    removal = objects.remove_submission
+                    self.asked(config, lambda client: asyncio.wait_for(removal(client, job_id, certificate), UNDONE))
 
         beside = self.asked(config, submitted, lambda work: interrupts.run(work, undo))
         return {
@@ -258,19 +261,31 @@ class KubernetesClient:
         """What the master is told, where it is not the cluster's to start."""
         pieces = [piece for piece, _ in read]
         here, secret = said.run_master == CLIENT, told["secret"]
-        made = objects.root(job_id, told["job"], told["site"], told["certificate"], boot(pieces), here)
+        made = objects.root(job_id, told["job"], told["site"], told["certificate"], here)
         root = await client.create(CONFIGMAPS, made)
-        environment = _environment(told["site"])
-        of_agent = {name: secret.get(name) or {} for name in ("secrets", "stores")} | {"token": secret["token"]}
+        environment, files = _environment(told["site"]), boot(pieces)
+        secrets, stores, token = secret.get("secrets") or {}, secret.get("stores") or {}, secret["token"]
         of_master = {
-            **of_agent, "key": secret["key"], "certificate": told["certificate"], "job_id": job_id, "job": told["job"],
+            "secrets": secrets, "stores": stores, "token": token, "key": secret["key"], "boot": digest_of(files),
+            "certificate": told["certificate"], "job_id": job_id, "job": told["job"],
             "site": told["site"], "namespace": client.namespace, "image": self._image,
             "environment": environment, "storage_of_agents": stored_elsewhere(job),
             "pieces": [{"name": one.name, "digest": one.digest, "secrets": one.secrets, "unpacked": one.unpacked} for one in pieces],
         }  # fmt: skip
-        owner = owner_of(job_id, root["metadata"]["uid"])
-        held = {AGENT_SECRET: of_agent, MASTER_SECRET: of_master}
-        kept = await client.create(SECRETS, objects.secret(job_id, owner, held, secret["token"]))
+        running = await client.create(
+            CONFIGMAPS, objects.run(job_id, owner_of(job_id, root["metadata"]["uid"]), files), metadata=True
+        )
+        owner = owner_of(run_name(job_id), running["metadata"]["uid"])
+        of_agents = {
+            agent_key(role): {
+                "secrets": secrets_of(secrets, role),
+                "stores": stores_of(stores, job, role),
+                "token": token,
+            }
+            for role in job.roles
+        }
+        carriers = {**of_agents, MASTER_SECRET: of_master}
+        kept = await client.create(SECRETS, objects.secret(job_id, owner, carriers, token), metadata=True)
         owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
         shape = Shape(job_id, job, said, self._image, owner)
         await asyncio.gather(
@@ -284,7 +299,7 @@ class KubernetesClient:
             *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
         )
         address = {"TRAINMASTER_ADDRESS": way[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
-        inner = inside(job_id, MASTER, pieces, {**environment, **address}, said.runtime_image, master=True)
+        inner = inside(job_id, "", pieces, of_master["boot"], {**environment, **address}, said.runtime_image)
         template = master_pod(shape, inner, account or job_id)
         await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
         spec = first.spec(of_master, job, way[0]["spec"]["clusterIP"])
@@ -304,7 +319,7 @@ class KubernetesClient:
     def found(self, wanted: str) -> dict[str, str]:
         """Our jobs in the namespace that are meant by `wanted`, the beginning of an id or an application: id -> application."""
         config = self.config()
-        rows = self.asked(config, objects.tidy)
+        rows = self.asked(config, objects.roots_in)
         made = {
             row["metadata"]["name"]: f"{config.context}@{config.namespace}/{row['metadata']['name']}" for row in rows
         }
@@ -364,6 +379,7 @@ class KubernetesClient:
         async def remove(client: Client) -> None:
             # First: with its Secret and without its ReplicaSet it would be one that is being submitted.
             await client.delete(SECRETS, job_id, propagation="Background")
+            await client.delete(CONFIGMAPS, run_name(job_id), propagation="Background")
             await client.delete(REPLICA_SETS, master_name(job_id), propagation="Background")
             await client.delete_all(PODS, f"{LABEL}={label_value(job_id)}", grace=5)
             ended = {ENDED: datetime.now(UTC).strftime(STAMP)}
@@ -383,6 +399,22 @@ class KubernetesClient:
 
         self.asked(self.config(application=application), remove)
 
+    def forget(self, job_id: str, application: str) -> None:
+        """Delete the job's ConfigMap, and by it all that it owns: its log, its Secret, its pods."""
+        self.end(application)
+
+        async def remove(client: Client) -> None:
+            await client.delete(CONFIGMAPS, job_id, propagation="Background")
+
+        self.asked(self.config(application=application), remove)
+
+    def caches(self) -> Sequence[tuple[str, int, float]]:
+        """Nothing outlasts its job there."""
+        return ()
+
+    def clear(self, url: str) -> None:
+        """There is none to clear."""
+
     def beside(self, application: str) -> dict[str, Any] | None:
         """What a master is told that takes up a job beside its client; None where there is nothing to take up."""
         job_id = parts(application)[2]
@@ -393,7 +425,7 @@ class KubernetesClient:
         return {**told, "owner": kept["metadata"]["uid"]}
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
-        """A connection to the job's master through the API server. Raises OSError where there is none."""
+        """Return a connection to the job's master, through the API server. Raises OSError without a master, BadInput without the right."""
         _, _, job_id = parts(application)
         blocking = _blocking(self.config(application=application))
         try:
@@ -406,6 +438,8 @@ class KubernetesClient:
             if not running:
                 raise ConnectionRefusedError("its master's pod does not run")
             return blocking.connect(running[0]["metadata"]["name"], int(address.rpartition(":")[2]))
+        except Forbidden as error:  # a master is there: whoever may not ask it must not be told that none answers
+            raise failed(error, blocking.config) from error
         except KubeError as error:
             raise ConnectionError(str(error)) from error
 
@@ -461,12 +495,6 @@ async def _tried(client: Client, place: str, pod: Mapping[str, Any]) -> None:
             mend="change the job, or choose another namespace",
             anchor="pod-refused",
         ) from error
-
-
-async def _removed(client: Client, job_id: str) -> None:
-    """What a submission has made so far; the Secret at once, for what it holds."""
-    await client.delete(SECRETS, job_id, propagation="Background")
-    await client.delete(CONFIGMAPS, job_id, propagation="Background")
 
 
 _clients: dict[tuple[object, ...], Blocking] = {}

@@ -224,7 +224,7 @@ def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figure
     """By the end of our own container."""
     why, code, message = died.get("reason"), died.get("exitCode"), line(str(died.get("message") or ""))
     if code == OUT_OF_REACH:
-        return "unreachable", {}
+        return "no-master", {}
     # Told of a container in which any process ever was killed so: an agent that did not fail has told of that itself.
     if why == "OOMKilled" and code not in (0, TERMINATED):
         limit = memory_of(pod)

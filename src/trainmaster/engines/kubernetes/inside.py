@@ -9,8 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from trainmaster.engines.kubernetes.entry import AGENT_SECRET, MASTER_SECRET, SECRET
+from trainmaster.engines.kubernetes.entry import AGENT_SECRET, HANDOVER, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.statuses import TERMINATED
 
 _OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
@@ -18,13 +19,16 @@ _OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINM
 
 def agent() -> dict[str, Any]:
     """The spec of this pod's agent."""
-    told = {**unpacked(), **_secret(AGENT_SECRET)}
+    handover = Path(HANDOVER, AGENT_SECRET)
+    told = {**unpacked(), **json.loads(handover.read_bytes())}
+    handover.unlink()  # before a program of the user's runs, who could read it
     here = os.getcwd()
     private = os.path.join(here, ".trainmaster")
     os.makedirs(private, mode=0o700, exist_ok=True)
     os.makedirs(os.path.join(here, "work"), exist_ok=True)
     node, pod = os.environ["TRAINMASTER_NODE"], os.environ["TRAINMASTER_POD"]
     environ = opening_stores(told, {name: value for name, value in os.environ.items() if name not in _OURS})
+    environ["PATH"] = path_with_python(environ.get("PATH", os.defpath), private)
     return {
         **told, "work": os.path.join(here, "work"), "runtime": private, "cache": os.path.join(here, ".cache"),
         "environ": environ, "node": node, "container": pod,
@@ -33,7 +37,7 @@ def agent() -> dict[str, Any]:
 
 def master() -> tuple[str, dict[str, Any], Any]:
     """(the job's directory in this pod, what the master is told, its seat's parts)."""
-    told = _secret(MASTER_SECRET)
+    told = json.loads(Path(SECRET, MASTER_SECRET).read_bytes())
     # Who is the first process of a pod ignores what it has no handler for. The next master is there before we are gone, and agents stay
     # with us until then; a master that is killed loses nothing.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
@@ -77,8 +81,3 @@ def _port_before(told: dict[str, Any]) -> int:
         except OSError:
             return 0
     return int(number)
-
-
-def _secret(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(SECRET, name).read_bytes())
-    return found

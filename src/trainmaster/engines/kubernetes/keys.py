@@ -24,6 +24,15 @@ _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LONGEST_OBJECT, _LONGEST_LABEL = 253, 63
 _OURS = "trainmaster/"
+# https://pkg.go.dev/github.com/distribution/reference: [DOMAIN[:PORT]/]PATH[:TAG][@DIGEST]
+_DOMAIN = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"((?:{_DOMAIN}/)?{_PART}(?:/{_PART})*)(?::\w[\w.-]{{0,127}})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{{32,}})?",
+    re.ASCII,
+)
+_LONGEST_IMAGE = 255  # of the name without tag and digest
+IMAGE_WORDS = "write [HOST[:PORT]/]PATH[:TAG] or ..@DIGEST; a path has small letters, digits and . _ - between them"
 
 
 def wrong(place: str, why: str, mend: str) -> BadInput:
@@ -75,6 +84,14 @@ def object_name(value: Any, place: str) -> str:
         raise wrong(
             place, f"{value!r} is no name of an object of Kubernetes", "write small letters, digits, '-' and '.'"
         )
+    return str(value)
+
+
+def image(value: Any, place: str) -> str:
+    """Return the name of an image. A kubelet calls a wrong one InvalidImageName, long after the submission."""
+    match = _IMAGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or len(match[1]) > _LONGEST_IMAGE:
+        raise wrong(place, f"{value!r} is no name of an image", IMAGE_WORDS)
     return str(value)
 
 

@@ -38,6 +38,11 @@ def subdomain_of(job_id: str) -> str:
     return dns_label(job_id if job_id[:1].isalpha() else f"j-{job_id}")
 
 
+def run_name(job_id: str) -> str:
+    """The ConfigMap that owns what is there for the job to run: the master deletes it at the end."""
+    return f"{job_id}.run"
+
+
 def dns_label(text: str) -> str:
     """`text` where it is a DNS label (RFC 1123); else cut to one, with a hash of the whole."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")

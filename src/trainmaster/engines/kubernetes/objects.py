@@ -1,19 +1,22 @@
 """The objects of a job in the cluster, but for its pods: what they are, and how they go.
 
     ConfigMap  <job>           the root: whoever deletes it deletes all. It stays as the job's history, with what is kept of its log
-    Secret     <job>           token, key and secrets; it owns all that follows, the pods, and the pieces of the files
+    ConfigMap  <job>.run       what init containers run. It owns the Secret: the master, which may delete no Secret, deletes it at the end
+    Secret     <job>           token, key and secrets, by role; it owns all that follows, the pods, and the pieces of the files
     Service    <job>           headless: the tasks' names
     Service    <job>-master    by which agents find the master, wherever its pod is
     ReplicaSet <job>-master    the master's pod: another one is made at once where it is deleted, or lost with its node
     ServiceAccount, Role, RoleBinding  <job>   where the submitter may make them: the master's rights in the namespace
 
-What the Secret owns is for a job that runs, and is removed with it at the end; the cluster's garbage collector does that.
+What the Secret owns is for a job that runs, and is removed with it at the end; the cluster's garbage collector does that. Both ConfigMaps
+are immutable: nobody changes what a pod runs, or what commands believe of a job. Labels and annotations may still change.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -28,11 +31,12 @@ from trainmaster.engines.kubernetes.names import (
     ROLE,
     label_value,
     labels_of_master,
+    run_name,
     subdomain_of,
 )
 from trainmaster.kube.client import Client
-from trainmaster.kube.errors import Forbidden
-from trainmaster.kube.kinds import CONFIGMAPS, REPLICA_SETS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from trainmaster.kube.errors import Forbidden, NotFound
+from trainmaster.kube.kinds import CONFIGMAPS, REPLICA_SETS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, Kind
 
 JOB_PART = "job"  # of the root: by which a namespace's jobs are found
 ENDED, STAMP = "trainmaster/ended", "%Y-%m-%dT%H:%M:%SZ"  # an annotation of the root, and the form of its time
@@ -45,7 +49,6 @@ RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]},
 )
 
 
@@ -71,17 +74,18 @@ def _about(job_id: str, part: str, owner: Mapping[str, Any] | None, name: str = 
 
 
 def root(
-    job_id: str, job: Mapping[str, Any], site: Mapping[str, Any], certificate: str, boot: Mapping[str, str], beside: bool = False,
-) -> dict[str, Any]:  # fmt: skip
-    """The ConfigMap: the job without secrets, its place, and what init containers run. `beside`: the master is beside the client."""
+    job_id: str, job: Mapping[str, Any], site: Mapping[str, Any], certificate: str, beside: bool = False
+) -> dict[str, Any]:
+    """The ConfigMap: the job without secrets, and its place. `beside`: the master is beside the client."""
     about = _about(job_id, JOB_PART, None) | ({"annotations": {BESIDE: "client"}} if beside else {})
     kept = {"job.json": json.dumps(dict(job)), "site.json": json.dumps(dict(site)), "certificate": certificate}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": about,
-        "data": {**kept, **boot},
-    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "immutable": True, "data": kept}
+
+
+def run(job_id: str, owner: Mapping[str, Any], boot: Mapping[str, str]) -> dict[str, Any]:
+    """The ConfigMap of a job that runs: what its init containers run. The Secret is its."""
+    about = _about(job_id, "run", owner, run_name(job_id))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "immutable": True, "data": dict(boot)}
 
 
 def secret(job_id: str, owner: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], token: str) -> dict[str, Any]:
@@ -148,16 +152,44 @@ def made(thing: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(thing["metadata"]["creationTimestamp"])
 
 
-async def tidy(client: Client) -> list[dict[str, Any]]:
-    """The metadata of the roots of our jobs in the namespace. Those that have expired are deleted, with all that they own, and those whose
-    submission was broken off.
-    """
+async def roots_in(client: Client) -> list[dict[str, Any]]:
+    """Return the metadata of the roots of our jobs in the namespace."""
     roots, _ = await client.list(CONFIGMAPS, labels=f"{MANAGED_BY}={OUR_NAME},{PART}={JOB_PART}", metadata=True)
-    now = datetime.now(UTC)
-    over = [*expired(roots, now), *await _broken_off(client, roots, now)]
-    removing = (client.delete(CONFIGMAPS, name, propagation="Background") for name in over)
+    return roots
+
+
+async def tidy(client: Client) -> None:
+    """Delete the jobs of the namespace that have expired, with all that they own, and those whose submission was broken off.
+
+    Only a submission does so: a command that looks a job up changes nothing of anybody's.
+    """
+    roots, now = await roots_in(client), datetime.now(UTC)
+    over = {*expired(roots, now), *await _broken_off(client, roots, now)}
+    uids = {name: str(root["metadata"]["uid"]) for root in roots if (name := _name(root)) in over}
+    removing = (client.delete(CONFIGMAPS, name, uid=uid, propagation="Background") for name, uid in uids.items())
     await asyncio.gather(*removing, return_exceptions=True)  # who may not, or cannot now, leaves it to the next one
-    return [one for one in roots if _name(one) not in over]
+
+
+async def remove_submission(client: Client, job_id: str, certificate: str) -> None:
+    """Delete what the submission with this certificate has made so far; the Secret at once, for what it holds.
+
+    A job that somebody else has under the same id has another certificate, and is left alone.
+    """
+    try:
+        root = await client.get(CONFIGMAPS, job_id)
+    except NotFound:
+        return
+    if (root.get("data") or {}).get("certificate") != certificate:
+        return
+    uid = owner = str(root["metadata"]["uid"])
+    with contextlib.suppress(NotFound):
+        for kind, name in ((CONFIGMAPS, run_name(job_id)), (SECRETS, job_id)):
+            owned = (await client.get(kind, name, metadata=True))["metadata"]
+            if not any(reference["uid"] == owner for reference in owned.get("ownerReferences") or ()):
+                break
+            owner = str(owned["uid"])
+            await client.delete(kind, name, uid=owner, propagation="Background")
+    await client.delete(CONFIGMAPS, job_id, uid=uid, propagation="Background")
 
 
 async def _broken_off(client: Client, roots: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
 from trainmaster.engines.kubernetes.engine import AT_ONCE, BESIDE, KubernetesMaster
-from trainmaster.engines.kubernetes.entry import AGENT, Piece, inside
+from trainmaster.engines.kubernetes.entry import Piece, inside
 from trainmaster.engines.kubernetes.foreign import failed
+from trainmaster.engines.kubernetes.names import run_name
 from trainmaster.engines.kubernetes.objects import ENDED, STAMP, owner_of
 from trainmaster.engines.kubernetes.pods import Shape, task_pod
 from trainmaster.engines.kubernetes.settings import settings
@@ -24,7 +25,7 @@ from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, in_cluster
 from trainmaster.kube.errors import KubeError
-from trainmaster.kube.kinds import CONFIGMAPS, SECRETS
+from trainmaster.kube.kinds import CONFIGMAPS
 
 PORT = 7077  # of the master, in its pod and at its Service
 CLOSE_WITHIN = 13.0  # s of the 15 that a pod has beside its role's grace
@@ -64,7 +65,7 @@ class Parts:
         client, ended = Blocking(self._where, patience=LEAVING), {ENDED: datetime.now(UTC).strftime(STAMP)}
         try:
             client.patch(CONFIGMAPS, self._told["job_id"], {"metadata": {"annotations": ended}})
-            client.delete(SECRETS, self._told["job_id"], propagation="Background")
+            client.delete(CONFIGMAPS, run_name(self._told["job_id"]), propagation="Background")
         except KubeError as error:
             raise failed(error, self._where) from error
         finally:
@@ -92,7 +93,8 @@ def pod_of(
         given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
         given["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
         environment = {**told["environment"], **packed(given)}
-        return task_pod(shape, request, inside(told["job_id"], AGENT, pieces, environment, shape.said.runtime_image))
+        inner = inside(told["job_id"], request.role, pieces, told["boot"], environment, shape.said.runtime_image)
+        return task_pod(shape, request, inner)
 
     return make
 

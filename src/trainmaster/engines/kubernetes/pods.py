@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -36,13 +37,21 @@ from trainmaster.engines.kubernetes.names import (
     subdomain_of,
 )
 from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
-from trainmaster.engines.kubernetes.templates import PROGRAM, RUNTIME, Path, applied, check_conflicts
+from trainmaster.engines.kubernetes.templates import (
+    PROGRAM,
+    RUNTIME,
+    Path,
+    applied,
+    check_conflicts,
+    without_containers,
+)
 from trainmaster.engines.kubernetes.volumes import OURS
 
 WORK, HOME = f"{OURS}/work", f"{OURS}/user"  # the working directory where `Inside` names no other; the user's home
 STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the end of its log and says how it ended
 MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
 MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
+IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # a variable: the image of jobs that name none
 _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
 _REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
 # What templates leave as it is of our init containers.
@@ -84,10 +93,12 @@ def image_of(job: Job, role: str, site: str = "") -> str:
     """The image of a role, or of the master. Raises BadInput where there is none."""
     own = job.roles[role].image if role in job.roles else ""
     image = own or job.environment.image or site
-    if not image:
+    if image:
+        keys.image(image, f"roles.{role}.image" if own else "environment.image" if job.environment.image else IMAGE)
+    else:
         raise BadInput(
             f"{'the master' if role == MASTER else role} has no image", place="environment.image",
-            mend="name one with Python >= 3.11 by environment.image, or by the variable TRAINMASTER_KUBERNETES_IMAGE", anchor="no-image",
+            mend=f"name one with Python >= 3.11 by environment.image, or by the variable {IMAGE}", anchor="no-image",
         )  # fmt: skip
     return image
 
@@ -123,10 +134,11 @@ def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
 
 def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
     """The template of the master's pod: metadata and spec. Kubernetes starts a master that ends badly again, in its pod or in another."""
-    said, size, nodes = shape.said.of(MASTER), shape.job.master.resources, shape.job.master.nodes
+    said, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
     spec = {
         "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
         **_account(service_account or shape.said.service_account),
+        "automountServiceAccountToken": False,  # `Inside` mounts it into our container alone
         **_where(said, nodes.labels),
     }  # fmt: skip
     lost = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
@@ -166,6 +178,12 @@ def check(job: Job, said: Settings) -> None:
                 f"{keys.PLACE}.roles.{role}", "the job has no such role", keys.near(role, [*job.roles, MASTER])
             )
     keys.named(job.annotations, "annotations")
+    if urlsplit(job.storage).scheme.lower() in ("file", "local"):
+        raise BadInput(
+            f"{job.storage} is a path, and the pods and this machine have different files there: nobody else would see how the job ends",
+            place=f"storage: {job.storage}", anchor="not-on-the-cluster",
+            mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
+        )  # fmt: skip
     shape = Shape("job", job, said, "of-the-site")
     inside = Inside(init=[{"name": RUNTIME}], command=["true"])
     for name, one in job.roles.items():
@@ -201,6 +219,16 @@ def _account(name: str) -> dict[str, Any]:
     """Programs get the cluster's token only where the user names an account for them; variables of other Services never."""
     named = {"serviceAccountName": name} if name else {}
     return {**named, "automountServiceAccountToken": bool(name), "enableServiceLinks": False}
+
+
+def _without_sidecars(settings: Settings) -> Pods:
+    """Return what holds for the master's pod. A template of all pods brings no container into it, one of `roles.master` may.
+
+    Whoever shares a pod with the master is close to the account by which pods are made and deleted.
+    """
+    pods = settings.of(MASTER)
+    templates = (without_containers(one) if one in settings.pods.pod else one for one in pods.pod)
+    return attrs.evolve(pods, pod=tuple(templates))
 
 
 def _classed(name: str) -> dict[str, str]:
@@ -418,6 +446,7 @@ def _check_whole(pod: Mapping[str, Any], said: Pods) -> None:
             at = f"{place}.spec.{kind}[{one['name']}]"
             if not one.get("image"):
                 raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
+            keys.image(one["image"], f"{at}.image")
             for mount in one.get("volumeMounts", ()):
                 if mount.get("name") not in volumes:
                     raise keys.wrong(

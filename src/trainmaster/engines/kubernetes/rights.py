@@ -27,6 +27,7 @@ from trainmaster.kube.kinds import (
     SERVICES,
     Kind,
 )
+from trainmaster.kube.manifest import as_yaml
 
 ACCOUNT = "trainmaster"  # of masters, where none is named
 _GROUP = "rbac.authorization.k8s.io"
@@ -51,6 +52,12 @@ async def check(client: Client, said: Settings) -> None:
         )  # fmt: skip
     if said.run_master != CLIENT:
         await account(client, said)
+    if said.task_service_account and not await _there(client, said.task_service_account):
+        raise BadInput(
+            f"there is no service account {said.task_service_account} in namespace {client.namespace}",
+            place=f"engines.kubernetes.task_service_account: {said.task_service_account}", anchor="rights",
+            mend="name one that is there: kubectl get serviceaccounts; or leave the key out, and programs get no token of the cluster",
+        )  # fmt: skip
 
 
 async def account(client: Client, said: Settings) -> str:
@@ -85,13 +92,6 @@ def granted(namespace: str, name: str = ACCOUNT) -> list[dict[str, Any]]:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         },
     ]  # fmt: skip
-
-
-def as_yaml(made: Sequence[dict[str, Any]]) -> str:
-    """As `kubectl apply -f -` takes it."""
-    import yaml
-
-    return "---\n".join(yaml.safe_dump(one, sort_keys=False, default_flow_style=False) for one in made)
 
 
 def _mend(namespace: str, name: str) -> str:

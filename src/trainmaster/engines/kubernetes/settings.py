@@ -220,6 +220,6 @@ _PODS: dict[str, keys.Reader] = {
 _READ: dict[str, keys.Reader] = {
     "context": keys.text, "namespace": keys.object_name, "service_account": keys.object_name,
     "run_master": keys.shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
-    "runtime_image": keys.text, "queue": keys.object_name, "volcano": keys.object_name,
+    "runtime_image": keys.image, "queue": keys.object_name, "volcano": keys.object_name,
     "gang_timeout": keys.shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from
@@ -12,7 +13,7 @@ from trainmaster.engines.kubernetes.names import PART
 from trainmaster.engines.kubernetes.objects import JOB_PART, made
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.kube.client import Client
-from trainmaster.kube.errors import NotFound
+from trainmaster.kube.errors import Forbidden, NotFound
 from trainmaster.kube.kinds import CONFIGMAPS, SECRETS, Kind
 from trainmaster.log.configmaps import SCHEME, url_of
 
@@ -60,16 +61,27 @@ class Store:
             root = await there(api, CONFIGMAPS, job)
             if root is None or root["metadata"].get("labels", {}).get(PART) != JOB_PART:
                 return None
-            secret = await there(api, SECRETS, job)
+            try:
+                secret = await there(api, SECRETS, job)
+            except Forbidden as error:
+                raise BadInput(
+                    f"{job} was submitted from another machine, and you may not read its Secret, by which its master knows who asks: "
+                    f"{error.message}", place=f"namespace {api.namespace}", anchor="job-rights",
+                    mend="ask an administrator for the role edit there; or use the machine that it was submitted from",
+                ) from error  # fmt: skip
             told = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
-            if not stored_elsewhere(job_from(told["job"])):
+            described = job_from(told["job"])
+            if not stored_elsewhere(described):
                 told["job"]["storage"] = self.jobs
+            elif not is_reached_from_everywhere(described.storage):
+                return None  # nobody submits such a job: it would be read, and written, on this machine
             token = b64decode(secret["data"]["token"]).decode() if secret else ""
             return {
                 **told,
                 "token": token,
                 "certificate": root["data"]["certificate"],
                 "submitted": made(root).timestamp(),
+                "shared": True,
             }
 
         return client.asked(client.config(), look)
@@ -85,6 +97,11 @@ def parts(application: str) -> tuple[str, str, str]:
 def stored_elsewhere(job: Any) -> bool:
     """Whether the job has a storage of its own, which its agents reach too."""
     return bool(job.storage) and not job.storage.startswith(SCHEME)
+
+
+def is_reached_from_everywhere(storage: str) -> bool:
+    """Return whether a storage is the same for the pods and for this machine: a path is not."""
+    return urlsplit(storage).scheme.lower() not in ("", "file", "local")
 
 
 async def there(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:

@@ -21,7 +21,11 @@ import attrs
 
 from trainmaster.engines.kubernetes.keys import wrong
 
-PROGRAM, RUNTIME = "program", "runtime"  # our container, and the init container that brings the runtime
+PROGRAM, RUNTIME, FILES = (
+    "program",
+    "runtime",
+    "files",
+)  # our container, and the init containers that bring runtime and files
 Path = tuple[str, ...]
 
 _PATCH, _NAME = "$patch", "name"
@@ -141,6 +145,16 @@ def check_conflicts(of: Template, pod: Mapping[str, Any], ours: Mapping[Path, st
 def applied(pod: Mapping[str, Any], of: Template) -> dict[str, Any]:
     """The pod with the template merged in. Neither is changed."""
     return _merged(pod, of.data, ())
+
+
+def without_containers(template: Template) -> Template:
+    """Return the template without containers of the user's own: what it says of ours stays."""
+    spec = {
+        field: [row for row in value if row.get(_NAME, PROGRAM) in (PROGRAM, RUNTIME, FILES)]
+        if field in ("containers", "initContainers") and value else value
+        for field, value in (template.data.get("spec") or {}).items()
+    }  # fmt: skip
+    return attrs.evolve(template, data={**template.data, "spec": spec})
 
 
 # -- the merge --

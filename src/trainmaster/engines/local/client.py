@@ -23,6 +23,8 @@ _PROCESSES_A_TASK, _PROCESSES = (8, 16)
 class LocalClient:
     """`ClientSide` on this machine. `requests(job)` says which containers a job asks for, at its largest, with `least` set."""
 
+    inherits_environment = True
+
     def __init__(self, requests: Callable[[Any], Sequence[Request]]) -> None:
         self._requests = requests
 
@@ -82,6 +84,16 @@ class LocalClient:
         except FileNotFoundError:
             stored = set()
         return sorted(stored.union(places.live_jobs()))
+
+    def forget(self, job_id: str, application: str) -> None:
+        """All that there is of a job is in the state directory."""
+
+    def caches(self) -> Sequence[tuple[str, int, float]]:
+        """They are in the state directory, which the client knows."""
+        return ()
+
+    def clear(self, url: str) -> None:
+        """There is none to clear."""
 
     def fate(self, job_id: str) -> str:
         """`running` while its master or an agent lives, `resumable` if both are gone before its end, else `ended` or `unknown`."""

@@ -21,6 +21,7 @@ from trainmaster import linux
 from trainmaster.engines.local import limits, processes
 from trainmaster.engines.local.processes import Process
 from trainmaster.engines.local.template import Link, spawn
+from trainmaster.engines.statuses import OUT_OF_REACH
 
 Key = tuple[str, int]  # task, serial
 
@@ -193,7 +194,7 @@ class Containers:
         """Report an exit, once nothing of the container is left."""
         agent = self._running.pop(key)
         await asyncio.to_thread(_clear, self._job, key, agent, status is not None)
-        self._ended(key, status, None, {})
+        self._ended(key, status, "no-master" if status == OUT_OF_REACH else None, {})
 
 
 def _clear(job: str, key: Key, agent: Process, ended: bool) -> None:

@@ -87,7 +87,7 @@ class LocalMaster:
         with places.locked():
             self._ledger.enter(self._job, epoch, me)
             self._ledger.wait_at_most(_LEDGER_WAIT)
-            processes.mark(self._job, processes.MASTER, "", epoch, me.pid)
+            processes.mark(self._job, processes.MASTER, "", 0, me.pid)
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
         self._bind()

@@ -59,14 +59,36 @@ def job_storage(job: str) -> Path:
     return state_dir() / "jobs" / job
 
 
+def check_owner(job: str) -> None:
+    """Raise BadInput where another user made the job's directory, or may have: its files say which commands its master runs as us."""
+    folder = job_storage(job)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        reason = "is not a directory"
+    elif status.st_uid != os.getuid():
+        reason = f"belongs to user {status.st_uid}, not to {os.getuid()}"
+    elif status.st_mode & 0o022:
+        reason = f"may be written by others (mode {status.st_mode & 0o777:o})"
+    else:
+        return
+    raise BadInput(
+        f"the job {job} is not taken up: its directory {folder} {reason}",
+        mend="its owner's next tm command takes it up; a directory of your own needs mode 700", anchor="foreign-job",
+    )  # fmt: skip
+
+
 def runtime_dir() -> Path:
     """This boot's folder in `$TRAINMASTER_RUNTIME_DIR`, else in `/tmp/trainmaster-<uid>`; created, private.
 
     BadInput where the place cannot be trusted.
     """
-    given = os.environ.get("TRAINMASTER_RUNTIME_DIR")
-    root = Path(given).absolute() if given else Path(f"/tmp/trainmaster-{os.getuid()}")
-    return _checked(root, boot_key())
+    return _checked(runtime_root(), boot_key())
+
+
+def runtime_root() -> Path:
+    """`$TRAINMASTER_RUNTIME_DIR`, else `/tmp/trainmaster-<uid>`; not created."""
+    root = os.environ.get("TRAINMASTER_RUNTIME_DIR")
+    return Path(root).absolute() if root else Path(f"/tmp/trainmaster-{os.getuid()}")
 
 
 @functools.lru_cache(maxsize=8)

@@ -32,7 +32,7 @@ from trainmaster import linux
 from trainmaster.core.plain import Plain
 from trainmaster.engines.local import places, processes
 
-Run = Callable[[dict[str, Any]], None]
+Run = Callable[[dict[str, Any]], int]  # gives the exit status
 
 _FAILED = 70  # the exit status of an agent that raised; EX_SOFTWARE of sysexits.h
 _STUBBORN = 5.0  # s after which an exit is reported although the kernel still holds on to a killed process
@@ -107,6 +107,7 @@ def _settle(link: socket.socket) -> None:
     os.setsid()
     linux.adopt_orphans()
     linux.set_name("tm-template")
+    linux.set_title("tm: template")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     _close_all_but(link.fileno())
@@ -165,6 +166,7 @@ class _Template:
     def _begin(self, job: str) -> None:
         """Belong to a job. What we print goes where its master prints, no longer to the terminal of whoever submitted it."""
         self._job = job
+        linux.set_title(f"tm: template {job}")
         processes.mark(job, processes.TEMPLATE, "", 0, os.getpid())
         folder = places.job_storage(job) / "logs" / "master"
         with contextlib.suppress(FileNotFoundError):
@@ -195,10 +197,10 @@ class _Template:
             os.setsid()
             linux.adopt_orphans()
             linux.set_name("tm-agent")
+            linux.set_title(f"tm: agent {order['task']} {self._job}")
             processes.mark(self._job, processes.AGENT, order["task"], order["serial"], os.getpid())
             _close_all_but()
-            self._run(order["spec"])
-            status = 0
+            status = self._run(order["spec"])
         except SystemExit as leaving:
             status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the template's loop

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,9 +27,16 @@ from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
 from trainmaster.engines.yarn.waiting import amount, free, queues, unstarted
 from trainmaster.hadoop.auth import Auth, Kerberos, Simple
-from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers
+from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers, rpc_protection
 from trainmaster.hadoop.credentials import Credentials
-from trainmaster.hadoop.errors import AuthenticationFailed, ConfError, HadoopError, KdcUnreachable, RemoteError
+from trainmaster.hadoop.errors import (
+    AuthenticationFailed,
+    ConfError,
+    HadoopError,
+    KdcUnreachable,
+    RemoteError,
+    WeakProtection,
+)
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
@@ -44,6 +52,8 @@ _SENT = (
     "hadoop.rpc.",
     "ipc.",
     "yarn.resourcemanager.",
+    "yarn.acl.enable",
+    "yarn.admin.acl",
     "yarn.application.classpath",  # for Hadoop's formats, as for all that follow
     "io.",
     "net.topology.",
@@ -61,6 +71,7 @@ class YarnClient:
     """`ClientSide` on YARN. `requests(job)` says which containers a job asks for, at its largest."""
 
     reach = staticmethod(reached)
+    inherits_environment = False
 
     def __init__(
         self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None, folder: str = ""
@@ -221,6 +232,7 @@ class YarnClient:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
             secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
+            self._warn_of_readers(secret)
             application = application_id_text(new.application_id)
             environment = self._environment(site) | docker(job.environment.image, said)
             told = {
@@ -229,11 +241,18 @@ class YarnClient:
                 "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
                 "resources": {name: attrs.asdict(one) for name, one in resources.items()},
             }  # fmt: skip
-            made = context(MASTER, told, secret, resources, tokens, environment)
-            await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
+            made = context(MASTER, told, secret, resources, tokens, environment, said.view)
+            try:
+                await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
+            except BaseException:
+                await self._withdraw(tokens)
+                raise
             handed.append(application)
+            warnings = await _priority_warnings(manager, new.application_id, job)
         held = submitted(tokens)
-        return {"application": application, "conf": str(self.conf.folder)} | ({"tokens": held.times} if held else {})
+        return {"application": application, "conf": str(self.conf.folder), "warnings": warnings} | (
+            {"tokens": held.times} if held else {}
+        )
 
     async def _tokens(self, job: Any) -> Credentials:
         """What containers show on a secure cluster in the place of our ticket: tokens for YARN, and for each HDFS that the job names."""
@@ -242,6 +261,22 @@ class YarnClient:
         from trainmaster.hadoop.delegation import fetch
 
         return await fetch(self.conf, Kerberos(), urls=places(job))
+
+    async def _withdraw(self, tokens: Credentials) -> None:
+        """Cancel the tokens of a submission that failed."""
+        if self._secure:
+            from trainmaster.hadoop.delegation import withdraw
+
+            await withdraw(self.conf, Kerberos(), tokens)
+
+    def _warn_of_readers(self, secret: Mapping[str, Any]) -> None:
+        """Say on stderr who can read the job's own secrets on their way to its containers."""
+        names = sorted({name for values in secret["secrets"].values() for name in values})
+        protection = self.conf.get("hadoop.rpc.protection")
+        if names and not (self._secure and set(rpc_protection(self.conf)) == {"privacy"}):
+            why = f"hadoop.rpc.protection is {protection}" if self._secure else "the cluster has no Kerberos"
+            text = f"the secrets {', '.join(names)} may cross the cluster's network unencrypted: {why}"
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
         """Tokens for a job that runs, as its master takes them. Raises BadInput where the cluster has none, or we no ticket."""
@@ -355,6 +390,18 @@ class YarnClient:
         size = amount(job.master.resources.memory, job.master.resources.cores, 0)
         return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue, size)}"
 
+    def forget(self, job_id: str, application: str) -> None:
+        """Remove the note by which other machines find the job. YARN itself forgets applications by their number."""
+        self.store().remove(job_id)
+
+    def caches(self) -> Sequence[tuple[str, int, float]]:
+        """List the files that jobs of ours share on HDFS: URL, bytes, and when it was put there."""
+        return self.store().caches()
+
+    def clear(self, url: str) -> None:
+        """Remove one of them."""
+        self.store().clear(url)
+
     def end(self, application: str) -> None:
         """Have YARN kill it, and wait until it has."""
         _asked(self._end(application))
@@ -379,6 +426,21 @@ async def _hand_over(
                 await asyncio.wait({asking})  # what is not there yet cannot be ended
                 await _kill(manager, submission.application_id, "its submission was broken off")
         raise
+
+
+async def _priority_warnings(manager: ResourceManager, application: y.ApplicationIdProto, job: Any) -> list[str]:
+    """Return a warning where YARN gave the application another priority than the job asks for: the cluster has a highest, 0 by default."""
+    if not job.priority:
+        return []
+    try:
+        report = await manager.get_application_report(y.GetApplicationReportRequestProto(application_id=application))
+    except HadoopError:
+        return []
+    priority = report.application_report.priority.priority
+    if priority == job.priority:
+        return []
+    limit = "the cluster allows 0 to its yarn.cluster.max-application-priority"
+    return [f"priority: YARN gives the job {priority} instead of {job.priority}; {limit}"]
 
 
 async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why: str) -> None:
@@ -409,6 +471,9 @@ def _failed(error: HadoopError) -> TrainmasterError:
     if isinstance(error, ConfError):
         more = ", or try one here: tm cluster up hadoop" if MEND in error.mend else ""
         return BadInput(error.message, mend=error.mend + more, anchor="hadoop-conf")
+    if isinstance(error, WeakProtection):
+        mend = "set hadoop.rpc.protection here as the cluster has it, if you trust its network"
+        return BadInput(error.message, mend=mend, anchor="rpc-protection")
     if isinstance(error, AuthenticationFailed) and not isinstance(error, KdcUnreachable):
         return BadInput(error.message, mend="see your tickets: klist; get a new one: kinit", anchor="ticket")
     return EngineFailed(error.message, mend="check that it runs, and that it is the one that you mean", anchor="yarn")

@@ -8,6 +8,10 @@ change nothing, and a ResourceManager that was restarted and knows none of them 
 A granted container is started on its node at once, with our agent, and told of when it runs. What a dead master was granted and never
 started is given back, and asked for anew.
 
+Containers are known by their whole id: the number in it counts from 1 again in each attempt of the application, so a container of a dead
+master and one of its successor have the same number. A ResourceManager that was restarted lists containers of earlier attempts late, in
+the answers to beats, as their nodes come back to it.
+
 A ResourceManager that was restarted knows the containers of those nodes alone that have come back to it, and says nothing of a release of
 any other. So what was given back and is not told to have ended some time later has ended.
 
@@ -38,6 +42,7 @@ from trainmaster.engines.yarn import asks, exits, waiting
 from trainmaster.engines.yarn.ending import Ending
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
+from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -69,6 +74,10 @@ class _Held:
     returned: bool = False
     heard: float | None = None  # when the ResourceManager was told that it is given back
 
+    @property
+    def id(self) -> str:
+        return container_id_text(self.proto.id)
+
 
 class YarnMaster:
     """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given, `scheduler(token)` a connection to the
@@ -78,24 +87,25 @@ class YarnMaster:
     def __init__(
         self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
         tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
+        protection: Sequence[str] = PROTECTION,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = asks.Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)
         self._manager, self._tracking, self._ending = manager, tracking, ending
         self._preemption = preemption  # s between a warning and its end
         self._queue = ""
-        self._nodes = Nodes()
+        self._nodes = Nodes(protection)
         self._wanted: dict[Key, Request] = {}
         self._rows: dict[Key, asks.Rows] = {}  # as they were asked for last
         self._gathering = Gathering(lambda: asyncio.get_running_loop().time())
         self._held: dict[Key, _Held] = {}
-        self._by_container: dict[int, Key] = {}
+        self._by_container: dict[str, Key] = {}
         self._changed: dict[Key, asks.Rows] = {}
         self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are told again
-        self._returned: dict[int, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
+        self._returned: dict[str, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
         self._avoided = Avoided(excluded(job))
         self._cluster = 0  # nodes
-        self._warned: set[int] = set()
+        self._warned: set[str] = set()
         self._response = 0
         self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
         self._stirred = asyncio.Event()
@@ -113,14 +123,16 @@ class YarnMaster:
         answer = await self._register()
         self._queue, self._largest = answer.queue, answer.maximumCapability
         self._units = {one.name: one.units for one in answer.resource_types}
-        for container in answer.containers_from_previous_attempts:
+        running = await self._nodes.running(answer.containers_from_previous_attempts)
+        for container in sorted(
+            answer.containers_from_previous_attempts, key=lambda each: container_id_text(each.id) not in running
+        ):  # of two for the same ask, the one that runs is kept
             self._inherit(container)
-        running = await self._nodes.running([held.proto for held in self._held.values()])
         holders = []
         for key, held in list(self._held.items()):
-            if held.proto.id.id in running:
+            if held.id in running:
                 held.running = True
-                holders.append(Holder(*key, container_id_text(held.proto.id), held.node))
+                holders.append(Holder(*key, held.id, held.node))
             else:
                 self._give_back(key)
         self._beating = self._begin(self._beat())
@@ -145,7 +157,7 @@ class YarnMaster:
                     self._numbers.of(*key), wanted[key], on_racks, self._units
                 )
             elif held.running:
-                self._tell(Granted(*key, container_id_text(held.proto.id), held.node))
+                self._tell(Granted(*key, held.id, held.node))
         self._stirred.set()
 
     async def release(self, task: str, serial: int) -> None:
@@ -263,9 +275,9 @@ class YarnMaster:
         except BaseException:
             self._changed = changed | self._changed
             raise
-        for number in returned:
-            self._returned.pop(number, None)
-            if (key := self._by_container.get(number)) is not None and self._held[key].heard is None:
+        for container in returned:
+            self._returned.pop(container, None)
+            if (key := self._by_container.get(container)) is not None and self._held[key].heard is None:
                 self._held[key].heard = asyncio.get_running_loop().time()
         self._response = answer.response_id
         return answer
@@ -276,12 +288,13 @@ class YarnMaster:
         if name == _NOT_REGISTERED:
             log.warning("the ResourceManager was restarted; it is told all again")
             try:
-                await self._register()
+                answer = await self._register()
             except HadoopError as away:
                 log.warning("the ResourceManager cannot be told yet: %s", away)
                 await asyncio.sleep(AGAIN)
                 return
             self._begin_anew()
+            self._begin(self._adopt(answer.containers_from_previous_attempts))
         elif name in _OVER:
             if self._ending is not None and (why := await self._ending.killed()):
                 self._killed(why)
@@ -362,7 +375,7 @@ class YarnMaster:
         for container in answer.allocated_containers:
             key = self._numbers.key(container.allocation_request_id)
             if key is None or key in self._held or key not in self._wanted:
-                self._returned[container.id.id] = container.id
+                self._return(container)
                 continue
             request = self._withdraw(key)
             self._inherit(container)
@@ -370,25 +383,53 @@ class YarnMaster:
                 starting.append((key, request))
         for status in answer.completed_container_statuses:
             self._ended(status)
+        if answer.containers_from_previous_attempts:
+            self._begin(self._adopt(answer.containers_from_previous_attempts))
         for asked in self._by_node(starting):
             self._begin(self._start([asked]))
         for gang in self._gathering.complete(self._wanted.values()):
             self._begin(self._start(self._by_node(gang)))
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
-        for one in preempted:
-            if (key := self._by_container.get(one.id.id)) is not None and one.id.id not in self._warned:
-                self._warned.add(one.id.id)
+        for warned in preempted:
+            name = container_id_text(warned.id)
+            if (key := self._by_container.get(name)) is not None and name not in self._warned:
+                self._warned.add(name)
                 self._tell(Warned(*key, self._preemption))
 
     # -- containers --
 
     def _inherit(self, container: y.ContainerProto) -> None:
         key = self._numbers.key(container.allocation_request_id)
-        if key is None:
-            self._returned[container.id.id] = container.id
+        if key is None or key in self._held:
+            self._return(container)
             return
         self._held[key] = _Held(container, node_text(container.nodeId))
-        self._by_container[container.id.id] = key
+        self._by_container[container_id_text(container.id)] = key
+
+    async def _adopt(self, containers: Sequence[y.ContainerProto]) -> None:
+        """Take over containers of earlier attempts that the ResourceManager lists after our start, or return them.
+
+        A task whose container was not listed at our start was written off then, and has another container. So only the container of an
+        ask that is still open is kept: the task's own agent runs in it.
+        """
+        unknown = [container for container in containers if container_id_text(container.id) not in self._by_container]
+        running = await self._nodes.running(unknown)
+        for container in unknown:
+            key, name = self._numbers.key(container.allocation_request_id), container_id_text(container.id)
+            if name in self._by_container:
+                continue
+            if key is None or key not in self._wanted or name not in running:
+                log.warning("%s is an earlier master's, and no task needs it: it is given back", name)
+                self._return(container)
+                continue
+            self._withdraw(key)
+            self._inherit(container)
+            self._held[key].running = True
+            self._tell(Granted(*key, name, self._held[key].node))
+
+    def _return(self, container: y.ContainerProto) -> None:
+        self._returned[container_id_text(container.id)] = container.id
+        self._stirred.set()
 
     def _by_node(self, asked: Sequence[tuple[Key, Request]]) -> list[list[tuple[Key, Request]]]:
         found: dict[str, list[tuple[Key, Request]]] = {}
@@ -409,7 +450,7 @@ class YarnMaster:
         for key, request in asked:
             spec = {
                 **self._spec(request, ()),
-                "container": container_id_text(self._held[key].proto.id),
+                "container": self._held[key].id,
                 "node": self._held[key].node,
                 "gpus": request.gpus if asks.GPU in self._units else None,
             }
@@ -419,9 +460,9 @@ class YarnMaster:
             held = self._held.get(key)
             if held is None:
                 continue
-            if (why := failed.get(held.proto.id.id)) is None:
+            if (why := failed.get(held.id)) is None:
                 held.running = True
-                told.append(Granted(*key, container_id_text(held.proto.id), held.node))
+                told.append(Granted(*key, held.id, held.node))
             else:
                 self._avoided.blame(held.node, self._cluster)
                 self._give_back(key)
@@ -430,7 +471,7 @@ class YarnMaster:
         return told
 
     def _ended(self, status: y.ContainerStatusProto) -> None:
-        key = self._by_container.get(status.container_id.id)
+        key = self._by_container.get(container_id_text(status.container_id))
         if key is None:
             return
         held = self._forget(key)
@@ -448,15 +489,13 @@ class YarnMaster:
         now = asyncio.get_running_loop().time()
         for key, held in list(self._held.items()):
             if held.heard is not None and now - held.heard >= UNTOLD:
-                log.warning(
-                    "YARN says nothing of the end of %s, which was given back", container_id_text(held.proto.id)
-                )
+                log.warning("YARN says nothing of the end of %s, which was given back", held.id)
                 self._forget(key)
                 self._tell(ContainerExited(*key))
 
     def _forget(self, key: Key) -> _Held:
         held = self._held.pop(key)
-        del self._by_container[held.proto.id.id]
+        del self._by_container[held.id]
         self._gathering.drop(key)
         return held
 
@@ -464,8 +503,7 @@ class YarnMaster:
         held = self._held[key]
         held.returned = True
         self._gathering.drop(key)
-        self._returned[held.proto.id.id] = held.proto.id
-        self._stirred.set()
+        self._return(held.proto)
 
     # -- words --
 

@@ -45,7 +45,7 @@ def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[s
     if status == NO_DEVICES:
         return "devices-taken", {"node": node}
     if status == OUT_OF_REACH:
-        return "unreachable", {"node": node}
+        return "no-master", {"node": node}
     found = REASONS.get(status, _OTHERS if status < ABORTED else None)
     if found == "out-of-memory" and (used := _USED.search(diagnostics)):
         return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}

@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.packed import opening_stores
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.yarn.told import taken
 
 if TYPE_CHECKING:  # what an agent imports its first program waits for
@@ -84,6 +85,7 @@ def _programs(here: str, tokens: AgentTokens | None) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
     if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default is nobody's
         environ["HOME"] = here
+    environ["PATH"] = path_with_python(environ.get("PATH", os.defpath), os.path.join(here, ".trainmaster"))
     if tokens is not None:
         environ["HADOOP_TOKEN_FILE_LOCATION"] = tokens.of_programs
     return environ

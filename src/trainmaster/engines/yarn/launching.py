@@ -38,9 +38,11 @@ class Resource:
 
 def context(
     entry: str, told: Mapping[str, Any], secret: Mapping[str, Any], resources: Mapping[str, Resource],
-    tokens: Credentials | None = None, environment: Mapping[str, str] | None = None,
+    tokens: Credentials | None = None, environment: Mapping[str, str] | None = None, view: str = "",
 ) -> y.ContainerLaunchContextProto:  # fmt: skip
-    """A container that becomes `entry` (MODULE:FUNCTION) of the runtime archive, with `resources` under their names in its directory."""
+    """Return a container that becomes `entry` (MODULE:FUNCTION) of the runtime archive, with `resources` under their names in its
+    directory. `view`: who may see it, beside its owner and administrators, as Hadoop writes access lists.
+    """
     credentials = Credentials(dict(tokens.tokens) if tokens else {}, {SECRETS: json.dumps(dict(secret)).encode()})
     made = y.ContainerLaunchContextProto(
         tokens=credentials.write(),
@@ -50,4 +52,6 @@ def context(
         made.localResources.add(key=name, value=resource.message())
     for name, value in {**(environment or {}), **packed(told)}.items():
         made.environment.add(key=name, value=value)
+    if view:
+        made.application_ACLs.add(accessType=y.APPACCESS_VIEW_APP, acl=view)
     return made

@@ -19,7 +19,7 @@ from trainmaster.core.quantities import format_seconds
 from trainmaster.engines.yarn.settings import PLACE, Keytab, Settings
 from trainmaster.engines.yarn.tokens import places, submitted
 from trainmaster.hadoop.auth import Kerberos
-from trainmaster.hadoop.conf import Configuration, is_secure
+from trainmaster.hadoop.conf import Configuration, is_secure, rpc_protection
 from trainmaster.hadoop.errors import AuthenticationFailed
 
 
@@ -30,6 +30,7 @@ async def check(conf: Configuration, job: Job, said: Settings, user: str) -> Non
             told = "the cluster is not secure: there is nothing to log in to"
             raise BadInput(told, place=f"{PLACE}.kerberos", mend="leave it out", anchor="tokens")
     elif said.kerberos is not None:
+        _check_protection(conf, said.kerberos)
         await asyncio.to_thread(_check_keytab, said.kerberos, user)
     elif job.timeouts.job is not None:
         left = await _lifetime(conf, job)
@@ -51,13 +52,24 @@ def keytab_of(said: Settings) -> dict[str, str]:
 
 async def _lifetime(conf: Configuration, job: Job) -> float:
     """Seconds that tokens given now could be used. They are asked for, and given back."""
-    from trainmaster.hadoop.delegation import cancel, fetch
+    from trainmaster.hadoop.delegation import fetch, withdraw
 
     credentials = await fetch(conf, Kerberos(), urls=places(job))
-    for token in {token.identifier: token for token in credentials.tokens.values()}.values():
-        await cancel(conf, Kerberos(), token)
+    await withdraw(conf, Kerberos(), credentials)
     held = submitted(credentials)
     return math.inf if held is None else held.until - time.time()
+
+
+def _check_protection(conf: Configuration, login: Keytab) -> None:
+    """BadInput where a keytab could be read on its way: it goes to the ResourceManager, and from there to the master's node."""
+    key = "hadoop.rpc.protection"
+    if set(rpc_protection(conf)) != {"privacy"}:
+        raise BadInput(
+            f"the keytab would cross the network unencrypted: {key} is {conf.get(key)} ({conf.place(key)})",
+            place=f"{PLACE}.kerberos.keytab: {login.keytab}",
+            mend=f"have the cluster's administrator set {key} to privacy, and set it here; or leave {PLACE}.kerberos out and bring newer "
+            "tokens by tm attach or tm renew", anchor="rpc-protection",
+        )  # fmt: skip
 
 
 def _check_keytab(given: Keytab, user: str) -> None:

@@ -2,6 +2,8 @@
 
 Each node takes calls with a token that the ResourceManager gives once for it. A connection is kept a node, and made anew when its token
 changes. Many nodes are called at once, each with all of its containers in one call.
+
+Containers go by their whole id, as text: the number in it counts from 1 again in each attempt of the application.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainmaster.core.job import Job
+from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
-from trainmaster.hadoop.yarn import NodeManager, ResourceManager, node_text, token_of, why
+from trainmaster.hadoop.yarn import NodeManager, ResourceManager, container_id_text, node_text, token_of, why
 
 AT_ONCE = 64  # nodes called at the same time
 WITHIN = 60.0  # s for a node to take its containers
@@ -26,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class Nodes:
-    def __init__(self) -> None:
+    """The nodes that a master has tokens for. `protection`: what it takes on the wire, as `conf.rpc_protection` gives it."""
+
+    def __init__(self, protection: Sequence[str] = PROTECTION) -> None:
+        self._protection = protection
         self._tokens: dict[str, Token] = {}
         self._open: dict[str, NodeManager] = {}
         self._replaced: set[NodeManager] = set()  # with a token that there is a newer one of
@@ -52,8 +58,8 @@ class Nodes:
 
     async def start(
         self, containers: Sequence[tuple[y.ContainerProto, y.ContainerLaunchContextProto]]
-    ) -> dict[int, str]:
-        """Start containers of one node; of those that were not, by number, why."""
+    ) -> dict[str, str]:
+        """Start containers of one node. Return the reason of each that did not start, by container."""
         node = node_text(containers[0][0].nodeId)
         request = y.StartContainersRequestProto()
         for container, context in containers:
@@ -65,29 +71,31 @@ class Nodes:
                 answer = await self._of(node).start_containers(request)
         except (HadoopError, TimeoutError) as error:
             told = str(error) or f"{node} did not answer within {WITHIN:.0f} s"
-            return {container.id.id: told for container, _ in containers}
-        return {one.container_id.id: why(one.exception) for one in answer.failed_requests}
+            return {container_id_text(container.id): told for container, _ in containers}
+        return {container_id_text(request.container_id): why(request.exception) for request in answer.failed_requests}
 
-    async def running(self, containers: Sequence[y.ContainerProto]) -> set[int]:
-        """The numbers of those that run, or may run: a node that does not answer has not said otherwise."""
+    async def running(self, containers: Sequence[y.ContainerProto]) -> set[str]:
+        """Return the containers that run, or may run: a node that cannot be asked, or does not answer, has not denied it."""
         nodes: dict[str, list[y.ContainerProto]] = {}
         for container in containers:
             nodes.setdefault(node_text(container.nodeId), []).append(container)
         found = await asyncio.gather(*(self._running(node, here) for node, here in nodes.items()))
         return set().union(*found)
 
-    async def _running(self, node: str, containers: Sequence[y.ContainerProto]) -> set[int]:
+    async def _running(self, node: str, containers: Sequence[y.ContainerProto]) -> set[str]:
         request = y.GetContainerStatusesRequestProto(container_id=[one.id for one in containers])
+        if node not in self._tokens:  # the ResourceManager gave none for a container that it listed late
+            return {container_id_text(container.id) for container in containers}
         try:
             async with self._calls, asyncio.timeout(WITHIN / 6):
                 answer = await self._of(node).get_container_statuses(request)
         except (HadoopError, TimeoutError):
-            return {one.id.id for one in containers}
-        return {one.container_id.id for one in answer.status if one.state == y.C_RUNNING}
+            return {container_id_text(container.id) for container in containers}
+        return {container_id_text(status.container_id) for status in answer.status if status.state == y.C_RUNNING}
 
     def _of(self, node: str) -> NodeManager:
         if node not in self._open:
-            self._open[node] = NodeManager.of(node, self._tokens[node])
+            self._open[node] = NodeManager.of(node, self._tokens[node], self._protection)
         return self._open[node]
 
     async def close(self) -> None:

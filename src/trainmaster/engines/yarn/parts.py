@@ -9,13 +9,15 @@ from typing import Any
 
 from trainmaster.core.reading import job_from
 from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.packed import stores_of
 from trainmaster.engines.yarn.ending import Ending
 from trainmaster.engines.yarn.engine import YarnMaster
 from trainmaster.engines.yarn.launching import Resource, context
 from trainmaster.engines.yarn.settings import settings
 from trainmaster.engines.yarn.tokens import MasterTokens, fetched, keytab_login, places, submitted
+from trainmaster.hadoop.acls import may_view
 from trainmaster.hadoop.auth import ByToken, Simple
-from trainmaster.hadoop.conf import is_secure, load, resource_managers
+from trainmaster.hadoop.conf import is_secure, load, resource_managers, rpc_protection
 from trainmaster.hadoop.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
 from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id
 
@@ -30,6 +32,8 @@ class Parts:
 
     def __init__(self, told: Mapping[str, Any], credentials: Credentials) -> None:
         self._told, self._credentials = told, credentials
+        self._job = job_from(told["job"])
+        self._view = settings(self._job.engines.get("yarn") or {}).view
         self._conf = load(os.environ["HADOOP_CONF_DIR"])
         self.tokens = self._held()
         self.address = _our_address(self._conf)
@@ -62,7 +66,12 @@ class Parts:
             page,
             wait / 1000,
             Ending(manager, container_id(os.environ["CONTAINER_ID"]).app_attempt_id.application_id),
+            rpc_protection(self._conf),
         )
+
+    def may_view(self, user: str) -> bool:
+        """Ask the cluster's rules, as the submitter's configuration has them, whether a reader may see the job's page."""
+        return may_view(self._conf, self._told["user"], self._view, user)
 
     def leave(self) -> None:
         """Nothing is left: what YARN was told of the end removes the rest."""
@@ -74,15 +83,16 @@ class Parts:
             return None
         private = os.path.abspath(".trainmaster")
         os.makedirs(private, mode=0o700, exist_ok=True)
-        job = job_from(self._told["job"])
-        said = settings(job.engines.get("yarn") or {}).kerberos
+        said = settings(self._job.engines.get("yarn") or {}).kerberos
         if said is None:
             return MasterTokens(tokens, private)
-        wanted, kerberos = places(job), keytab_login(self._told["keytab"], said)
+        wanted, kerberos = places(self._job), keytab_login(self._told["keytab"], said)
         return MasterTokens(tokens, private, lambda: fetched(self._conf, kerberos, wanted))
 
     def _context(self, spec: Mapping[str, Any]) -> Any:
-        secret = {"token": spec["token"], "secrets": spec["secrets"], "stores": self._told["stores"]}
+        role = spec["task"].rpartition(":")[0]
+        stores = stores_of(self._told["stores"], self._job, role)
+        secret = {"token": spec["token"], "secrets": spec["secrets"], "stores": stores}
         told = {name: value for name, value in spec.items() if name not in secret}
         credentials = self._credentials
         if self.tokens is not None:
@@ -95,7 +105,8 @@ class Parts:
             secret,
             resources,
             credentials.without_kind(AM_RM_TOKEN).without_kind(RM_DELEGATION_TOKEN),
-            {**self._told["environment"], **self._told.get("of_roles", {}).get(spec["task"].rpartition(":")[0], {})},
+            {**self._told["environment"], **self._told.get("of_roles", {}).get(role, {})},
+            self._view,
         )
 
 

@@ -37,6 +37,7 @@ class Settings:
     validity: float = 600.0
     mounts: tuple[str, ...] = ()  # of the container runtime: SOURCE:TARGET:MODE
     network: str = ""  # of the container runtime
+    view: str = ""  # who may see the job beside its owner, as Hadoop writes access lists: USER,USER GROUP,GROUP
     kerberos: Keytab | None = None
 
 
@@ -122,5 +123,5 @@ def _wrong(name: str, why: str, mend: str) -> BadInput:
 
 _READ = {
     "queue": _text, "label": _text, "tags": _texts, "attempts": _count, "validity": _duration, "mounts": _texts, "network": _text,
-    "kerberos": _keytab,
+    "kerberos": _keytab, "view": _text,
 }  # fmt: skip

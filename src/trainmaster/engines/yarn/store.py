@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
 FOLDER, RUNTIME = ".trainmaster", "runtime"
+_SHARED = ("files", RUNTIME, "inputs")  # by jobs, by content
 ACCESS = "access"
 # Archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
 UNPACKED = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -175,6 +176,34 @@ class Store:
                 lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", True)),
             )
 
+    def remove(self, job: str) -> None:
+        """Remove what is there of a job that is over. Raises StorageFailed."""
+        path = f"{self.home}/jobs/{job}"
+        self._done("remove the job", f"{self.fs}{path}", lambda dfs: _delete(dfs, path))
+
+    def caches(self) -> list[tuple[str, int, float]]:
+        """List what jobs share: URL, bytes, and when it was put there."""
+
+        def listed(dfs: Dfs) -> list[tuple[str, int, float]]:
+            entries = []
+            for kind in _SHARED:
+                for row in _rows(dfs, f"{self.home}/{kind}"):
+                    path = f"{self.home}/{kind}/{PurePosixPath(row.path).name}"
+                    size = row.length
+                    if row.isdir:
+                        size = dfs.call(lambda client, path=path: client.get_content_summary(path).length)  # type: ignore[misc]
+                    entries.append((f"{self.fs}{path}", size, row.modification_time / 1000))
+            return entries
+
+        return self._done("list the caches", f"{self.fs}{self.home}", listed)
+
+    def clear(self, url: str) -> None:
+        """Remove one entry of `caches`. Raises StorageFailed."""
+        path = url.removeprefix(self.fs)
+        if not path.startswith(tuple(f"{self.home}/{kind}/" for kind in _SHARED)):
+            raise BadInput(f"{url} is in no cache of ours", anchor="storage-path")
+        self._done("clear a cache", url, lambda dfs: _delete(dfs, path))
+
     # --
 
     def _done(self, doing: str, place: str, act: Callable[[Dfs], T], fs: str = "") -> T:
@@ -238,16 +267,24 @@ def _public(dfs: Dfs, path: str) -> bool:
 
 def _tidy(dfs: Dfs, folder: str) -> None:
     """Remove the drafts of who was killed, files and folders. A user's file may end as a draft does, and does not begin as one."""
-    try:
-        rows = dfs.call(lambda client: list(client.list_status(folder, False)))
-    except FileNotFoundError:
-        return
-    for row in rows:
+    for row in _rows(dfs, folder):
         name = PurePosixPath(row.path).name
         draft = name.startswith(".") and name.endswith(_DRAFT)
         if draft and time.time() - row.modification_time / 1000 > _DEAD:
             with contextlib.suppress(OSError):
                 dfs.call(lambda client, path=row.path: client.delete(path, True))  # type: ignore[misc]
+
+
+def _rows(dfs: Dfs, folder: str) -> list[FileStatus]:
+    try:
+        return dfs.call(lambda client: list(client.list_status(folder, False)))
+    except FileNotFoundError:
+        return []
+
+
+def _delete(dfs: Dfs, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        dfs.call(lambda client: client.delete(path, True))
 
 
 def _digest(local: Path) -> str:

@@ -94,12 +94,17 @@ def submitted(credentials: Credentials) -> Tokens | None:
 
 async def fetched(conf: Configuration, auth: Kerberos, urls: Sequence[str]) -> Tokens:
     """New ones, for YARN and the HDFS of these addresses. Raises HadoopError."""
-    from trainmaster.hadoop.delegation import fetch, lasting
+    from trainmaster.hadoop.delegation import fetch, lasting, withdraw
     from trainmaster.hadoop.gssapi import identity
 
     owner = await asyncio.to_thread(lambda: identity(auth).short)
     credentials = await fetch(conf, auth, urls=urls, renewed_by=owner)
-    made = _made(credentials, await lasting(conf, auth, credentials))
+    try:
+        until = await lasting(conf, auth, credentials)
+    except BaseException:
+        await withdraw(conf, auth, credentials)
+        raise
+    made = _made(credentials, until)
     if made is None:
         raise Garbled("the cluster gives no tokens")
     return made

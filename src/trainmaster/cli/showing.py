@@ -1,0 +1,44 @@
+"""The options of `run` and `attach` about the output that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from trainmaster.client.printing import Choice
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_options(function: F) -> F:
+    """The options about the output that is shown; they arrive as `shown`, for `output_choice`."""
+    for option in (
+        click.option("--tasks", metavar="TASK", multiple=True, help="show the output of this task or role alone; may be repeated"),
+        click.option("--quiet", is_flag=True, help="show no output of the programs"),
+        click.option("--timestamps", is_flag=True, help="lead each line by the time at which it came here"),
+        click.option("--prefix/--no-prefix", default=None, help="lead lines by their task; default: but for one task on a pipe"),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def output_choice(
+    known: Collection[str], tasks: Collection[str], quiet: bool, timestamps: bool, prefix: bool | None
+) -> Choice:
+    """The output to show of a job whose tasks are `known`. Raises NotFound for a task that it does not have."""
+    import sys
+
+    from trainmaster.client.logs import check_task
+    from trainmaster.client.printing import Choice
+
+    roles = {task.partition(":")[0] for task in known}
+    for name in tasks:
+        if name not in roles:
+            check_task("", name, known)
+    chosen = [task for task in known if not tasks or task in tasks or task.partition(":")[0] in tasks]
+    if prefix is None:
+        prefix = len(chosen) > 1 or sys.stdout.isatty()
+    return Choice(chosen if tasks else (), quiet, timestamps, prefix)

@@ -1,0 +1,119 @@
+"""The types of plain data that the API returns: dicts, whose keys checkers and editors know. `--json` prints the same.
+
+Later versions may add keys, and never remove or rename them. Times are in seconds since 1970, sizes in bytes, `progress` is 0 to 1.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Past(TypedDict):
+    """An attempt before the present one."""
+
+    attempt: int
+    reason: str
+    words: str
+    ended: float
+
+
+class Task(TypedDict):
+    """One task of a `Status`. Figures of use are there while its program runs."""
+
+    task: str
+    role: str
+    index: int
+    state: str
+    phase: str
+    attempt: int
+    node: str
+    container: str
+    since: float
+    started: float | None
+    restarts: int
+    counts: bool
+    reason: NotRequired[str]
+    words: NotRequired[str]
+    tail: NotRequired[list[str]]
+    trouble: NotRequired[dict[str, Any]]
+    past: NotRequired[list[Past]]
+    doing: NotRequired[str]
+    progress: NotRequired[float]
+    step: NotRequired[float]
+    cpu: NotRequired[float]
+    memory: NotRequired[int]
+    gpus: NotRequired[list[dict[str, Any]]]
+    at: NotRequired[float]
+
+
+class Reason(TypedDict):
+    """Why a job ends or ended, with the task that failed first and its last lines where there is one."""
+
+    reason: str
+    state: str
+    figures: dict[str, Any]
+    words: str
+    advice: str
+    task: NotRequired[str]
+    attempt: NotRequired[int | None]
+    tail: NotRequired[list[str]]
+
+
+class Loss(TypedDict):
+    """Something that a job did not keep: output of an attempt ("log"), or a "checkpoint", with the newest set that was stored."""
+
+    kind: str
+    task: str
+    attempt: int
+    at: float
+    detail: NotRequired[str]
+    bytes: NotRequired[int]
+    set: NotRequired[int | None]
+
+
+class Status(TypedDict):
+    """How a job is doing, or how it ended: `state` is pending, running, ending, or the final succeeded, failed or killed."""
+
+    job: str
+    name: str
+    framework: str
+    state: str
+    submitted: float
+    at: float
+    ended: float | None
+    epoch: int
+    restarts: int
+    reason: Reason | None
+    phase: str
+    waiting: str
+    tasks: list[Task]
+    outputs: dict[str, str]
+    checkpoint: dict[str, Any] | None
+    saves: list[dict[str, Any]]
+    links: dict[str, str]
+    shards: dict[str, dict[str, int]]
+    losses: list[Loss]
+    gave_up: list[str]
+    tokens: NotRequired[dict[str, Any]]
+
+
+class Listed(TypedDict):
+    """One job of a list. Where `unreadable` says why its storage cannot be read, the state is the last one known."""
+
+    id: str
+    name: str
+    engine: str
+    state: str
+    reason: str
+    submitted: float | None
+    started: float | None
+    ended: float | None
+    unreadable: str
+
+
+class Event(TypedDict):
+    """One event; the keys beside these are those of its type."""
+
+    v: str
+    n: int
+    at: float
+    epoch: int
+    type: str
