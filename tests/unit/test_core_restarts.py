@@ -195,6 +195,32 @@ def test_only_progress_beyond_the_best_of_the_whole_group_gives_its_budget_back(
     assert (script.count("progressed"), script.state.budgets) == (1, {})
 
 
+def test_a_peer_that_gets_further_gives_nothing_back_of_a_task_that_always_fails() -> None:
+    script = running("task", limit=2)
+    for step in range(1, 4):
+        script.report("worker:1", "progress", step=step)
+        script.report("worker:0", "progress", value=0.42)
+        script.report("worker:0", "ended", reason="exit", status=1, elapsed=1.0, reached={"value": 0.42})
+        assert script.last("incident")["spent"] == step
+        script.tick(400.0)
+        if script.state.ending is None:
+            script.start("worker:0")
+    assert (script.state.restarts, script.last("ending")["reason"]) == (2, "exit")
+
+
+def test_a_task_that_gets_further_gives_back_what_it_spent_of_its_roles_budget() -> None:
+    script = running("task", limit=3)
+    script.fail("worker:0", after=20.0)
+    script.fail("worker:1", after=20.0)
+    script.start(*PAIR)
+    script.report("worker:1", "progress", value=0.5)
+    script.fail("worker:0", after=20.0)
+    assert script.last("incident")["spent"] == 2
+    script.start("worker:0")
+    script.report("worker:0", "progress", value=0.5)
+    assert script.state.budgets.get(Unit("role", "worker")) is None
+
+
 @pytest.mark.parametrize("reports", [True, False])
 def test_checkpoint_sets_stored_before_each_failure_do_not_keep_a_job_for_ever(reports: bool) -> None:
     restart = {"scope": "group", "limit": 2, "total": 7}

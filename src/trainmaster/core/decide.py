@@ -27,9 +27,9 @@ from trainmaster.core.state import (
     STARTING,
     State,
     Task,
-    charged,
     gets_further,
     unit_of,
+    units_of,
 )
 
 STAGED_PART = 1 / 16  # of what is fetched: who fetches less within `timeouts.start` fetches too slowly
@@ -201,9 +201,8 @@ def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     if task.phase != STAGING or limit is None or deadline is None or total <= 0 or deadline - now > limit / 2:
         return []
     part = done / total
-    fetched = (
-        part - task.staged if part >= task.staged else part
-    )  # what comes after the inputs, a checkpoint, counts anew
+    # A checkpoint that is fetched after the inputs counts from 0 again.
+    fetched = part - task.staged if part >= task.staged else part
     return [("staging", {"done": done, "total": total})] if fetched >= STAGED_PART else []
 
 
@@ -222,7 +221,7 @@ def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     """Progress is an event only where it gives a budget back: beyond the best so far, for a program that always fails at one place reaches
     that place each time.
     """
-    if task.phase not in (STARTING, RUNNING) or task.doomed or not charged(task) & state.budgets.keys():
+    if task.phase not in (STARTING, RUNNING) or task.doomed or not units_of(task) & state.budgets.keys():
         return []
     value, step = data.get("progress", data.get("value")), data.get("step")
     return [("progressed", {"value": value, "step": step})] if gets_further(state, task, value, step) else []

@@ -52,9 +52,7 @@ class Drive:
         decisions = 0
         while facts := decide(self.state, None, now):
             self._fold(facts, now, events)
-            deadline = (
-                self.state.next_deadline()
-            )  # drops what was moved or cleared, so that the earliest is at the head
+            deadline = self.state.next_deadline()  # drops deadlines that were moved or cleared
             decisions += 1
             if decisions >= PASSED_A_TURN and deadline is not None and deadline <= now:
                 return  # ten thousand agents that are given up together hold nobody up

@@ -190,9 +190,9 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
 
 
 def _counted(state: State, task: Task, unit: Unit) -> dict[str, int]:
-    """The counts of the restarts that `unit`, and whoever shares its budget, has had."""
-    charges, row = state.budgets.get(budget_of(task), Budget()), state.budgets.get(unit, Budget())
-    return {"spent": charges.spent, "free": row.free, "quick": row.quick, "total": charges.total}
+    """Return the counts of the restarts that `unit` has had, and those that are charged to its budget."""
+    budget, own = state.budgets.get(budget_of(task), Budget()), state.budgets.get(unit, Budget())
+    return {"spent": budget.spent, "free": own.free, "quick": own.quick, "total": own.total}
 
 
 def _counts(fact: Mapping[str, Any]) -> dict[str, int]:
@@ -239,21 +239,13 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
     costs = REASONS[root["reason"]].restart_costs
     counts = _counted(state, task, incident.unit)
     if incident.costs and not costs:
-        counts = {name: max(0, count - 1) for name, count in counts.items()} | {"free": counts["free"] + 1}
+        charged = min(1, state.budgets.get(incident.unit, Budget()).spent)  # 0 where progress gave it back meanwhile
+        corrected = {"spent": counts["spent"] - charged, "free": counts["free"] + 1}
+        counts = {name: max(0, count - 1) for name, count in counts.items()} | corrected
     elif costs and not incident.costs and root["reason"] != "no-progress":
         counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
-    return [
-        (
-            "settled",
-            {
-                "unit": incident.unit.text,
-                "budget": budget_of(task).text,
-                "cause": root,
-                "costs": costs,
-                **counts,
-            },
-        )
-    ]
+    fact = {"unit": incident.unit.text, "budget": budget_of(task).text, "cause": root, "costs": costs, **counts}
+    return [("settled", fact)]
 
 
 def _nearness(evidence: Mapping[str, Any]) -> tuple[int, float]:

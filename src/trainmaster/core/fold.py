@@ -42,11 +42,9 @@ from trainmaster.core.state import (
     STARTING,
     SUCCEEDED,
     UPLOADED,
-    Budget,
     Group,
     State,
     Task,
-    charged,
     group_unit,
     populate,
 )
@@ -285,8 +283,7 @@ def _started(state: State, task: Task, data: Data, at: float) -> None:
 
 def _progressed(state: State, task: Task, data: Data, at: float) -> None:
     incidents.note_reached(state, task, data)
-    for unit in charged(task):
-        state.budgets.pop(unit, None)
+    incidents.give_back(state, task)
 
 
 def _exited(state: State, task: Task, data: Data, at: float) -> None:
@@ -350,8 +347,7 @@ def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
     if "refunds" not in data:  # a log of before only progress beyond the best counted
         _progressed(state, task, data, at)
     elif data["refunds"]:
-        for unit in charged(task) & state.budgets.keys():
-            state.budgets[unit] = Budget(total=state.budgets[unit].total)
+        incidents.give_back(state, task, keep_total=True)
 
 
 def _rewound(state: State, data: Data, at: float) -> None:

@@ -33,8 +33,9 @@ from trainmaster.core.state import (
     State,
     Task,
     unit_of,
+    units_of,
 )
-from trainmaster.core.units import GROUP, Unit, unit_from
+from trainmaster.core.units import GROUP, ROLE, Unit, unit_from
 
 SETTLE = 10.0  # s within which the root cause of a failure is settled
 UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
@@ -131,10 +132,23 @@ def settled(state: State, data: Data, at: float) -> None:
 
 def _charge(state: State, unit: Unit, data: Data) -> None:
     """Take over the counts of an incident. Logs of before `quick` and `total` were counted have none."""
-    budget = state.budgets.setdefault(unit_from(data["budget"]), Budget())
-    budget.spent, budget.total = data["spent"], data.get("total", budget.total)
-    budget = state.budgets.setdefault(unit, Budget())
-    budget.free, budget.quick = data["free"], data.get("quick", budget.quick)
+    own = state.budgets.setdefault(unit, Budget())
+    budget = state.budgets.setdefault(unit_from(data["budget"]), Budget())  # the same one, where a group restarts
+    own.spent += data["spent"] - budget.spent
+    budget.spent = data["spent"]
+    own.free, own.quick, own.total = data["free"], data.get("quick", own.quick), data.get("total", own.total)
+
+
+def give_back(state: State, task: Task, keep_total: bool = False) -> None:
+    """Give back what the task's unit has spent, and no more: a task that gets on gives back nothing of a peer that always fails."""
+    for unit in units_of(task) & state.budgets.keys():
+        own, role = state.budgets.pop(unit), Unit(ROLE, task.role)
+        if own.spent and role in state.budgets:  # which has the charges of its other tasks too
+            state.budgets[role].spent -= own.spent
+            if not state.budgets[role].spent:
+                del state.budgets[role]
+        if keep_total and own.total:
+            state.budgets[unit] = Budget(total=own.total)
 
 
 def backoff_over(state: State, data: Data, at: float) -> None:

@@ -142,12 +142,12 @@ class Group(Plain):
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Budget(Plain):
-    """What restarts have cost since the last progress."""
+    """What the restarts of a unit have cost since it got further; of a role, what all its tasks have spent."""
 
-    spent: int = 0
+    spent: int = 0  # restarts at the program's fault
     free: int = 0  # restarts in a row at nobody's cost
     quick: int = 0  # failures in a row at the program's fault, each soon after its start
-    total: int = 0  # restarts at the program's fault since it got further than ever before
+    total: int = 0  # as `spent`, but a checkpoint gives nothing of it back
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -294,13 +294,13 @@ def unit_of(task: Task) -> Unit:
 
 
 def budget_of(task: Task) -> Unit:
-    """The budget to which the task's costly restarts are charged."""
+    """The budget that limits the task's costly restarts."""
     return group_unit(task.group) if task.whole else Unit(ROLE, task.role)
 
 
-def charged(task: Task) -> set[Unit]:
-    """Every budget that progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
-    return {budget_of(task), unit_of(task), Unit(TASK, task.key)}
+def units_of(task: Task) -> set[Unit]:
+    """The units whose budgets progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
+    return {unit_of(task), Unit(TASK, task.key)}
 
 
 def gets_further(state: State, task: Task, value: float | None, step: float | None) -> bool:

@@ -15,7 +15,7 @@ from trainmaster.core.fold import fold
 from trainmaster.core.ranges import RangeSet
 from trainmaster.core.reasons import REASONS
 from trainmaster.core.snapshot import dump
-from trainmaster.core.state import SUCCEEDED, State
+from trainmaster.core.state import SUCCEEDED, State, unit_of
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.world import Violation, World
 
@@ -27,7 +27,7 @@ def check(world: World, engine: Engine, events: list[Event], living: State, shar
     """
     _check_log(events)
     _check_end(events)
-    _check_budgets(events)
+    _check_budgets(events, living)
     _check_nothing_left(world, engine)
     _check_replay(events, living)
     _check_shards(world, events, living, shards)
@@ -57,18 +57,24 @@ def _check_end(events: list[Event]) -> None:
         raise Violation(f"reasons out of no table: {strange}")
 
 
-def _check_budgets(events: list[Event]) -> None:
+def _check_budgets(events: list[Event], living: State) -> None:
     """No restart was more than its budget allows, as readers of the log see what it cost; only getting further gave any back."""
-    best: dict[str, float] = {}
+    best: dict[str, float] = {}  # by unit
+    charged: Counter[str] = Counter()  # by unit, restarts at its programs' fault since it got further
     for event in events:
+        data = event.data
+        unit = data.get("unit") or (unit_of(living.tasks[data["task"]]).text if "task" in data else "")
         if event.type == "progressed":
-            task, value = event.data["task"], event.data["value"]
-            if value <= best.get(task, -1.0):
-                raise Violation(f"{task} told {value} again, which gave its budget back")
-            best[task] = value
-        if event.type == "incident" and event.data["again"]:
-            data = event.data
-            if data["free"] > FREE_LIMIT or (data["costs"] and data["spent"] > data["limit"]):
+            if data["value"] <= best.get(unit, -1.0):
+                raise Violation(f"{data['task']} told {data['value']} again, which gave its budget back")
+            best[unit], charged[unit] = data["value"], 0
+        elif event.type == "checkpoint-saved" and data["refunds"]:
+            charged[unit] = 0
+        elif event.type == "settled" and not data["costs"]:
+            charged[unit] = max(0, charged[unit] - 1)
+        elif event.type == "incident" and data["again"]:
+            charged[unit] += data["costs"]
+            if data["free"] > FREE_LIMIT or (data["costs"] and max(data["spent"], charged[unit]) > data["limit"]):
                 raise Violation(f"a restart beyond its budget: {dict(data)}")
 
 
