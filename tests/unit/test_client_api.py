@@ -19,6 +19,7 @@ import pytest
 import trainmaster
 from trainmaster import aio
 from trainmaster.client import keys
+from trainmaster.client import submit as submission
 from trainmaster.client.follow import follow
 from trainmaster.client.places import job_storage
 from trainmaster.client.results import Listed, Status, Task
@@ -222,6 +223,45 @@ def test_a_key_of_another_job_is_refused(tmp_path: Path) -> None:
     assert refused.value.anchor == "key-taken"
     assert [found["id"] for found in trainmaster.jobs()] == [first.id]
     first.wait()
+
+
+def test_a_key_is_of_one_directory(tmp_path: Path) -> None:
+    """The same words from another directory are another job: its relative paths and its files are others."""
+    first = trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(trainmaster.BadInput) as refused:
+        trainmaster.submit(job("true"), directory=tmp_path / "other", idempotency_key="k")
+    assert refused.value.place == f"directory: {tmp_path}/other, in {first.id}: {tmp_path}"
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert trainmaster.submit(job("true"), directory=tmp_path / "link", idempotency_key="k") == first
+    first.wait()
+
+
+def test_a_key_outlasts_a_version_that_knows_more_keys_of_a_job(tmp_path: Path) -> None:
+    """What an earlier version did not know has its default there."""
+    first = trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k")
+    (place,) = (job_storage(first.id).parents[1] / "keys").iterdir()
+    name, claim = place.read_text().splitlines()
+    earlier = json.loads(claim)
+    del earlier["job"]["saves"], earlier["job"]["roles"]["worker"]["restart"]["total"]
+    place.write_text(f"{name}\n{json.dumps(earlier)}\n")
+    assert trainmaster.submit(job("true"), directory=tmp_path, idempotency_key="k") == first
+    with pytest.raises(trainmaster.BadInput) as refused:
+        trainmaster.submit(job("true", saves={"keep": 5}), directory=tmp_path, idempotency_key="k")
+    assert refused.value.place == f"saves.keep: 5, in {first.id}: 3"
+    first.wait()
+
+
+def test_a_submission_whose_id_is_taken_draws_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = trainmaster.submit(job("echo mine"), directory=tmp_path)
+    other.wait()
+    ids = iter([other.id, other.id, "api-bbbbbb"])
+    monkeypatch.setattr(submission, "new_id", lambda name: next(ids))
+    run = trainmaster.submit(job("true"), directory=tmp_path)
+    assert run.id == "api-bbbbbb"
+    run.wait()
+    assert other.status()["state"] == "succeeded"
+    assert sorted(other.logs("worker:0")) == ["mine"]
 
 
 @pytest.mark.parametrize("awaits", [False, True])

@@ -70,9 +70,13 @@ def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
     """Every value of the job with where it came from; secret ones are covered."""
     sections = {path[:end] for path in origins for end in range(len(path))}  # what is below them has origins of its own
     said = {path: origin for path, origin in origins.items() if path not in sections}
+    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(covered(job), ())]
+
+
+def covered(job: Job) -> Any:
+    """Return the job as plain data in which secret values are covered."""
     secret = [value for role in job.roles.values() for name, value in role.env.items() if value and is_secret(name)]
-    plain = redact(job_to(job), secret)
-    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(plain, ())]
+    return redact(job_to(job), secret)
 
 
 def _file(path: str) -> Layer:

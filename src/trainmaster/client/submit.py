@@ -1,8 +1,8 @@
 """From a job to a running master: everything that can be known to be wrong is said before anything is started.
 
 A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`), its
-token, and what a resumed job needs of its submitter. Making the directory takes the id; a key of idempotency is taken in the same way,
-before, so that of two who submit under one key the second is given the first one's job.
+token, and what a resumed job needs of its submitter. Making the directory takes the id, and where somebody has it another one is drawn; a
+key of idempotency is taken in the same way, so that of two who submit under one key the second is given the first one's job.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def submit(
     base = (base or Path.cwd()).absolute()
     taken = submitters() if environ is None else dict(environ)
     with kept("keep the job", state_dir()):
-        if key and (known := _same_job(key, job, engine)):
+        if key and (known := _same_job(key, job, base, engine)):
             return known
         state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     plain, values = prepared(job, base, taken, engine)
@@ -52,17 +52,18 @@ def submit(
     from trainmaster.master.launch import keep, launch
 
     elsewhere = _elsewhere(job, plain, base, engine, taken)
-    name, token, allowance = new_id(plain.name), os.urandom(32).hex(), Allowance.present().to_json()
+    token, allowance = os.urandom(32).hex(), Allowance.present().to_json()
     if engine == LOCAL:
         taken = _programs_environ(plain, base, taken)
-        check_sockets(name)
-    storage = job_storage(name)
-    with kept("keep the job", storage):
+        check_sockets(new_id(plain.name))  # all ids of a name are of one length
+    with kept("keep the job", state_dir()):
+        facts = site(plain, base, values, job) | {"engine": engine} | elsewhere
+        name, storage = _take_id(plain.name)
         try:
-            held = _write(name, plain, site(plain, base, values, job) | {"engine": engine} | elsewhere, token)
+            held = _write(storage, plain, facts, token)
             if not values and engine == LOCAL:
                 keep(storage, taken, allowance)
-            ours = not key or _take(key, name, _claim(job, engine))
+            ours = not key or _take(key, name, _claim(job, base, engine))
         except BaseException:
             _undo(storage, key, name)
             raise
@@ -353,20 +354,29 @@ def _check_inputs(job: Job, engine: str) -> None:
             list_input(given)
 
 
-def _write(name: str, job: Job, told: Mapping[str, Any], token: str) -> TextIO:
+def _take_id(name: str) -> tuple[str, Path]:
+    """Return a new id for a job of this name, and its directory, which is made by that. Another job's directory is left alone."""
+    while True:
+        job = new_id(name)
+        storage = job_storage(job)
+        storage.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            storage.mkdir(mode=0o700)
+            return job, storage
+
+
+def _write(storage: Path, job: Job, facts: Mapping[str, Any], token: str) -> TextIO:
     """Keep what the job's commands need; returns its token, locked: while that is open, we are known to be submitting."""
     import fcntl
 
     from trainmaster.core.reading import job_to
 
-    storage = job_storage(name)
-    storage.mkdir(mode=0o700, parents=True)
     held = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(held, fcntl.LOCK_EX)
     held.write(token)
     held.flush()
-    (storage / "site.json").write_text(json.dumps(told))
+    (storage / "site.json").write_text(json.dumps(facts))
     (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
     return held
 
@@ -377,11 +387,11 @@ def _key_file(key: str) -> Path:
     return state_dir() / "keys" / hashlib.sha256(key.encode()).hexdigest()
 
 
-def _same_job(key: str, job: Job, engine: str) -> str:
+def _same_job(key: str, job: Job, base: Path, engine: str) -> str:
     """Return the job that was submitted under `key` before, or "". Raises BadInput where it is not the same as `job`."""
     name = _submitted_under(key)
     if name:
-        _refuse_another(key, name, _claim(job, engine))
+        _refuse_another(key, name, _claim(job, base, engine))
     return name
 
 
@@ -419,32 +429,49 @@ def _holder(key: str) -> str:
 def _held_by(key: str) -> tuple[str, dict[str, Any] | None]:
     """The job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
     try:
-        name, _, claim = _key_file(key).read_text().partition("\n")
+        name, _, text = _key_file(key).read_text().partition("\n")
     except FileNotFoundError:
         return "", None
-    return name.strip(), json.loads(claim) if claim.strip() else None
+    claim = json.loads(text) if text.strip() else {}
+    return name.strip(), claim if "job" in claim else None
 
 
-def _claim(job: Job, engine: str) -> dict[str, Any]:
-    """Return the values of a job as it was described, by key, to tell it from another one. Secret values are covered: they may change."""
+def _claim(job: Job, base: Path, engine: str) -> dict[str, Any]:
+    """Return what tells a job from another one: its description, where its relative paths lead, its engine. Secret values are covered: they
+    may change.
+    """
+    from trainmaster.client.settings import covered
+
+    return {"job": covered(job), "directory": os.path.realpath(base), "engine": engine}
+
+
+def _rows(claim: Mapping[str, Any]) -> dict[str, str]:
+    """Return a claim's values by key, with the defaults of this version for keys that the version that wrote it did not know."""
     from trainmaster.client.settings import explain
+    from trainmaster.core.reading import job_from
 
-    return {row.key: row.value for row in explain(job, {})} | {"--engine": engine}
+    rows = {row.key: row.value for row in explain(job_from(claim["job"]), {})}
+    return rows | {"--engine": claim["engine"], "directory": claim["directory"]}
 
 
 def _refuse_another(key: str, name: str, claim: Mapping[str, Any]) -> None:
     """Raise BadInput where the job that has `key` is not the one that is submitted now: its user would take the old one for the new one."""
-    known = _held_by(key)[1]
-    changed = sorted(
-        path for path in {**claim, **(known or {})} if known is not None and known.get(path) != claim.get(path)
-    )
-    if known is None or not changed:
+    earlier = _held_by(key)[1]
+    if earlier is None or claim == earlier:
+        return
+    try:
+        known = _rows(earlier)
+    except BadInput:  # written by a later version, with keys that this one does not know
+        return
+    rows = _rows(claim)
+    changed = sorted(path for path in {**rows, **known} if known.get(path) != rows.get(path))
+    if not changed:
         return
     first = changed[0]
     more = f", and {len(changed) - 1} more keys" if len(changed) > 1 else ""
     raise BadInput(
         f"the idempotency key {key} belongs to {name}, which is another job",
-        place=f"{first}: {claim.get(first, 'none')}, in {name}: {known.get(first, 'none')}{more}",
+        place=f"{first}: {rows.get(first, 'none')}, in {name}: {known.get(first, 'none')}{more}",
         mend=f"use another key for this job, or go on with that one: tm attach {name}",
         anchor="key-taken",
     )
