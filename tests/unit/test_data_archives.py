@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import re
@@ -193,6 +194,7 @@ HOSTILE = {
     "character device": [("a", b"3")],
     "block device": [("a", b"4")],
     "pipe": [("a", b"6")],
+    "no name": [("", b"content")],
     "backslash": [("..\\evil", b"content")],
 }
 
@@ -220,15 +222,31 @@ def test_a_hard_link_by_the_parent_of_a_link_overwrites_nothing_outside(tmp_path
     assert os.listdir(victim.parent) == ["victim"]
 
 
+@pytest.mark.parametrize("moment", ["zipfile.is_zipfile", "trainmaster.data.archives.make_room"])
 def test_an_archive_that_is_replaced_while_it_is_unpacked_is_the_one_that_was_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tar(tmp_path / "x.tar", ("a", b"checked"))
     hostile = tar(tmp_path / "y.tar", ("d", ("link", "/etc")), ("a", b"other"))
-    monkeypatch.setattr("trainmaster.data.archives.make_room", lambda *_: os.replace(hostile, archive))
+
+    def replace(*_: object) -> bool:
+        os.replace(hostile, archive)
+        return False  # as is_zipfile says of a tar
+
+    monkeypatch.setattr(moment, replace)
     unpack(archive, f"{tmp_path}/out")
     assert contents(tmp_path / "out") == {"a"}
     assert (tmp_path / "out/a").read_bytes() == b"checked"
+
+
+def test_a_member_that_pythons_own_filter_refuses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(member: tarfile.TarInfo, directory: str) -> None:
+        raise tarfile.AbsolutePathError(member)
+
+    monkeypatch.setattr(tarfile, "data_filter", refuse)
+    with pytest.raises(BadInput, match=r"'a' of x\.tar is refused by Python's own check"):
+        unpack(tar(tmp_path / "x.tar", ("a", b"content")), f"{tmp_path}/out")
+    assert os.listdir(tmp_path) == ["x.tar"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil"])
@@ -249,6 +267,52 @@ def test_odd_members_of_a_zip_are_refused(kind: int, content: str, tmp_path: Pat
         packed.writestr(info, content)
     with pytest.raises(BadInput, match="odd"):
         unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+
+
+def zip_link(name: str, target: str | bytes) -> tuple[zipfile.ZipInfo, str | bytes]:
+    info = zipfile.ZipInfo(name)
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info, target
+
+
+def test_a_file_of_a_zip_that_shares_its_content_with_a_link_does_not_become_one(tmp_path: Path) -> None:
+    (tmp_path / "in/outside").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        link, target = zip_link("p/q/e", "../outside")
+        packed.writestr(link, target)
+        packed.writestr("d/file", "evil")
+        plain = copy.copy(link)
+        plain.filename, plain.external_attr = "d", (stat.S_IFREG | 0o644) << 16
+        packed.filelist.insert(0, plain)
+    with pytest.raises(BadInput, match=r"shares its content with another member"):
+        unpack(f"{tmp_path}/x.zip", f"{tmp_path}/in/out")
+    assert os.listdir(tmp_path / "in") == ["outside"]
+    assert os.listdir(tmp_path / "in/outside") == []
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("second", ["a", "./a", "a/"])
+def test_two_members_of_a_zip_with_one_name_are_refused(second: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("a", "1")
+        packed.writestr(second, "")
+    with pytest.raises(BadInput, match=f"{second!r} of x.zip stands in it twice"):
+        unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+
+
+@pytest.mark.parametrize("target", ["a\0b", "a" * 5000])
+def test_a_link_of_a_zip_that_leads_to_no_path_is_refused(target: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr(*zip_link("odd", target))
+    with pytest.raises(BadInput, match=r"'odd' of x\.zip is a link"):
+        unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+
+
+def test_a_link_of_a_zip_leads_where_its_bytes_say(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr(*zip_link("odd", b"caf\xe9"))
+    unpack(f"{tmp_path}/x.zip", f"{tmp_path}/out")
+    assert os.readlink(os.fsencode(tmp_path / "out/odd")) == b"caf\xe9"
 
 
 def test_an_honest_tar(tmp_path: Path) -> None:
@@ -329,7 +393,17 @@ def encrypted_zip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("make", [damaged_xz, damaged_gz, encrypted_zip])
+def zip_with_a_garbled_name(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("\xfc", "content")
+    path.write_bytes(path.read_bytes().replace("\xfc".encode(), b"\xff\xff"))
+
+
+def file_below_a_file(path: Path) -> None:
+    tar(path, ("a", b"content"), ("a/b", b"content"))
+
+
+@pytest.mark.parametrize("make", [damaged_xz, damaged_gz, encrypted_zip, zip_with_a_garbled_name, file_below_a_file])
 def test_a_damaged_archive_is_refused(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "x")
     with pytest.raises(BadInput, match="no archive that can be read"):

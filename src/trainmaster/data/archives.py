@@ -10,12 +10,14 @@ Unpacking trusts nothing. Every member is checked before the first is written: a
 device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
 with ".." but not hold it further on, and no member lies below a link, so no chain of links leads out. A hard link names
 an earlier file of the archive, without "..": os.link follows the folders of its target, which may be links. The archive
-is opened once, and the members that were checked are those that are written. The data filter of `tarfile`, where the
-Python has one, checks each of them again against the folder as it is by then. The folder appears by a rename.
+is opened once, and the members that were checked are those that are written. Each member of a zip has a name and a
+content of its own. The data filter of `tarfile`, where the Python has one, checks each member of a tar again against
+the folder as it is by then. The folder appears by a rename.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import lzma
@@ -38,9 +40,12 @@ from trainmaster.log.storage import remove_drafts
 _AS_CHECKED: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 _CACHE = b"Signature: 8a477f597d28d172789f06886806bc55"
 _Specs = tuple[tuple[str, Any], ...]  # (folder, its .gitignore), the outermost first
+_LONGEST_LINK = 4096  # bytes: PATH_MAX of Linux
 _DAMAGED = (  # RuntimeError: a zip that is encrypted, or packed in a way that zipfile does not know
-    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError,
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError, UnicodeDecodeError,
 )  # fmt: skip
+# Errors of the system that an archive causes: offsets below 0, names that are too long, files below files.
+_IMPOSSIBLE = {errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
 @attrs.frozen(slots=True)
@@ -132,7 +137,9 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
         os.rename(fresh, directory)
     except TrainmasterError:
         raise
-    except _DAMAGED as error:
+    except (*_DAMAGED, OSError) as error:
+        if not isinstance(error, _DAMAGED) and error.errno not in _IMPOSSIBLE:
+            raise
         raise BadInput(
             f"{archive} is no archive that can be read: {error}",
             place=archive,
@@ -310,6 +317,8 @@ class _Names:
 
     def check(self, name: str, link: str | None = None, hard: bool = False) -> str:
         """The member's name, plain; raises BadInput."""
+        if not name:
+            raise self.refused(name, "has no name")
         if name.startswith("/") or "\\" in name or "\0" in name or ".." in name.split("/"):
             raise self.refused(name, "leads out of the archive")
         plain = os.path.normpath(name)
@@ -333,6 +342,8 @@ class _Names:
         if plain in self._parents or plain == ".":
             raise self.refused(name, "is a link where a folder is")
         self._links.add(plain)
+        if "\0" in link:
+            raise self.refused(name, f"is a link to {link!r}, which is no path")
         if link.startswith("/") and self._absolute_links:
             return
         parts = [part for part in link.split("/") if part not in ("", ".")]
@@ -388,27 +399,40 @@ def _check_filter(names: _Names, member: tarfile.TarInfo, directory: str) -> Non
 
 def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
     names = _Names(archive, absolute_links=False)
-    links: dict[int, str] = {}  # where a member's header begins -> where the link leads
+    members: list[
+        tuple[zipfile.ZipInfo, str, str | None]
+    ] = []  # with its plain name, and where it leads if it is a link
+    seen: set[str | int] = set()
     for info in packed.infolist():
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
             raise names.refused(info.filename, "is a device or pipe")
-        if kind == stat.S_IFLNK:
-            links[info.header_offset] = packed.read(info).decode()
-        names.check(info.filename, links.get(info.header_offset))
-    total = sum(info.file_size for info in packed.infolist())
+        link = _link_of(packed, info, names) if kind == stat.S_IFLNK else None
+        name = names.check(info.filename, link)
+        if {name, info.header_offset} & seen:
+            raise names.refused(info.filename, "stands in it twice, or shares its content with another member")
+        seen |= {name, info.header_offset}
+        members.append((info, name, link))
+    total = sum(info.file_size for info, _, _ in members)
     make_room(directory, total)
     with writing(directory, total):
-        for info in packed.infolist():
-            target = os.path.join(directory, os.path.normpath(info.filename))
-            mode = info.external_attr >> 16
-            if info.is_dir():
-                os.makedirs(target, exist_ok=True)
-                continue
+        for info, name, link in members:
+            target = os.path.join(directory, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            if info.header_offset in links:
-                os.symlink(links[info.header_offset], target)
-                continue
-            with packed.open(info) as file, open(target, "wb") as into:
-                shutil.copyfileobj(file, into)
-            os.chmod(target, 0o755 if mode & 0o100 else 0o644)
+            if link is not None:
+                os.symlink(link, target)
+            elif info.is_dir():
+                os.makedirs(target, exist_ok=True)
+            else:
+                with packed.open(info) as file, open(target, "wb") as into:
+                    shutil.copyfileobj(file, into)
+                os.chmod(target, 0o755 if info.external_attr >> 16 & 0o100 else 0o644)
+
+
+def _link_of(packed: zipfile.ZipFile, info: zipfile.ZipInfo, names: _Names) -> str:
+    """Return where a link leads, which is the member's content. Raises BadInput."""
+    if info.file_size > _LONGEST_LINK:
+        raise names.refused(
+            info.filename, f"is a link of {info.file_size} bytes, and links have at most {_LONGEST_LINK}"
+        )
+    return os.fsdecode(packed.read(info))
