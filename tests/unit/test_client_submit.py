@@ -20,7 +20,7 @@ from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.events import Event, encode
 from trainmaster.core.job import Job, Output, Role, Secret
 from trainmaster.core.reading import job_from
-from trainmaster.core.redaction import ALL_ROLES, is_secret, secrets_of
+from trainmaster.core.redaction import ALL_ROLES, secrets_of
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 from trainmaster.master import launch
@@ -89,36 +89,6 @@ def test_a_job_is_found_by_the_name_that_it_was_given(home, name: str) -> None:
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         parse(text)
-
-
-SECRET_NAMES = """HF_TOKEN WANDB_API_KEY DB_PASSWORD token AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID PGPASSWORD DB_PASS MYSQL_PWD GITHUB_PAT
-AZURE_STORAGE_KEY SSH_PRIVATE_KEY OPENAI_API_KEYS GOOGLE_APPLICATION_CREDENTIALS BASIC_AUTH my-api-key fs.s3a.secret.key fs.s3a.access.key
-fs.s3a.bucket.data.session.token fs.azure.account.key.data.blob.core.windows.net ssl.server.keystore.keypassword
-hadoop.security.group.mapping.ldap.bind.password fs.azure.account.oauth2.client.secret dfs.adls.oauth2.credential"""
-PLAIN_NAMES = """TOKENIZERS_PARALLELISM KEYBOARD MONKEY OMP_NUM_THREADS AUTHOR PWD OLDPWD KEY PASS PATH COMPAT SSH_KEY_FILE DB_PASSWORD_FILE
-MAX_TOKENS NUM_TOKENS TOKEN_LENGTH PUBLIC_KEY CACHE_KEY SSH_AUTH_SOCK HADOOP_TOKEN_FILE_LOCATION BYPASS hadoop.security.auth_to_local
-hadoop.security.token.service.use_ip dfs.block.access.token.enable dfs.encryption.key.provider.uri hadoop.security.credential.provider.path
-hadoop.security.authentication yarn.resourcemanager.webapp.delegation-token-auth-filter.enabled hadoop.rpc.protection"""
-
-
-@pytest.mark.parametrize("name", SECRET_NAMES.split())
-def test_names_that_say_they_are_secret(name: str) -> None:
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize("name", PLAIN_NAMES.split())
-def test_names_that_only_look_secret(name: str) -> None:
-    assert not is_secret(name)
-
-
-@pytest.mark.parametrize(
-    ("value", "secret"),
-    [("postgres://me:hunter2@db/x", True), ("redis://:hunter2@db", True), ("HTTP://ann:pw@proxy:3128", True), ("http://db:5432/x", False),
-     ("ssh://git@github.com/x", False), ("abfs://data@acc.dfs.core.windows.net/x", False), ("at 10:30 me@here", False),
-     ("http://db:80/a@b", False)],
-)  # fmt: skip
-def test_a_url_with_a_password_is_secret_whatever_its_name(value: str, secret: bool) -> None:
-    assert is_secret("DATABASE", value) is secret
 
 
 def test_a_url_with_a_password_leaves_the_job(tmp_path: Path) -> None:

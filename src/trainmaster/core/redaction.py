@@ -1,8 +1,9 @@
 """Cover what must not be read by others: by name, and by value.
 
-A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password. A name is read word by
-word (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A secret value is covered wherever it turns up in our own text, if it has
-`SHORTEST` characters or more: a shorter one would cover half of every text, and is covered by name alone.
+A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password, or with a token in place of
+a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A
+secret value is covered wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would cover half of
+every text, and is covered by name alone.
 """
 
 from __future__ import annotations
@@ -27,42 +28,50 @@ _HARMLESS_KEYS = frozenset(
     ["PUBLIC", "PRIMARY", "FOREIGN", "PARTITION", "SORT", "CACHE", "GROUP", "ROW", "INDEX"]
 )  # before a last KEY
 _AMOUNTS = frozenset(
-    ["MAX", "MIN", "NUM", "N", "TOTAL", "COUNT", "LEN", "LENGTH", "SIZE", "LIMIT", "PER", "TTL"]
-)  # MAX_TOKENS
+    ["MAX", "MIN", "NUM", "N", "TOTAL", "PER"]
+)  # with TOKENS, which is then a number of them: MAX_TOKENS; anything else is as secret as without (MAX_API_KEY)
+_AMOUNTS_LAST = frozenset(["COUNT", "LEN", "LENGTH", "SIZE", "LIMIT", "TTL"])  # at the end: PASSWORD_LENGTH
 _PLACES = frozenset(
     ["FILE", "PATH", "DIR", "DIRECTORY", "LOCATION", "SOCK"]
 )  # at the end: the name of a file is no secret
 # Keys of Hadoop: most of the default of hadoop.security.sensitive-config-keys (core-default.xml, Hadoop 3.4), and S3A's.
 _HADOOP = re.compile(
-    r"secret$|password$|\.pass$|keypassword$|credential$|oauth.*(secret|password|token)|fs\.azure\.account\.key"
+    r"secret$|password$|\.pass$|keypassword$|credential$|oauth.*(secret|password|token)|fs\.azure\.account\.key|\.sas\."
+    r"|(private|secret|access|api)[._-]?key$|api[._-]?token$"
     r"|fs\.s3.*(secret|access|encryption)[.-]?key|fs\.s3.*session[.-]?token",
     re.IGNORECASE,
 )
-_PASSWORD_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/?#@:]*:)([^\s/?#@]+)(?=@)", re.IGNORECASE)
+_SECRETS_IN_URLS = (  # (what stands before it)(the secret)
+    re.compile(
+        r"(https?://)([^\s/?#:]+)(?=(?::(?:x-oauth-basic)?)?@)", re.IGNORECASE
+    ),  # a token for a user: GitHub's, Sentry's
+    re.compile(r"(://[^\s/?#@:]*:)([^\s/?#]+)(?=@)"),  # a password, which may hold "@"
+)
 SHORTEST = 8  # characters of a value that is covered by value
 COVER = "[redacted]"
 ALL_ROLES = ""  # in place of a role's name: the secrets of every role
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether the name of a variable says that its value is nobody else's business, or whether the value is a URL with a password."""
-    if _PASSWORD_IN_URL.search(value):
+    """Tell whether a variable's value is nobody else's business: its name says so, or the value is a URL with a password or token."""
+    if any(pattern.search(value) for pattern in _SECRETS_IN_URLS):
         return True
     if "." in name:
         return _HADOOP.search(name) is not None
-    *before, last = words = re.split(r"[_-]+", name.upper().strip("_-"))
-    if last in _PLACES or not _AMOUNTS.isdisjoint(words):
+    words = [word for part in re.split(r"[_-]+", name.upper()) if (word := part.rstrip("0123456789"))]
+    if not words or words[-1] in _PLACES | _AMOUNTS_LAST:
         return False
+    harmless = {"TOKENS"} if not _AMOUNTS.isdisjoint(words) else set()
     return (
-        any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words)
+        any(word in _SECRET_WORDS - harmless or word.endswith(_SECRET_ENDINGS) for word in words)
         or any(word in _SECRET_KEYS and after.startswith("KEY") for word, after in itertools.pairwise(words))
-        or (bool(before) and last in _SECRET_LAST and before[-1] not in _HARMLESS_KEYS)
+        or (len(words) > 1 and words[-1] in _SECRET_LAST and words[-2] not in _HARMLESS_KEYS)
     )
 
 
 def passwords_in_urls(text: str) -> list[str]:
-    """Return the passwords of the URLs in a text."""
-    return [url[2] for url in _PASSWORD_IN_URL.finditer(text)]
+    """Return the passwords and tokens of the URLs in a text."""
+    return [url[2] for pattern in _SECRETS_IN_URLS for url in pattern.finditer(text)]
 
 
 def secrets_of(secrets: Mapping[str, Mapping[str, str]], role: str) -> dict[str, dict[str, str]]:
@@ -89,7 +98,9 @@ def _redacted(data: Any, values: list[str]) -> Any:
     if isinstance(data, str):
         for value in values:
             data = data.replace(value, COVER)
-        return _PASSWORD_IN_URL.sub(lambda url: url[1] + COVER, data)
+        for pattern in _SECRETS_IN_URLS:
+            data = pattern.sub(lambda url: url[1] + COVER, data)
+        return data
     if isinstance(data, Mapping):
         return {key: COVER if _covered(key, one) else _redacted(one, values) for key, one in data.items()}
     if isinstance(data, list | tuple):
