@@ -22,11 +22,13 @@ import attrs
 
 from trainmaster.client.ahead import certified, runtime
 from trainmaster.client.places import JOB_FILE, SITE_FILE, TOKEN_FILE, client_of, job_storage, kept, site_of, state_dir
-from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed, TrainmasterError
 from trainmaster.core.job import COPIED, Job, Role
 from trainmaster.core.threads import CORES, MACHINE
 from trainmaster.engines.contract import Shipped, reached
 from trainmaster.interrupts import undisturbed
+from trainmaster.log.index import note_unseen
+from trainmaster.log.storage import local_path
 from trainmaster.master import launch
 
 if TYPE_CHECKING:
@@ -48,14 +50,27 @@ def adapted(job: Job, engine: str) -> Job:
 
     for place, url in _places(job):
         if not _URL.match(url):
+            shared = ", or write file://PATH where every node has that path" if place != "storage" else ""
             raise BadInput(
                 f"{url} is a path of this machine, and the nodes of {engine} do not see it", place=f"{place}: {url}",
-                mend="put it on storage that they reach (hdfs://, s3://), or write file://PATH where every node has that path",
-                anchor="not-on-the-cluster",
+                mend=f"put it on storage that they reach (hdfs://, s3://){shared}", anchor="not-on-the-cluster",
             )  # fmt: skip
+    if job.storage and engine != "kubernetes":  # which takes no path at all
+        _check_is_mounted(job.storage)
     roles = {name: _with_own_cores(attrs.evolve(role, workdir=COPIED)) for name, role in job.roles.items()}
     storage = job.storage or client_of(engine).store(job).jobs
     return rerouted(attrs.evolve(job, roles=roles, storage=storage), carried(job), engine)
+
+
+def _check_is_mounted(storage: str) -> None:
+    """Raise BadInput where a storage is a path that this machine does not have: commands here read the job's events from it."""
+    path = local_path(storage)
+    if path is not None and not os.path.isdir(path):
+        raise BadInput(
+            f"{path} is no directory of this machine, and commands here read the job's events from it", place=f"storage: {storage}",
+            mend="name a mounted directory that this machine shares with every node, or storage that all reach (hdfs://, s3://)",
+            anchor="not-on-the-cluster",
+        )  # fmt: skip
 
 
 def _with_own_cores(role: Role) -> Role:
@@ -264,7 +279,7 @@ def connection(job: str, token: str) -> socket.socket:
 def taken_up(job: str) -> bool:
     """Start the master again of a job that has it beside its client, where it is gone and the job is not over; whether it was started."""
     site = site_of(job)
-    if not site.get("beside") or site.get("shared") or launch.is_beside(job):
+    if not site.get("beside") or not _is_ours(job) or launch.is_beside(job):
         return False
     told = client_of(site["engine"]).beside(site["application"])
     if told is None:
@@ -325,9 +340,44 @@ def _described(job: str) -> Job:
     return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
 
 
-def gone(job: str) -> NotFound | None:
-    """What is to be said of a job that somebody has deleted from its cluster, and its history with it."""
+def _is_ours(job: str) -> bool:
+    """Tell whether a master may act for the job on this machine, as this user. It never may for a job that was found in a shared namespace,
+    which anybody can have written, nor for one in another user's directory.
+    """
+    from trainmaster.engines.local.places import check_owner
+
+    try:
+        check_owner(job)
+    except BadInput:
+        return False
+    return not site_of(job).get("shared")
+
+
+def _is_unseen(job: str) -> bool:
+    """Tell whether the job's log is at a path where this machine sees no events: the nodes may have another directory there."""
+    from trainmaster.client.connect import Past
+
+    if local_path(_described(job).storage) is None or site_of(job).get("beside"):
+        return False
+    try:
+        return not Past(job).state().n
+    except NotFound:
+        return True
+
+
+def gone(job: str) -> TrainmasterError | None:
+    """Return what is to be said of a job that is over on its cluster and tells nothing here: somebody has deleted it, and its history with
+    it, or its log is at a path of the nodes.
+    """
     found, why = _fate(job)
+    if found != "running" and "application" in site_of(job) and _is_unseen(job):
+        storage, fate = _described(job).storage, waits(job)
+        note_unseen(str(job_storage(job)), fate)
+        return StorageFailed(
+            f"{job} is unreadable: {fate}, and it has no events in {storage} of this machine", place=f"storage: {storage}",
+            mend="see whether this machine has the directory mounted that the nodes wrote to; forget the job: tm remove --here " + job,
+            anchor="job-unreadable",
+        )  # fmt: skip
     if found != "unknown" or not _removed(job):
         return None
     return NotFound(
@@ -353,18 +403,22 @@ def before(job: str) -> dict[str, Any]:
 
 
 def conclude(job: str, kill: Mapping[str, Any] | None = None) -> bool:
-    """Where the engine has ended all of the job and its log has not: have it ended. Whether that was begun."""
+    """Where the engine has ended all of the job and its log has not: have it ended. Whether that was begun.
+
+    A master of ours does that, as this user; of a job that is not ours the submitter's next command does it. A log that this machine does
+    not see may have an end already.
+    """
     from trainmaster.client.connect import Past, live
     from trainmaster.core.plan import closed
     from trainmaster.master.launch import conclude as begin
 
+    if not _is_ours(job):
+        return False
     site = site_of(job)
-    if kill is None and site.get("shared"):
-        return (
-            False  # a master of ours acts as this user, and only for jobs of his: its submitter's next command does it
-        )
     found, why = _fate(job)
     if found == "running" or live(job) is not None or (found == "unknown" and _removed(job)):
+        return False
+    if "application" in site and _is_unseen(job):
         return False
     try:
         if closed(Past(job).state()):

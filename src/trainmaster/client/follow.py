@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from trainmaster.client.connect import Disconnected, Facts, Past, beginning, live, note_end
-from trainmaster.client.places import engine_of, job_storage
+from trainmaster.client.places import engine_of, job_storage, site_of
 from trainmaster.client.sweep import abandoned
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 
@@ -146,6 +146,12 @@ def _waits(job: str) -> str:
 
 def _nobody(job: str) -> EngineFailed:
     """Nobody works for the job, and nobody can: its master died before it could note that it had begun, or was ended by force."""
+    if site_of(job).get("shared"):
+        return EngineFailed(
+            f"{job} is over on its cluster, and its end is not written yet",
+            mend="the next tm command where it was submitted writes it",
+            anchor="job-elsewhere",
+        )
     try:
         last = (
             (job_storage(job) / "logs" / "master" / "start.log").read_text(errors="replace").strip().splitlines()[-1:]

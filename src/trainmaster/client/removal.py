@@ -2,7 +2,8 @@
 
 Of a job goes all that is the job's own: its directory on this machine, its storage wherever that is (events, logs, checkpoints without a
 `url`), what its cluster keeps of it, and its idempotency key. Inputs, outputs, and checkpoints that have a `url` stay. A job that runs,
-or of which nobody knows whether it runs, is refused.
+or of which nobody knows whether it runs, is refused. A job that is found in a shared namespace can be written by anybody, and name a place
+that is not its own: its storage is removed only where the job's master has signed.
 
 Caches hold what many jobs share, by its content: on this machine `files`, `runtime`, `environments` and `cache` of the state directory, on
 HDFS `files`, `runtime` and `inputs` of `.trainmaster`. An entry of this machine is touched whenever a job begins with it, so whatever was
@@ -16,6 +17,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,12 +25,14 @@ from pathlib import Path
 import attrs
 
 from trainmaster.client.listing import headlines
-from trainmaster.client.places import client_of, engine_of, job_storage, kept, site_of, state_dir
+from trainmaster.client.places import TOKEN_FILE, client_of, engine_of, job_storage, kept, site_of, state_dir
 from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.log.epochs import read_master
 from trainmaster.log.index import Headline, headline
-from trainmaster.log.storage import place_of, storage_failed
+from trainmaster.log.storage import place_of, storage_failed, storage_for
 
 CACHES = ("files", "runtime", "environments", "cache")
+_CONFIGMAPS = "configmaps://"  # a storage among the objects of the cluster, which is the job's by its name
 _MARGIN = 3600.0  # seconds that the submission of a job may take, and clocks of file systems may differ
 
 
@@ -45,8 +49,8 @@ class Cached:
 def places(job: str) -> list[str]:
     """Return where the job has something of its own, as `remove` removes it. Raises BadInput where it is not over."""
     _refuse_unless_over(job)
-    folder = str(job_storage(job))
-    owned = [folder, *([place_of(folder)] if place_of(folder) != folder else [])]
+    folder, storage = str(job_storage(job)), _own_storage(job)
+    owned = [folder, *([storage] if storage else [])]
     application = site_of(job).get("application")
     return [*owned, f"{engine_of(job)}: {application}"] if application else owned
 
@@ -54,10 +58,18 @@ def places(job: str) -> list[str]:
 def remove(job: str) -> None:
     """Remove a job that is over; what fails can be tried again. Raises BadInput where it is not over, StorageFailed, EngineFailed."""
     _refuse_unless_over(job)
-    engine = engine_of(job)
+    storage = _own_storage(job)  # looked for while the job's token and its cluster's objects are there
     if (application := site_of(job).get("application")) is not None:
-        client_of(engine).forget(job, application)
-    _remove_storage(job, engine)
+        client_of(engine_of(job)).forget(job, application)
+    if storage:
+        _remove_storage(storage)
+    elif site_of(job).get("shared"):
+        place = place_of(str(job_storage(job)))
+        print(
+            f"{job} was not submitted here, and nothing shows that {place} is its own: that stays",
+            file=sys.stderr,
+            flush=True,
+        )
     forget(job)
 
 
@@ -86,13 +98,31 @@ def forget(job: str) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def _remove_storage(job: str, engine: str) -> None:
+def _own_storage(job: str) -> str:
+    """Return the place outside of the job's directory that is its own and is removed with it; "" where there is none."""
     from trainmaster.client.submit import in_pods
-    from trainmaster.data.stores import store_for
 
     folder = str(job_storage(job))
     place = place_of(folder)
-    if place == folder or place.startswith("configmaps://") or in_pods(place, engine):
+    if place == folder or in_pods(place, engine_of(job)):
+        return ""
+    may_be_anothers = site_of(job).get("shared") and not place.startswith(_CONFIGMAPS)
+    return "" if may_be_anothers and not _is_signed(job, place) else place
+
+
+def _is_signed(job: str, place: str) -> bool:
+    """Tell whether a place has the record of the job's master, signed with the job's token."""
+    try:
+        token = (job_storage(job) / TOKEN_FILE).read_text().strip()
+        return bool(token) and read_master(storage_for(place), token) is not None
+    except BadInput:
+        return False
+
+
+def _remove_storage(place: str) -> None:
+    from trainmaster.data.stores import store_for
+
+    if place.startswith(_CONFIGMAPS):  # they go with the cluster's other objects
         return
     try:
         store_for(place).remove("")

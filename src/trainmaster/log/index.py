@@ -29,6 +29,7 @@ from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of,
 
 JOBS = "jobs"
 INDEX = "index.json"
+UNSEEN = "unseen"  # in a job's directory: what its cluster said, where the job is over there and has no events that this machine sees
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a storage without a folder is no news of a job that is younger
 _VERSION = 1
@@ -127,8 +128,9 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
                 known = present
             if not known.n and _removed(directory, storage):
                 return attrs.evolve(known, state="removed", ended=time.time())
-            if not known.n and (earlier.n or _is_missing(root, known)):
-                return attrs.evolve(earlier, unreadable=f"{place} has no events of it")
+            unseen = "" if known.n else _unseen(directory)
+            if not known.n and (earlier.n or unseen or _is_missing(root, known)):
+                return attrs.evolve(earlier, unreadable=f"{place} has no events of it{unseen}")
             return known
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
@@ -148,6 +150,17 @@ def note_end(directory: str, status: Mapping[str, Any]) -> None:
     )
     with contextlib.suppress(StorageFailed):
         state.replace(END, json.dumps(attrs.asdict(headline)).encode(), durable=False)
+
+
+def note_unseen(directory: str, fate: str) -> None:
+    """Keep what a cluster says of a job that is over there, and whose events are not where this machine looks for them."""
+    with contextlib.suppress(StorageFailed):
+        LocalStorage(directory).replace(UNSEEN, fate.encode(), durable=False)
+
+
+def _unseen(directory: str) -> str:
+    content = LocalStorage(directory).read(UNSEEN)
+    return f"; {content.decode()}" if content else ""
 
 
 def _noted_end(directory: str) -> Headline | None:

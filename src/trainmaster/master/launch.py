@@ -85,19 +85,24 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
 def conclude(job: str, kill: Mapping[str, Any]) -> None:
     """Start a master that brings the log of a job to its end, whose engine has ended all its processes.
 
-    `kill`: by whom it was ended and why, or for which `reason` with `figures` it failed.
+    `kill`: by whom it was ended and why, or for which `reason` with `figures` it failed. Raises BadInput where another user may have made
+    the job.
     """
-    from trainmaster.engines.local.places import job_storage
+    from trainmaster.engines.local.places import check_owner, job_storage
 
+    check_owner(job)
     storage = job_storage(job)
     token = (storage / "token").read_text().strip()
     _spawn(str(storage), {"token": token, "secrets": {}, "kill": dict(kill), "afterwards": True})
 
 
 def beside(job: str, engine: str, application: str, told: Mapping[str, Any]) -> None:
-    """Start, on this machine, the master of a job whose agents are in containers of an engine."""
-    from trainmaster.engines.local.places import job_storage
+    """Start, on this machine, the master of a job whose agents are in containers of an engine. Raises BadInput where another user may have
+    made the job.
+    """
+    from trainmaster.engines.local.places import check_owner, job_storage
 
+    check_owner(job)
     _spawn(str(job_storage(job)), {**told, "engine": engine, "application": application})
 
 
