@@ -126,7 +126,7 @@ class Checkpointing:
 
         if left_out.keys() - self._left_out:
             self._left_out |= left_out
-            self._report("warned", what="checkpoint", detail=f"its sets do not hold {naming(left_out)}")
+            self._report("warned", what="checkpoint sets", detail=f"not stored: {naming(left_out)}")
 
     def _tell_late(self, now: float) -> None:
         """Say, once, why a path that has changed gives no set."""

@@ -17,7 +17,7 @@ def command(job: str) -> None:
     from trainmaster.client.connect import Past
     from trainmaster.client.connect import status as told
     from trainmaster.client.sweep import sweep
-    from trainmaster.client.text import ended_lines, output_sizes, shard_figures, standing, task_rows
+    from trainmaster.client.text import ended_lines, loss_lines, output_sizes, shard_figures, standing, task_rows
     from trainmaster.core.quantities import format_count
 
     sweep()
@@ -30,6 +30,8 @@ def command(job: str) -> None:
             click.echo(line)
     else:
         click.echo(standing(found, time.time()))
+        for line in loss_lines(found):
+            click.echo(line)
     click.echo()
     for line in task_rows(found):
         click.echo(line)
@@ -49,7 +51,8 @@ def command(job: str) -> None:
             click.echo(f"save {save['save']}: {format_count(len(save['tasks']), 'task')}{late}")
         for task, figures in save["failed"].items():
             click.echo(f"save {save['save']} failed: {task}: {figures['gave_up']}")
+    losses = {(loss["task"], loss["at"]) for loss in found.get("losses", ())}  # named above
     for task in found["tasks"]:
-        if (trouble := task.get("trouble")) is not None:
+        if (trouble := task.get("trouble")) is not None and (task["task"], trouble["at"]) not in losses:
             goes = "goes" if task["state"] in ("pending", "staging", "running") else "went"
             click.echo(f"{task['task']} {goes} on, but {trouble['what']}: {trouble.get('detail', '')}")

@@ -58,7 +58,9 @@ class Reason(TypedDict):
 
 
 class Loss(TypedDict):
-    """Something that a job did not keep: output of an attempt ("log"), or a "checkpoint", with the newest set that was stored."""
+    """Something that a job did not keep: what an attempt printed ("log"), a "checkpoint", with the newest set that was stored, or "files"
+    `of` an output or of checkpoint sets.
+    """
 
     kind: str
     task: str
@@ -67,6 +69,7 @@ class Loss(TypedDict):
     detail: NotRequired[str]
     bytes: NotRequired[int]
     set: NotRequired[int | None]
+    of: NotRequired[str]
 
 
 class Status(TypedDict):

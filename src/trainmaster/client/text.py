@@ -164,7 +164,18 @@ def loss_lines(status: Mapping[str, Any]) -> list[str]:
         writers = f" of {names(tasks_of)}" if any(tasks_of) else ""
         stored = "was ever stored" if newest is None else f"was stored after set {newest}"
         lines.append(f"  lost: no checkpoint{writers} {stored}: {detail}")
-    return lines
+    return lines + _lacking_lines(status)
+
+
+def _lacking_lines(status: Mapping[str, Any]) -> list[str]:
+    """Name the files that an output or a checkpoint does not have, tasks that lack the same ones in one line."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for loss in status.get("losses", ()):
+        if loss["kind"] == "files":
+            tasks.setdefault((loss["detail"].removeprefix("not stored: "), loss["of"]), []).append(loss["task"])
+    lines = [f"  lost: {files}: not in the {place} of {names(tasks[files, place])}" for files, place in tasks]
+    more = [f"  lost: files of {len(lines) - _SHOWN} more outputs; the job's events name them"]
+    return lines[:_SHOWN] + more[: len(lines) > _SHOWN]
 
 
 def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

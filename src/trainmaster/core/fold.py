@@ -32,10 +32,9 @@ from trainmaster.core.state import (
     GRANTED,
     KILLED,
     LIVE,
-    LOSSES,
+    LOG,
     NEW,
     NONE,
-    OUTPUT,
     READY,
     RUNNING,
     STAGING,
@@ -46,6 +45,7 @@ from trainmaster.core.state import (
     State,
     Task,
     group_unit,
+    loss_kind,
     populate,
 )
 
@@ -360,9 +360,9 @@ def _rewound(state: State, data: Data, at: float) -> None:
 
 def _trouble(state: State, task: Task, data: Data, at: float) -> None:
     task.trouble = {name: data[name] for name in ("what", "detail", "bytes") if name in data} | {"at": at}
-    if data.get("what") in LOSSES:
+    if kind := loss_kind(str(data.get("what"))):
         attempt = data.get("attempt", task.attempt)
-        key = f"{task.key} {data['what']}" + (f" {attempt}" if data["what"] == OUTPUT else "")
+        key = f"{task.key} {data['what']}" + (f" {attempt}" if kind == LOG else "")
         state.losses[key] = {**task.trouble, "task": task.key, "attempt": attempt}
 
 

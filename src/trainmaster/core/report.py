@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.formation import bracketed
@@ -10,6 +11,7 @@ from trainmaster.core.reasons import advice, words
 from trainmaster.core.state import (
     ASKED,
     CHECKPOINT,
+    FILES,
     GRANTED,
     NEW,
     READY,
@@ -19,6 +21,7 @@ from trainmaster.core.state import (
     SUCCEEDED,
     State,
     Task,
+    loss_kind,
     size_of,
 )
 from trainmaster.core.units import GROUP, unit_from
@@ -61,16 +64,31 @@ def status(state: State) -> dict[str, Any]:
 
 
 def losses(state: State) -> list[dict[str, Any]]:
-    """List what the job did not keep: output of attempts, and checkpoints that were not stored, with the newest set there is."""
-    rows = [
-        {"kind": row["what"], **{name: row[name] for name in row if name != "what"}} for row in state.losses.values()
-    ]
+    """List what the job did not keep: what attempts printed, checkpoints that were not stored, with the newest set there is, and files that
+    outputs and checkpoints do not have.
+    """
+    rows = [_loss(row) for row in state.losses.values() if not _is_made_good(state, row)]
     checkpoint, newest = state.known_job.checkpoint, (state.checkpoint or {}).get("set")
     untold = checkpoint is not None and newest is None and not any(row["kind"] == CHECKPOINT for row in rows)
     if checkpoint is not None and untold and job_state(state) == SUCCEEDED:
         detail = f"nothing was written at {checkpoint.path}"
         rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
     return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows]
+
+
+def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
+    kind = loss_kind(row["what"])
+    return {
+        "kind": kind,
+        **{name: row[name] for name in row if name != "what"},
+        **({"of": row["what"]} if kind == FILES else {}),
+    }
+
+
+def _is_made_good(state: State, row: Mapping[str, Any]) -> bool:
+    """Tell whether a later attempt has committed the output that lacked files."""
+    task = state.tasks[row["task"]]
+    return loss_kind(row["what"]) == FILES and task.final == SUCCEEDED and bool(row["attempt"] < task.attempt)
 
 
 def links(state: State) -> dict[str, str]:

@@ -45,7 +45,8 @@ BARRED = "barred"  # written off by us: to be released, its agent refused
 
 # States of a task, as users read them; the last four are final.
 PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
-LOSSES = OUTPUT, CHECKPOINT = "log", "checkpoint"  # troubles by which something of the job is not kept
+# Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
+LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
 
@@ -309,6 +310,13 @@ def gets_further(state: State, task: Task, value: float | None, step: float | No
     return (value is not None and (best.value is None or value > best.value)) or (
         step is not None and (best.step is None or step > best.step)
     )
+
+
+def loss_kind(what: str) -> str:
+    """Return which kind of loss a trouble is, "" where nothing is lost by it. Files are told of as `output NAME` or `checkpoint sets`."""
+    if what.startswith("output ") or what == "checkpoint sets":
+        return FILES
+    return what if what in (LOG, CHECKPOINT) else ""
 
 
 def populate(state: State, job: Job) -> None:
