@@ -6,12 +6,14 @@ the seed; the program is slow enough for many of them to fall into its work, and
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -30,7 +32,7 @@ from conformance.engines import LIMIT, TM, Local, Submitted, python, workers
 from waiting import until
 
 import trainmaster
-from trainmaster.engines.local import processes
+from trainmaster.engines.local import places, processes
 
 FILES, LINES = 40, 25
 KILLS_A_JOB = 10
@@ -323,3 +325,33 @@ def test_a_stopped_master_is_named_as_the_reason_why_programs_restart(engine: Lo
     assert [(end["reason"], end["words"]) for end in past] == [
         ("no-master", "was stopped since no master answered for 4 s")
     ]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_an_end_is_kept_for_a_master_that_comes_after_the_grace(engine: Local, how: str) -> None:
+    """The agent left with the end, and the whole program ran again."""
+    job = engine.submit(workers("echo run; until test -e go; do sleep 0.02; done; echo done"), timeouts={"grace": "2s"})
+    job.until_line("run")
+    (master,) = living(job.id, "master")
+    with no_successor(job):
+        assert processes.send(master.process, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        (engine.folder / "go").touch()
+        log = job.storage / "logs" / "worker-0" / "agent.log"
+        until(lambda: "the grace has run out" in log.read_text(), what="the end of the grace")
+        assert living(job.id, "agent")
+    if how == "stopped":
+        assert processes.send(master.process, signal.SIGCONT)
+    job.succeeded()
+    assert job.lines() == ["run", "done"]
+    assert job.task("worker:0")["attempt"] == 1
+
+
+@contextmanager
+def no_successor(job: Submitted) -> Iterator[None]:
+    """No agent starts another master inside the context: the lock under which one does is held."""
+    lock = os.open(places.job_dir(job.id) / "successor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

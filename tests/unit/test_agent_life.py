@@ -786,6 +786,73 @@ def test_an_end_that_no_master_has_yet_is_told_to_the_next_though_the_engine_end
     play(act)
 
 
+@pytest.mark.parametrize(
+    ("command", "reason", "status"), [("true", "exit", 0), ("exit 3", "exit", 3)], ids=["well", "failed"]
+)
+def test_an_end_that_no_master_has_yet_is_told_to_the_next_that_comes_after_the_grace(
+    play: Callable[..., None], command: str, reason: str, status: int
+) -> None:
+    """The agent left with it, and the next master ran the whole program again."""
+
+    async def act(master: Master) -> None:
+        master.begin(grace=1.0)
+        go = master.folder / "go"
+        await master.start(f"until test -e {go}; do sleep 0.02; done; {command}")
+        await master.report("started")
+        assert master.connection is not None
+        master.away = True
+        master.connection.transport.abort()
+        go.touch()
+        agent_log = master.folder / "storage" / "logs" / "worker-0" / "agent.log"
+        await until_async(lambda: "the grace has run out" in agent_log.read_text())
+        assert master.agent is not None
+        assert master.agent.poll() is None
+        master.epoch, master.away = 2, False
+        ended = await master.report("ended")
+        assert (ended["reason"], ended["status"], ended.get("stopped")) == (reason, status, None)
+        await master.order("leave")
+        assert await asyncio.to_thread(master.agent.wait, 60) == 0
+
+    play(act)
+
+
+def test_outputs_that_are_uploaded_wait_for_a_master_after_the_grace(play: Callable[..., None], tmp_path: Path) -> None:
+    """No master can have them committed once the agent has left, though the last one knew how the program ended."""
+
+    async def act(master: Master) -> None:
+        master.begin(grace=1.0)
+        outputs = {"model": {"url": f"{tmp_path}/model", "local": "model", "as": "upload", "layout": "task"}}
+        await master.start("echo 1 > model", prepare={"workdir": "copy", "outputs": outputs})
+        await master.report("uploaded")
+        assert master.connection is not None
+        master.away = True
+        master.connection.transport.abort()
+        agent_log = master.folder / "storage" / "logs" / "worker-0" / "agent.log"
+        await until_async(lambda: "the grace has run out" in agent_log.read_text())
+        master.epoch, master.away = 2, False
+        await until_async(lambda: len(master.hellos) == 2)
+        await master.order("commit")
+        await master.report("committed")
+
+    play(act)
+
+
+def test_an_agent_gives_up_an_end_that_no_master_takes(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin(grace=1.0, patience=2.0)
+        go = master.folder / "go"
+        await master.start(f"until test -e {go}; do sleep 0.02; done")
+        await master.report("started")
+        assert master.connection is not None
+        master.away = True
+        master.connection.transport.abort()
+        go.touch()
+        assert master.agent is not None
+        assert await asyncio.to_thread(master.agent.wait, 60) == OUT_OF_REACH
+
+    play(act)
+
+
 def test_an_agent_that_was_told_to_leave_waits_for_no_master_to_confirm_it(play: Callable[..., None]) -> None:
     """A job's end: the master lets its agents go, and is gone. Each job took as long as an agent may take to close."""
 

@@ -21,6 +21,7 @@ from trainmaster.core.frames import split
 from trainmaster.core.reading import job_from
 from trainmaster.core.shards import ShardTable
 from trainmaster.core.state import State, populate
+from trainmaster.master import agents as agents_of_master
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere
 from trainmaster.master.strangers import Crowd, peer_of
@@ -140,6 +141,25 @@ def test_an_agent_that_says_malformed_what_it_holds_is_refused_and_its_connectio
             assert (refused["type"], refused["reason"]) == ("refused", "malformed")
             assert agents.connections == before
             assert agents.connections["worker:0", 1].open
+        await listener.close()
+
+    asyncio.run(scene())
+
+
+def test_an_agent_whose_hello_is_not_heard_in_time_may_call_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal ended it with its program, also where the master had been stopped and the hello lay unread."""
+    monkeypatch.setattr(agents_of_master, "HELLO_WITHIN", 0.05)
+
+    async def scene() -> None:
+        agents = Agents(Host())  # type: ignore[arg-type]
+        path = str(tmp_path / "agents.sock")
+        listener = AgentSocket(path, TOKEN)
+        await listener.serve(agents)
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
+            with pytest.raises(ConnectionClosed):
+                await connection.recv()
         await listener.close()
 
     asyncio.run(scene())

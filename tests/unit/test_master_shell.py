@@ -17,11 +17,13 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.state import State
-from trainmaster.core.stimuli import Granted
+from trainmaster.core.stimuli import Disconnected, Granted
 from trainmaster.engines.contract import Change
 from trainmaster.engines.local import places
+from trainmaster.master import shell as shells
 from trainmaster.master.agents import PATH
 from trainmaster.master.main import _Life
+from trainmaster.master.pulse import Pulse
 from trainmaster.master.seats import Here
 from trainmaster.master.serve import AgentSocket
 from trainmaster.master.shell import Shell
@@ -161,6 +163,59 @@ def test_an_agent_that_is_quicker_than_its_engine_does_not_make_its_gang_smaller
             await shell.turn()
             assert json.loads(await connection.recv())["type"] == "welcome"
             assert script.state.groups[0].sizes == {"worker": 2}
+        await agents.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("held_up", [True, False])
+def test_a_master_that_was_held_up_hears_who_called_meanwhile_before_an_agents_silence_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up: bool
+) -> None:
+    """A program had ended well while its master was stopped, and ran again as a whole."""
+    path, clock = str(tmp_path / "agents.sock"), [0.0]
+    monkeypatch.setattr(shells, "HEARD_WITHIN", 1.0)
+
+    async def at_once(*told: object) -> None:
+        return
+
+    async def scene() -> None:
+        script = Script(job(worker=role()))
+        script.start("worker:0")
+        log: Any = Stuck()
+        log.well.set()
+        engine: Any = SimpleNamespace(ask=at_once, release=at_once)
+        unused: Any = None
+        orders: Any = SimpleNamespace(
+            unlocated=lambda state: False, request=lambda *told: None, payload=lambda *told: {}, ahead=lambda payload: ()
+        )  # fmt: skip
+        shell = Shell(script.drive, 1, log, engine, unused, orders, unused, lambda: script.now + clock[0], unused)
+        shell._pulse = Pulse(lambda: clock[0])
+        agents = AgentSocket(path, "secret")
+        await agents.serve(shell.agents)
+        script.take(Disconnected("worker:0", script.task("worker:0").serial))
+        shell._pulse.since_held_up()
+        clock[0] += 100
+        if not held_up:
+            shell._pulse = Pulse(lambda: clock[0])
+        turning = asyncio.create_task(shell.turn())
+        headers = {"Authorization": "Bearer secret"}
+        async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=headers) as connection:
+            task = script.task("worker:0")
+            hello = {"type": "hello", "v": "1.0", "task": task.key, "serial": task.serial, "epoch": 0}
+            ended = {
+                "type": "report",
+                "n": task.reported + 1,
+                "attempt": 1,
+                "kind": "ended",
+                "reason": "exit",
+                "status": 0,
+            }
+            await connection.send(json.dumps(hello))
+            await connection.send(json.dumps(ended))
+            await turning
+            assert task.final == ("succeeded" if held_up else "")
+            assert task.attempt == (1 if held_up else 2), "it was written off"
         await agents.close()
 
     asyncio.run(scene())

@@ -83,6 +83,12 @@ class Attempt:
         return self._program is not None and self._program.running
 
     @property
+    def is_finished(self) -> bool:
+        """Return whether its program has ended unasked, and what follows that is not over: the report, the upload, the commit."""
+        ended = self.phase == "running" and not (self._stopped or self.running)
+        return ended or self.phase in ("exited", "uploaded", "committing")
+
+    @property
     def pids(self) -> list[int]:
         """Those whom the attempt itself waits for."""
         return [] if self._program is None else self._program.pids

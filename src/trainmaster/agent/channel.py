@@ -5,7 +5,8 @@ come back. An order or a welcome of an epoch below the highest seen is refused: 
 
 The right to run a program is a lease: it lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
 (the first is the hello), so whoever waits longer than that without hearing of us knows that nothing of ours runs. Who never was welcomed
-runs nothing, and may wait longer where it was begun before its master.
+runs nothing, and may wait longer where it was begun before its master. Nor does an agent run anything whose program has ended: it goes on
+to look for a master for `Link.stay`, for with it the end of the program would be lost, and the next master would run the program again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is lo
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
 BACKOFF_UNMET = 0.2  # s, while a master is waited for that was begun at the same time
 LOOK = 0.5  # s between two looks at the clock of the grace
+STAY = 600.0  # s without a master, where the end of the program would be lost
 ASKS = 1024  # asks of programs waiting to be sent
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Link:
     addresses: Sequence[str] = ()
     certificate: str = ""
     unmet: float = 0.0  # s to wait for a first welcome, where that is more than the grace
+    stay: float = STAY  # s to wait for a master that is to hear how the program ended
 
 
 class Owner(Protocol):
@@ -82,6 +85,7 @@ class Channel:
     """One agent's channel.
 
     `find(epoch)` reads the record of a later master: (epoch, addresses). `unreachable` is told of each failure to connect.
+    `holds_end()` tells whether no program runs, and a master has still to learn how the last one ended or to settle its outputs.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Channel:
         unreachable: Callable[[], Awaitable[None]] | None = None,
     ) -> None:  # fmt: skip
         self._link, self._owner, self.find, self.unreachable = link, owner, find, unreachable
+        self.holds_end: Callable[[], bool] = lambda: False
         self._addresses = list(link.addresses)
         self.outbox = Outbox()
         self.epoch = 0  # the highest seen
@@ -155,9 +160,19 @@ class Channel:
             await self._look_up()
 
     async def watch_grace(self) -> None:
-        """End the agent once its right to run a program has run out. A task apart: whatever befalls the connection, it goes on."""
-        while (left := self.remaining) > 0:  # noqa: ASYNC110  no timer of the loop counts the time of a suspended machine
-            await asyncio.sleep(min(LOOK, left))
+        """End the agent once its right to run a program has run out, or, where it holds the end of one, its time to stay.
+
+        A task apart: whatever befalls the connection, it goes on.
+        """
+        longer = max(0.0, self._link.stay - self._link.grace)
+        stays = False
+        while (left := self.remaining) > 0 or (self.holds_end() and left + longer > 0):
+            if left <= 0 and not stays:
+                log.warning("the grace has run out; no program runs, and its end is kept for the next master")
+            stays = left <= 0
+            await asyncio.sleep(
+                min(LOOK, left + longer if stays else left)
+            )  # no timer of the loop counts the time of a suspended machine
         self._end("grace")
 
     async def _call_for_help(self) -> None:

@@ -39,7 +39,7 @@ import trainmaster.engines.local.limits
 import trainmaster.engines.ports  # noqa: F401 - the same
 from trainmaster import linux
 from trainmaster.agent import shipping, spool
-from trainmaster.agent.channel import Link
+from trainmaster.agent.channel import STAY, Link
 from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.materials import Materials
 from trainmaster.agent.place import Place
@@ -97,6 +97,7 @@ def _link(spec: Mapping[str, Any]) -> Link:
     return Link(
         spec["token"], float(spec.get("grace") or 30.0), str(spec.get("socket") or ""), tuple(spec.get("addresses") or ()),
         str(spec.get("certificate") or ""), float(spec.get("unmet") or 0.0),
+        float(spec.get("patience") or STAY),  # as long as a new master may wait for its storage
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The agent of one container: carries out orders over successive attempts of its task, and ends when it is no longer wanted.
 
 Orders are idempotent by (attempt, verb, id): one that comes again, or for an attempt that is over, does nothing. An order for a later
-attempt ends the one before it first. The agent leaves when told to, when its master refuses it, or when its grace has run out; whichever
-it is, no process of a program is left behind.
+attempt ends the one before it first. The agent leaves when told to, when its master refuses it, or when its grace has run out (later,
+where its program has ended by itself and no master has heard of it); whichever it is, no process of a program is left behind.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Agent:
 
     def __init__(self, link: Link, container: str = "", node: str = "", close_within: float = CLOSE_WITHIN) -> None:
         self.channel = Channel(link, self)
+        self.channel.holds_end = self._holds_end
         self.leasing = Leasing(self.channel)
         self.why = ""  # why it ended
         self._container, self._node, self._close_within = container, node, close_within
@@ -146,6 +147,12 @@ class Agent:
         if self._shipping is not None and self._hurrying is None:
             self._hurrying = asyncio.create_task(self._shipping.hurry())
         self.over("terminated")
+
+    def _holds_end(self) -> bool:
+        attempt, outbox = self._attempts.get(self._current), self.channel.outbox
+        if attempt is None or attempt.running:
+            return False
+        return attempt.is_finished or outbox.holds("ended") or outbox.holds("committed")
 
     # -- what programs tell --
 

@@ -128,7 +128,12 @@ class Agents:
             connection = self._admit(hello)
             if not isinstance(connection, str) and await self._host.waited_for(connection):
                 connection = self._admit(hello)
-        except (FrameError, TimeoutError) as error:
+        except TimeoutError:
+            # Not a refusal, which would end the agent: its hello may be unread, where this loop was held up.
+            log.warning("an agent's channel was closed: no hello within %g s", HELLO_WITHIN)
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        except FrameError as error:
             log.warning("an agent's channel was refused: %r", error)
             await _refuse(send, "malformed", str(error))
             return

@@ -38,6 +38,7 @@ from trainmaster.log.storage import Storage
 from trainmaster.master.agents import Agents, Connection
 from trainmaster.master.feed import Feed
 from trainmaster.master.orders import Orders
+from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
+HEARD_WITHIN = 5.0  # s that agents have to be heard, once the loop goes on after it was held up
+SILENCE = frozenset({"gone", "start", "stop", "commit", "leave"})  # the deadlines for agents to tell something
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
 NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says what nodes are near
 HANDED = 5.0  # s that newer tokens are waited for to be kept by an agent
@@ -76,6 +79,7 @@ class Shell:
         self._superseded = False
         self._put_off = False  # whether asks wait until it is known what nodes are near
         self._late: asyncio.TimerHandle | None = None  # the end of that
+        self._pulse = Pulse()
         self.agents = Agents(self)
         self.feed = Feed(self)
         self._tokens: Tokens | None = None
@@ -242,7 +246,7 @@ class Shell:
         listening = asyncio.create_task(self._listen_to_engine())
         for needed in (listening, serving):
             needed.add_done_callback(lambda _: self._stirred.set())
-        keeping = [asyncio.create_task(self._keep_looking())]
+        keeping = [asyncio.create_task(act) for act in (self._keep_looking(), self._pulse.beat())]
         if self._tokens is not None:
             keeping.append(asyncio.create_task(_kept(self._tokens)))
         try:
@@ -303,12 +307,24 @@ class Shell:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
                     await self._stirred.wait()
-        self._stirred.clear()
         size = BATCH
+        if (left := HEARD_WITHIN - self._pulse.since_held_up()) > 0 and self._counts_silence():
+            log.warning("this master was held up; agents that called meanwhile are heard first")
+            await asyncio.sleep(left)
+            size = len(self._inbox)
+        self._stirred.clear()
         while size < len(self._inbox) and isinstance(self._inbox[size], Granted):
             size += 1  # a gang is sized with all that was granted at once
         batch, self._inbox = self._inbox[:size], self._inbox[size:]
         return batch or [Tick()]
+
+    def _counts_silence(self) -> bool:
+        """Return whether a deadline has passed by which an agent was to have told something."""
+        deadline, wake = self.state.next_deadline(), self.drive.wake
+        if deadline is None or wake is None:
+            return False
+        now = self._clock() + deadline - wake  # by the log's clock
+        return any(kind in SILENCE for kind, _ in self.state.due(now))
 
     async def _write(self, events: list[Event]) -> None:
         # The epoch cannot be confirmed either: from here on nothing is begun, and agents refuse the lower of two epochs.
