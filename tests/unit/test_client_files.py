@@ -11,6 +11,8 @@ from trainmaster.client import files
 from trainmaster.client.files import largest, much_shipped, pack_files, shipped_files
 from trainmaster.client.preview import lines, preview
 from trainmaster.core.reading import job_from
+from trainmaster.data import archives
+from trainmaster.data.archives import unpack
 
 MIB = 2**20
 
@@ -100,3 +102,32 @@ def test_submitting_and_a_dry_run_say_how_much_is_shipped(
     )
     pack_files(job, tmp_path / "job")
     assert "weights" in capsys.readouterr().err
+
+
+def test_an_empty_folder_is_shipped_as_one(tmp_path: Path, home: Any) -> None:
+    """A program that writes into it finds it; at the place of an input it would be in the way."""
+    written(tmp_path / "job", "train.py", "lib/x.py")
+    for name in ("logs/deep", "lib/cache", "data", "model"):
+        (tmp_path / "job" / name).mkdir(parents=True)
+    keys: dict[str, Any] = {"inputs": {"data": {"url": "/tmp", "as": "mount"}}, "outputs": {"model": {"url": "s3://m"}}}
+    assert shipped(tmp_path / "job", **keys) == ["lib/cache/", "lib/x.py", "logs/deep/", "train.py"]
+    job = job_from({"name": "t", "roles": {"worker": {"command": "true", "workdir": "copy"}}, **keys})
+    unpack(pack_files(job, tmp_path / "job"), str(tmp_path / "there"))
+    assert sorted(str(path.relative_to(tmp_path / "there")) for path in (tmp_path / "there").rglob("*")) == [
+        "lib", "lib/cache", "lib/x.py", "logs", "logs/deep", "train.py",
+    ]  # fmt: skip
+
+
+def test_a_virtual_environment_is_shipped_where_it_is_named(tmp_path: Path) -> None:
+    written(tmp_path, "train.py", ".venv/pyvenv.cfg", ".venv/bin/tool", "old/env/pyvenv.cfg", "old/x")
+    assert shipped(tmp_path) == ["old/x", "train.py"]
+    assert shipped(tmp_path, files=[".", ".venv"]) == [".venv/bin/tool", ".venv/pyvenv.cfg", "old/x", "train.py"]
+
+
+def test_the_files_are_looked_through_once(tmp_path: Path, home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    listed = archives.listed
+    monkeypatch.setattr(archives, "listed", lambda *where: looks.append(where) or listed(*where))
+    written(tmp_path / "job", "train.py")
+    pack_files(job_from({"name": "t", "roles": {"worker": {"command": "true"}}}), tmp_path / "job")
+    assert len(looks) == 1

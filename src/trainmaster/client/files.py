@@ -11,11 +11,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainmaster.client.places import state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job
 from trainmaster.core.quantities import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from trainmaster.data.archives import Member
 
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
 MUCH = 100 * 2**20  # bytes from which on the submitter is told what they are
@@ -30,22 +34,29 @@ def pack_files(job: Job, base: Path) -> str:
     import sys
 
     from trainmaster.client.text import not_shipped
-    from trainmaster.data.archives import pack
+    from trainmaster.data.archives import pack_members
 
-    shipped, _ = shipped_files(job, base)
-    packed = pack(job.files, str(state_dir() / "files"), str(base), _elsewhere(job, base), _ours())
-    words = [not_shipped(packed.left_out)] if packed.left_out else []
-    for line in [*words, *much_shipped(shipped)]:
+    members, left_out = _listed(job, base)
+    path = pack_members(members, str(state_dir() / "files"))
+    words = [not_shipped(left_out)] if left_out else []
+    for line in [*words, *much_shipped(_sizes(members))]:
         print(line, file=sys.stderr, flush=True)
-    return packed.path
+    return path
 
 
 def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str]]:
-    """(name, bytes) of what is shipped, and the names of what cannot be. Raises BadInput where it is more than anybody ships on purpose."""
+    """(name, bytes) of what is shipped, an empty folder as `name/`, and the names of what cannot be. Raises BadInput where it is more than
+    anybody ships on purpose.
+    """
+    members, left_out = _listed(job, base)
+    return _sizes(members), left_out
+
+
+def _listed(job: Job, base: Path) -> tuple[list[Member], list[str]]:
     from trainmaster.data.archives import listed
 
     members, left_out = listed(job.files, str(base), _elsewhere(job, base), _ours())
-    shipped = [(member.name, member.size) for member in members]
+    shipped = _sizes(members)
     total = sum(size for _, size in shipped)
     if total > LARGEST:
         raise BadInput(
@@ -54,7 +65,11 @@ def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str
             mend="name less in files, put data under inputs, or list it in .gitignore",
             anchor="files-too-large",
         )
-    return shipped, sorted(left_out)
+    return members, sorted(left_out)
+
+
+def _sizes(members: Sequence[Member]) -> list[tuple[str, int]]:
+    return [(f"{member.name}/" if member.is_folder else member.name, member.size) for member in members]
 
 
 def much_shipped(shipped: Shipped) -> list[str]:
@@ -96,9 +111,15 @@ def _described(entries: Sequence[tuple[str, int]]) -> str:
 def _elsewhere(job: Job, base: Path) -> list[str]:
     """The places below `base` that the programs get, or write, another way. What lies there by now, of a run by hand, is not theirs."""
     places = [output.local or name for name, output in job.outputs.items() if output.as_ != "stream"]
+    places += [path for name, given in job.inputs.items() if _is_empty(base / (path := given.local or name))]
     if job.checkpoint is not None:
         places.append(job.checkpoint.path)
     return [*places, *_local_places(job, base)]
+
+
+def _is_empty(folder: Path) -> bool:
+    """Tell whether a folder is there with nothing in it. One at an input's place would be in the way of an input that is mounted."""
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _local_places(job: Job, base: Path) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, that caches
 are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
-git reads them, in every folder; `.git` itself and caches are left out. A link that stays inside the packed folder stays a link; a
-file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
-is left out and named. What cannot be read is refused, for it may be needed.
+git reads them, in every folder; `.git` itself, caches and virtual environments are left out. A link that stays inside the packed folder
+stays a link; a file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
+is left out and named. An empty folder is packed as one. What cannot be read is refused, for it may be needed.
 
 Unpacking trusts nothing. Every member is checked before the first is written: a name or link that leads outside, a
 device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
@@ -58,16 +58,17 @@ class Archive:
 
 @attrs.frozen(slots=True)
 class Member:
-    """A file to pack: its name in the archive, its path, and where it leads if it stays a link."""
+    """A file to pack: its name in the archive, its path, and where it leads if it stays a link; or an empty folder."""
 
     name: str
     source: str
     link: str = ""
+    is_folder: bool = False
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return 0 if self.link else os.stat(self.source).st_size
+        return 0 if self.link or self.is_folder else os.stat(self.source).st_size
 
 
 def pack(
@@ -80,6 +81,11 @@ def pack(
     BadInput for what is not there or cannot be read.
     """
     members, left_out = listed(sources, root, without, never)
+    return Archive(pack_members(members, directory), tuple(sorted(left_out)))
+
+
+def pack_members(members: Iterable[Member], directory: str) -> str:
+    """Pack what `listed` returned into `<directory>/<sha256>.tar.gz`; return that path."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     remove_drafts(directory)
     draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
@@ -92,7 +98,7 @@ def pack(
     finally:
         if os.path.exists(draft):
             os.unlink(draft)
-    return Archive(path, tuple(sorted(left_out)))
+    return path
 
 
 def listed(
@@ -189,6 +195,8 @@ def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[
             entries = sorted(found, key=lambda entry: entry.name)
         if folder != top and _is_cache(folder, entries):
             continue
+        if not entries and prefix:
+            yield Member(prefix, folder, is_folder=True)
         here = (*above, *_spec(folder))
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
@@ -211,10 +219,13 @@ def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[
 
 
 def _is_cache(folder: str, entries: list[os.DirEntry[str]]) -> bool:
-    """Return True for Python's bytecode, and for a folder with the tag of https://bford.info/cachedir/."""
-    if os.path.basename(folder) == "__pycache__":
+    """Return True for Python's bytecode, a folder with the tag of https://bford.info/cachedir/, and a virtual environment (PEP 405), whose
+    scripts name the path that it has on this machine.
+    """
+    files = {entry.name for entry in entries if entry.name in ("CACHEDIR.TAG", "pyvenv.cfg") and entry.is_file()}
+    if os.path.basename(folder) == "__pycache__" or "pyvenv.cfg" in files:
         return True
-    if not any(entry.name == "CACHEDIR.TAG" and entry.is_file() for entry in entries):
+    if not files:
         return False
     with open(os.path.join(folder, "CACHEDIR.TAG"), "rb") as tag:
         return tag.read(len(_CACHE)) == _CACHE
@@ -266,7 +277,7 @@ def _ignored(specs: _Specs, path: str, folder: bool) -> bool:
     return False
 
 
-def _pack(packed: Any, members: list[Member]) -> str:
+def _pack(packed: Any, members: Iterable[Member]) -> str:
     """Write the tar; its SHA-256."""
     hashed = _Hashed(packed)
     with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
@@ -274,6 +285,10 @@ def _pack(packed: Any, members: list[Member]) -> str:
             info = tarfile.TarInfo(member.name)
             if member.link:
                 info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
+                tar.addfile(info)
+                continue
+            if member.is_folder:
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(info)
                 continue
             with _opened(member) as file:
