@@ -170,9 +170,8 @@ class Channel:
             if left <= 0 and not stays:
                 log.warning("the grace has run out; no program runs, and its end is kept for the next master")
             stays = left <= 0
-            await asyncio.sleep(
-                min(LOOK, left + longer if stays else left)
-            )  # no timer of the loop counts the time of a suspended machine
+            # No timer of the loop counts the time of a suspended machine.
+            await asyncio.sleep(min(LOOK, left + longer if stays else left))
         self._end("grace")
 
     async def _call_for_help(self) -> None:

@@ -1,7 +1,7 @@
 """The simulated agent and its program: the same protocol as the real one, with the clock handed in.
 
 An agent obeys the highest epoch it has seen, numbers its reports and sends them again until they are acknowledged, and stops its program
-when it was cut off beyond its grace.
+when it was cut off beyond its grace. One whose program has ended waits longer for a master that is to learn of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
 from trainmaster.simulation.world import GRACE, World
 
+STAY = 100.0  # s without a master, for an agent whose program has ended; within a play's SETTLED
 STALL = 1800.0  # s without progress after which an agent ends its program
 WELL = {"reason": "exit", "status": 0}
 
@@ -62,6 +63,7 @@ class Agent:
         self.attempt = 0
         self.running = 0  # attempt whose program runs
         self.stopping = self._storing = 0
+        self._finished = 0  # attempt whose program ended well, until its outputs are committed
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
@@ -79,7 +81,7 @@ class Agent:
     def connect(self) -> None:
         if not self.alive or self.link is not None:
             return
-        if self.world.now - self.silent_since > GRACE:
+        if self.world.now - self.silent_since > (STAY if self._holds_end() else GRACE):
             self._give_in()
             return
         master = self._find(self) if self.world.now >= self.unreachable_until else None
@@ -112,8 +114,13 @@ class Agent:
             self.world.at(GRACE + 0.001, self._check_grace)
 
     def _check_grace(self) -> None:
-        if self.alive and self.link is None and self.world.now - self.silent_since >= GRACE:
+        silence = self.world.now - self.silent_since
+        if self.alive and self.link is None and silence >= (STAY if self._holds_end() else GRACE):
             self._give_in()
+
+    def _holds_end(self) -> bool:
+        kept = any(report["kind"] in ("ended", "committed") for report in self._reports)
+        return not self.running and (kept or self._finished == self.attempt > 0)
 
     def _give_in(self) -> None:
         """Cut off beyond the grace, or refused: stop the program and go."""
@@ -223,6 +230,7 @@ class Agent:
 
     def _committed(self, attempt: int) -> None:
         if self.alive:
+            self._finished = 0
             self.world.commits(self.container.task, attempt)
             self.report("committed", attempt, outputs={})
 
@@ -289,6 +297,7 @@ class Agent:
             return
         self.report("ended", attempt, elapsed=1.0, **how)
         if how is WELL:
+            self._finished = attempt
             self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, attempt)
 
     def _stored(self, attempt: int, how: dict[str, Any]) -> None:
