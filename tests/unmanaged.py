@@ -20,7 +20,7 @@ from waiting import LIMIT, until_async
 
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.auth import Auth, Simple
-from trainmaster.hadoop.conf import Configuration
+from trainmaster.hadoop.conf import Configuration, rpc_protection
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -131,7 +131,7 @@ class Master:
         """The node of a granted container."""
         where = yarn.node_text(self.granted[number].nodeId)
         if where not in self.nodes:
-            self.nodes[where] = yarn.NodeManager.of(where, self.nm_tokens[where])
+            self.nodes[where] = yarn.NodeManager.of(where, self.nm_tokens[where], rpc_protection(self.conf))
         return self.nodes[where]
 
     async def start(self, number: int, command: str, **fields: object) -> y.StartContainersResponseProto:

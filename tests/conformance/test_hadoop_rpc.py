@@ -12,7 +12,7 @@ from hadoop import own_hadoop
 from waiting import until, until_async
 
 from trainmaster.clusters.hadoop import Cluster, Daemon, Settings
-from trainmaster.hadoop.auth import Simple
+from trainmaster.hadoop.auth import PROTECTION, Simple
 from trainmaster.hadoop.conf import load, resource_managers
 from trainmaster.hadoop.errors import AuthenticationFailed, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Peer
@@ -71,7 +71,7 @@ def test_the_port_of_masters_takes_no_name(hadoop: Cluster) -> None:
     (address,) = resource_managers(load(hadoop.conf_dir), "scheduler.address")
 
     async def run() -> None:
-        async with Client([address], PROTOCOL, USER) as client:
+        async with Client([address], PROTOCOL, USER, protection=PROTECTION) as client:
             await nodes(client)
 
     with pytest.raises(
@@ -106,13 +106,16 @@ def test_one_that_dies_fails_what_waits_at_once_and_is_found_again(hadoop: Clust
 
     async def refused() -> bool:
         with pytest.raises(Unreachable) as error:
-            await Client([address], PROTOCOL, USER, retry=Retry(tries=1)).call(
+            await Client([address], PROTOCOL, USER, protection=PROTECTION, retry=Retry(tries=1)).call(
                 "getClusterMetrics", y.GetClusterMetricsRequestProto(), y.GetClusterMetricsResponseProto
             )
         return error.value.message == f"localhost:{address[1]} refuses the connection: is it running?"
 
     async def run() -> None:
-        async with await connected(hadoop) as connection, Client([address], PROTOCOL, USER) as client:
+        async with (
+            await connected(hadoop) as connection,
+            Client([address], PROTOCOL, USER, protection=PROTECTION) as client,
+        ):
             assert await nodes(client) == 2
             hang(daemon)
             calls = [asyncio.create_task(nodes(connection)) for _ in range(20)]

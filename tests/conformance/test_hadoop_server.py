@@ -11,7 +11,7 @@ from hadoop_server import PROTOCOL, Responses, Servers, asked, hadoop_servers
 from waiting import until_async
 
 from trainmaster.hadoop import rpc
-from trainmaster.hadoop.auth import Auth, ByToken, Simple
+from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken, Simple
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Peer
@@ -175,7 +175,10 @@ def test_who_is_not_believed_is_told_why(servers: Servers, auth: Auth, words: st
     try:
         for _ in range(20):  # the refusal races with our own write
             with pytest.raises(AuthenticationFailed, match=rf"localhost:{port} {words}"):
-                by(Client([("localhost", port)], PROTOCOL, auth), lambda client: say(client, "echo", "x" * 200_000))
+                by(
+                    Client([("localhost", port)], PROTOCOL, auth, protection=PROTECTION),
+                    lambda client: say(client, "echo", "x" * 200_000),
+                )
     finally:
         servers.stop("strict")
 
@@ -250,7 +253,7 @@ def test_a_ping_keeps_a_connection_on_which_calls_wait(port: int, monkeypatch: p
 def test_the_next_address_is_tried_where_one_does_not_answer(servers: Servers, port: int) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and listens not
-        client = Client([nobody.getsockname(), ("localhost", port)], PROTOCOL, ALICE)
+        client = Client([nobody.getsockname(), ("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION)
 
         async def act(client: Client) -> None:
             said = await asyncio.gather(*[say(client, "echo", str(number)) for number in range(50)])
@@ -261,7 +264,13 @@ def test_the_next_address_is_tried_where_one_does_not_answer(servers: Servers, p
 
 def test_a_client_goes_on_when_the_server_has_come_back(servers: Servers) -> None:
     port = servers.start("back")
-    client = Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(first=0.02, longest=0.1, safe=lambda _: True))
+    client = Client(
+        [("localhost", port)],
+        PROTOCOL,
+        ALICE,
+        protection=PROTECTION,
+        retry=Retry(first=0.02, longest=0.1, safe=lambda _: True),
+    )
 
     async def act(client: Client) -> None:
         assert await say(client, "echo", "1") == "1"
@@ -289,7 +298,7 @@ def test_a_call_that_may_have_been_carried_out_is_not_sent_again(servers: Server
             await waiting
         assert caught.value.sent
 
-    by(Client([("localhost", port)], PROTOCOL, ALICE), act)
+    by(Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION), act)
     servers.stop("once")
 
 
@@ -299,12 +308,18 @@ def test_a_server_that_is_not_ready_is_asked_again(servers: Servers, port: int, 
         await say(client, "once", error, f"key-{error}")
         assert await say(client, "count", f"key-{error}") == "2"
 
-    by(Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(first=0.01)), act)
+    by(Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION, retry=Retry(first=0.01)), act)
 
 
 def test_where_all_are_standby_the_client_says_so(servers: Servers, port: int) -> None:
     other = servers.start("other")
-    client = Client([("localhost", port), ("localhost", other)], PROTOCOL, ALICE, retry=Retry(first=0.01, tries=4))
+    client = Client(
+        [("localhost", port), ("localhost", other)],
+        PROTOCOL,
+        ALICE,
+        protection=PROTECTION,
+        retry=Retry(first=0.01, tries=4),
+    )
     with pytest.raises(Unreachable, match=rf"none of localhost:{port}, localhost:{other} is active: Operation READ"):
         by(client, lambda client: say(client, "throw", STANDBY, "Operation READ is not supported in state standby"))
     servers.stop("other")
@@ -316,7 +331,7 @@ def test_other_errors_are_not_tried_again(servers: Servers, port: int) -> None:
             await say(client, "once", "java.io.IOException", "not again")
         assert await say(client, "count", "not again") == "1"
 
-    by(Client([("localhost", port)], PROTOCOL, ALICE), act)
+    by(Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION), act)
 
 
 def test_cancelling_the_call_that_opens_leaves_the_others(servers: Servers, port: int) -> None:
@@ -326,7 +341,7 @@ def test_cancelling_the_call_that_opens_leaves_the_others(servers: Servers, port
         calls[0].cancel()
         assert await asyncio.gather(*calls[1:]) == [str(number) for number in range(1, 10)]
 
-    by(Client([("localhost", port)], PROTOCOL, ALICE), act)
+    by(Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION), act)
 
 
 def test_calls_cancelled_at_any_moment_disturb_nobody(servers: Servers) -> None:
@@ -355,21 +370,21 @@ def test_a_call_that_is_given_up_leaves_the_others_of_its_client(servers: Server
         await say(client, "release", "patient")
         assert await waiting == "patient"
 
-    by(Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(safe=lambda _: True)), act)
+    by(Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION, retry=Retry(safe=lambda _: True)), act)
 
 
 def test_a_client_that_is_closed_stays_closed(servers: Servers, port: int) -> None:
     """Also where its calls may be sent again: nothing opens behind it."""
 
     async def run() -> None:
-        client = Client([("localhost", port)], PROTOCOL, ALICE, retry=Retry(safe=lambda _: True))
+        client = Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION, retry=Retry(safe=lambda _: True))
         waiting = asyncio.create_task(say(client, "wait", NEVER))
         assert await say(client, "echo", "open") == "open"
         await client.close()
         for call in (waiting, say(client, "echo")):
             with pytest.raises(Unreachable, match="was closed here"):
                 await call
-        opening = Client([("localhost", port)], PROTOCOL, ALICE)
+        opening = Client([("localhost", port)], PROTOCOL, ALICE, protection=PROTECTION)
         calls = [asyncio.create_task(say(opening, "echo")) for _ in range(3)]
         await asyncio.sleep(0)  # noqa: TID251 - they have begun to open
         await opening.close()
@@ -381,6 +396,6 @@ def test_a_client_that_is_closed_stays_closed(servers: Servers, port: int) -> No
 
 
 def test_a_name_that_nobody_knows() -> None:
-    client = Client([("no-such-host.invalid", 1)], PROTOCOL, ALICE, retry=Retry(tries=1))
+    client = Client([("no-such-host.invalid", 1)], PROTOCOL, ALICE, protection=PROTECTION, retry=Retry(tries=1))
     with pytest.raises(HadoopError, match=r"no-such-host\.invalid:1 is a host that nobody knows"):
         by(client, lambda client: say(client, "echo"))

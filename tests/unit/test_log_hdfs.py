@@ -135,6 +135,19 @@ def test_a_configuration_that_is_none_is_told(tmp_path: Path, monkeypatch: pytes
         storage_for("hdfs:///x")
 
 
+def test_a_secure_configuration_that_does_not_say_who_the_namenode_is_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"fs.defaultFS": "hdfs://localhost:1", "hadoop.security.authentication": "kerberos"}
+    monkeypatch.setenv("HADOOP_CONF_DIR", configured(tmp_path, **rows))
+    with pytest.raises(
+        BadInput, match=r"the NameNode may be anybody: dfs\.namenode\.kerberos\.principal is not set in"
+    ):
+        open_dfs("hdfs:///x")
+    configured(tmp_path, **rows, **{"dfs.namenode.kerberos.principal": "hdfs/_HOST@TEST"})
+    assert open_dfs("hdfs:///x")[0].where == "localhost:1"
+
+
 def test_an_unreachable_namenode_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     with pytest.raises(StorageFailed, match="localhost:1 cannot be reached: connection refused"):

@@ -398,9 +398,12 @@ def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
     lines = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
     (tmp_path / "core-site.xml").write_text(f"<configuration>{lines}</configuration>")
     client = YarnClient(lambda job: [], {}, str(tmp_path))
-    client._warn_of_readers({"secrets": {}})
-    client._warn_of_readers({"secrets": {"": {"HF_TOKEN": "x"}, "worker": {"DB": "y"}}})
-    text = f"warning: the secrets DB, HF_TOKEN may cross the cluster's network unencrypted: {why}\n"
+    client._warn_of_readers({"secrets": {}, "stores": {}})
+    client._warn_of_readers(
+        {"secrets": {"": {"HF_TOKEN": "x"}, "worker": {"DB": "y"}}, "stores": {"AWS_SECRET_ACCESS_KEY": "z"}}
+    )
+    names = "AWS_SECRET_ACCESS_KEY, DB, HF_TOKEN"
+    text = f"warning: the secrets {names} and the job's own key may cross the cluster's network unencrypted: {why}\n"
     assert capsys.readouterr().err == (text if why else "")
 
 

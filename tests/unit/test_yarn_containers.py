@@ -14,6 +14,7 @@ from trainmaster.core.stimuli import ContainerExited, Granted
 from trainmaster.engines.contract import Request
 from trainmaster.engines.yarn.asks import Numbers
 from trainmaster.engines.yarn.engine import YarnMaster
+from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import container_id, container_id_text
@@ -103,7 +104,9 @@ class World:
 def play(manager: ResourceManager, scene: Callable[[World], Awaitable[None]], dead: Sequence[str] = ()) -> None:
     async def run() -> None:
         token: Any = Token(b"", b"", "", "")
-        engine = YarnMaster(JOB, lambda request, devices: {}, lambda spec: None, lambda _: manager, token, manager)  # type: ignore[arg-type,return-value]
+        engine = YarnMaster(
+            JOB, lambda request, devices: {}, lambda spec: None, lambda _: manager, token, manager, PROTECTION
+        )  # type: ignore[arg-type,return-value]
         nodes = NodeManagers(dead)
         engine._nodes = nodes  # type: ignore[assignment]
         world = World(manager, nodes, engine)

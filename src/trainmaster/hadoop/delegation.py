@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -85,25 +85,30 @@ async def fetch(
     conf: Configuration, auth: Kerberos, *, urls: Sequence[str] = ("",), renewed_by: str | None = None
 ) -> Credentials:
     """Tokens of the ResourceManager and of the file systems of these hdfs:// addresses (an empty one: of fs.defaultFS). Where one
-    issuer gives none, those of the others are cancelled.
+    issuer gives none, or whoever fetches is cancelled, those of the others are cancelled.
 
     `renewed_by` is a principal or a short name, by default the ResourceManager's; "" for tokens that nobody renews.
     """
     named = renewer(conf) if renewed_by is None else renewed_by
     request = s.GetDelegationTokenRequestProto(renewer=named)
     places = {urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc: url for url in urls}
-    answers = await asyncio.gather(
-        _of_yarn(conf, auth, request),
-        *(_of_hdfs(conf, auth, request, url) for url in places.values()),
-        return_exceptions=True,
-    )
-    tokens = [answer for answer in answers if not isinstance(answer, BaseException)]
-    credentials = Credentials({alias: token for issued in tokens for alias, token in issued.items()})
-    for failure in answers:
-        if isinstance(failure, BaseException):
-            await withdraw(conf, auth, credentials)
-            raise failure
-    return credentials
+    questions = [_of_yarn(conf, auth, request), *(_of_hdfs(conf, auth, request, url) for url in places.values())]
+    asking = [asyncio.create_task(question) for question in questions]
+    try:
+        await asyncio.wait(asking)
+        return _issued(asking)
+    except BaseException:
+        await asyncio.wait(asking, timeout=_WITHDRAWN)  # what was asked for may be issued yet
+        answered = [task for task in asking if task.done() and not task.cancelled() and task.exception() is None]
+        for task in asking:
+            task.cancel()
+        await withdraw(conf, auth, _issued(answered))
+        raise
+
+
+def _issued(answers: Iterable[asyncio.Task[dict[str, Token]]]) -> Credentials:
+    """The tokens of these answers. Raises the first failure among them."""
+    return Credentials({alias: token for answer in answers for alias, token in answer.result().items()})
 
 
 async def renew(conf: Configuration, auth: Kerberos, token: Token) -> float:

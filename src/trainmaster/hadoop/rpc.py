@@ -28,7 +28,7 @@ import attrs
 from google.protobuf.message import Message
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import PROTECTION, Auth, Kerberos, guarded
+from trainmaster.hadoop.auth import Auth, Kerberos, guarded
 from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
 
@@ -366,7 +366,7 @@ class Client:
         retry: Retry = Retry(),
         server_principal: str = "",
         names: Sequence[str] = (),
-        protection: Sequence[str] = PROTECTION,
+        protection: Sequence[str],
     ) -> None:
         """`names`: what messages call the servers, in the order of their addresses; otherwise by these. `protection`: what is taken on the
         wire, of the words of hadoop.rpc.protection.

@@ -26,7 +26,7 @@ import enum
 import re
 from collections.abc import Sequence
 
-from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken
+from trainmaster.hadoop.auth import Auth, ByToken
 from trainmaster.hadoop.conf import (
     Configuration,
     resource_manager_keys,
@@ -120,7 +120,7 @@ class NodeManager(Stub):
     signal_to_container = Rpc(y.SignalContainerRequestProto, y.SignalContainerResponseProto)
 
     @classmethod
-    def of(cls, address: str, token: Token, protection: Sequence[str] = PROTECTION) -> NodeManager:
+    def of(cls, address: str, token: Token, protection: Sequence[str]) -> NodeManager:
         """`address` is host:port, as a NodeIdProto says it. `protection`: as `conf.rpc_protection` gives it."""
         host, port = split_address(address)
         retry = Retry(safe=lambda method: method != "startContainers")

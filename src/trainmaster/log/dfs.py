@@ -29,6 +29,8 @@ from trainmaster.core.errors import BadInput
 if TYPE_CHECKING:
     from hdfs_native import Client
 
+    from trainmaster.hadoop.conf import Configuration
+
 T = TypeVar("T")
 
 SCHEMES = ("hdfs", "viewfs")
@@ -227,6 +229,7 @@ def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
     try:
         if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
             conf = hadoop_conf.load()
+            _check_principal(conf)
             settings = hadoop_conf.hdfs_native_settings(conf)
             services = dict(hadoop_conf.name_services(conf))
             default = hadoop_conf.default_fs(conf)
@@ -269,6 +272,21 @@ def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
             anchor="hadoop-conf",
         ) from error
     return f"{authority}:{PORT}", settings | SETTINGS, None
+
+
+def _check_principal(conf: Configuration) -> None:
+    """Raise ConfError where a secure cluster's configuration does not say who its NameNodes are. hdfs-native never compares: without the
+    name nobody does.
+    """
+    from trainmaster.hadoop.conf import is_secure
+    from trainmaster.hadoop.errors import ConfError
+
+    key = "dfs.namenode.kerberos.principal"
+    if is_secure(conf) and not conf.get(key):
+        raise ConfError(
+            f"the NameNode may be anybody: {key} is not set in {conf.folder}",
+            f"set {key} in hdfs-site.xml as the cluster has it",
+        )
 
 
 # -- bounded calls --

@@ -231,18 +231,18 @@ class YarnClient:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
-            secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
-            self._warn_of_readers(secret)
-            application = application_id_text(new.application_id)
-            environment = self._environment(site) | docker(job.environment.image, said)
-            told = {
-                "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
-                "certificate": certificate, "configuration": self._configuration(), "environment": environment,
-                "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
-                "resources": {name: attrs.asdict(one) for name, one in resources.items()},
-            }  # fmt: skip
-            made = context(MASTER, told, secret, resources, tokens, environment, said.view)
             try:
+                secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
+                self._warn_of_readers(secret)
+                application = application_id_text(new.application_id)
+                environment = self._environment(site) | docker(job.environment.image, said)
+                told = {
+                    "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
+                    "certificate": certificate, "configuration": self._configuration(), "environment": environment,
+                    "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
+                    "resources": {name: attrs.asdict(one) for name, one in resources.items()},
+                }  # fmt: skip
+                made = context(MASTER, told, secret, resources, tokens, environment, said.view)
                 await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
             except BaseException:
                 await self._withdraw(tokens)
@@ -270,12 +270,12 @@ class YarnClient:
             await withdraw(self.conf, Kerberos(), tokens)
 
     def _warn_of_readers(self, secret: Mapping[str, Any]) -> None:
-        """Say on stderr who can read the job's own secrets on their way to its containers."""
-        names = sorted({name for values in secret["secrets"].values() for name in values})
+        """Say on stderr that a job's secrets can be read on their way to its containers, with what else can."""
+        names = sorted({*secret["stores"], *(name for values in secret["secrets"].values() for name in values)})
         protection = self.conf.get("hadoop.rpc.protection")
         if names and not (self._secure and set(rpc_protection(self.conf)) == {"privacy"}):
             why = f"hadoop.rpc.protection is {protection}" if self._secure else "the cluster has no Kerberos"
-            text = f"the secrets {', '.join(names)} may cross the cluster's network unencrypted: {why}"
+            text = f"the secrets {', '.join(names)} and the job's own key may cross the cluster's network unencrypted: {why}"
             print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
@@ -415,6 +415,8 @@ async def _hand_over(
     manager: ResourceManager, submission: y.ApplicationSubmissionContextProto, noting: asyncio.Task[None]
 ) -> None:
     """Submit. Whoever is interrupted meanwhile, gets no answer, or cannot note the job, leaves nothing running that nobody knows of."""
+    if noting.done():
+        noting.result()  # a master of a job whose id another has would go on with that one's log
     request = y.SubmitApplicationRequestProto(application_submission_context=submission)
     asking = asyncio.create_task(manager.submit_application(request))
     try:

@@ -42,7 +42,6 @@ from trainmaster.engines.yarn import asks, exits, waiting
 from trainmaster.engines.yarn.ending import Ending
 from trainmaster.engines.yarn.nodes import Avoided, Nodes, excluded, racks
 from trainmaster.engines.yarn.settings import settings
-from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -81,13 +80,13 @@ class _Held:
 
 class YarnMaster:
     """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given, `scheduler(token)` a connection to the
-    ResourceManager, which changes the master's token now and then; `tracking` says the job's page.
+    ResourceManager, which changes the master's token now and then; `protection` as `conf.rpc_protection` gives it; `tracking` says the
+    job's page.
     """
 
     def __init__(
         self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
-        tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
-        protection: Sequence[str] = PROTECTION,
+        protection: Sequence[str], tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = asks.Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)

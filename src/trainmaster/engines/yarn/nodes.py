@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainmaster.core.job import Job
-from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 class Nodes:
     """The nodes that a master has tokens for. `protection`: what it takes on the wire, as `conf.rpc_protection` gives it."""
 
-    def __init__(self, protection: Sequence[str] = PROTECTION) -> None:
+    def __init__(self, protection: Sequence[str]) -> None:
         self._protection = protection
         self._tokens: dict[str, Token] = {}
         self._open: dict[str, NodeManager] = {}

@@ -63,10 +63,10 @@ class Parts:
             lambda token: Scheduler.of(self._conf, token),
             token,
             manager,
+            rpc_protection(self._conf),
             page,
             wait / 1000,
             Ending(manager, container_id(os.environ["CONTAINER_ID"]).app_attempt_id.application_id),
-            rpc_protection(self._conf),
         )
 
     def may_view(self, user: str) -> bool:

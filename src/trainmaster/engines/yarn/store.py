@@ -61,6 +61,7 @@ class Store:
         self.fs = default_fs(conf)
         self.home = f"/user/{user}/{FOLDER}"
         self.stop = threading.Event()
+        self._taken: set[str] = set()  # ids that `keep` has taken
 
     @property
     def jobs(self) -> str:
@@ -142,17 +143,28 @@ class Store:
 
     # -- where a job is --
 
-    def keep(self, job: str, told: Mapping[str, Any]) -> None:
-        """Note how the job is reached. Raises StorageFailed."""
+    def keep(self, job: str, note: Mapping[str, Any]) -> None:
+        """Note how the job is reached, which takes its id. Raises EngineFailed where another job has it, and StorageFailed."""
         path = f"{self.home}/jobs/{job}/{ACCESS}"
-        content = json.dumps(dict(told)).encode()
+        content = json.dumps(dict(note)).encode()
 
-        def noted(dfs: Dfs) -> None:
+        def write(dfs: Dfs) -> None:
             dfs.call(lambda client: client.mkdirs(f"{self.home}/jobs", 0o755, True))
             dfs.call(lambda client: client.mkdirs(f"{self.home}/jobs/{job}", 0o700, False))
-            put(dfs, path, content, overwrite=False, mode=0o600)
+            try:
+                put(dfs, path, content, overwrite=False, mode=0o600)
+            except FileExistsError as error:
+                raise EngineFailed(
+                    f"another job has the id {job}",
+                    place=f"{self.fs}{path}",
+                    mend="submit again: another id is drawn",
+                    anchor="hdfs",
+                ) from error
+            self._taken.add(job)
 
-        self._done("note the job", f"{self.fs}{path}", noted)
+        self._done("note the job", f"{self.fs}{path}", write)
+        if self.stop.is_set():  # whoever submits has given up, and may have called `forget` before us
+            self.forget(job)
 
     def kept(self, job: str) -> dict[str, Any] | None:
         """What `keep` noted; None where there is no such job of ours."""
@@ -168,12 +180,13 @@ class Store:
         return self._done("find the job", f"{self.fs}{path}", read)
 
     def forget(self, job: str) -> None:
-        """Remove what is there of a job that was never submitted."""
+        """Remove what is there of a job that was never submitted: nothing of another job that has its id."""
+        whole = job in self._taken  # else only an empty folder
         with contextlib.suppress(TrainmasterError):
             self._done(
                 "forget the job",
                 job,
-                lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", True)),
+                lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", whole)),
             )
 
     def remove(self, job: str) -> None:

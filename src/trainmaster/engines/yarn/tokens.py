@@ -100,14 +100,13 @@ async def fetched(conf: Configuration, auth: Kerberos, urls: Sequence[str]) -> T
     owner = await asyncio.to_thread(lambda: identity(auth).short)
     credentials = await fetch(conf, auth, urls=urls, renewed_by=owner)
     try:
-        until = await lasting(conf, auth, credentials)
+        tokens = _made(credentials, await lasting(conf, auth, credentials))
     except BaseException:
         await withdraw(conf, auth, credentials)
         raise
-    made = _made(credentials, until)
-    if made is None:
+    if tokens is None:
         raise Garbled("the cluster gives no tokens")
-    return made
+    return tokens
 
 
 def _made(credentials: Credentials, until: float | None = None) -> Tokens | None:
