@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.client.events import event_line
-from trainmaster.client.lines import LONGEST, REPORTER, Lines, last, without_progress
+from trainmaster.client.lines import LONGEST, REPORTER, Lines, last, without_progress, without_reports
 from trainmaster.client.text import (
     clean,
     columns,
@@ -32,23 +32,33 @@ def piece(data: str, task: str = "worker:0", attempt: int = 1) -> dict[str, obje
 @given(st.lists(st.text(alphabet="ab\n", max_size=5)))
 def test_lines_are_what_was_written_however_it_was_cut(parts: list[str]) -> None:
     lines = Lines()
-    got = [line for part in parts for _, line in lines.add(piece(part))] + [line for _, line in lines.close()]
-    assert got == "".join(parts).splitlines()
+    blocks = [block for part in parts for _, block in lines.add(piece(part))] + [block for _, block in lines.close()]
+    assert all(block.endswith("\n") for block in blocks)
+    assert "".join(blocks).splitlines() == "".join(parts).splitlines()
 
 
 def test_lines_of_tasks_and_attempts_do_not_mix() -> None:
     lines = Lines()
     assert lines.add(piece("half")) == []
-    assert lines.add(piece("other\n", "worker:1")) == [("worker:1", "other")]
-    assert lines.add(piece("anew\n", attempt=2)) == [("worker:0", "half"), ("worker:0", "anew")]
+    assert lines.add(piece("other\n", "worker:1")) == [("worker:1", "other\n")]
+    assert lines.add(piece("anew\n", attempt=2)) == [("worker:0", "half\n"), ("worker:0", "anew\n")]
     assert lines.close() == []
 
 
 def test_a_line_without_end_is_cut() -> None:
     lines = Lines()
-    got = lines.add(piece("x" * (3 * LONGEST + 5)))
-    assert [len(line) for _, line in got] == [LONGEST] * 3
-    assert lines.close() == [("worker:0", "x" * 5)]
+    assert lines.add(piece("x" * LONGEST)) == []
+    assert lines.add(piece("x" * 5)) == [("worker:0", "x" * (LONGEST + 5) + "\n")]
+    assert lines.add(piece("x" * 5)) == []
+    assert lines.close() == [("worker:0", "xxxxx\n")]
+
+
+@given(st.lists(st.sampled_from(["a", "\n", "w:0.1 ", REPORTER, "0.5", "\r"]), max_size=12))
+def test_a_block_has_no_lines_of_progress(parts: list[str]) -> None:
+    block = "".join(parts) + "\n"
+    rest = "".join(rest for _, rest in without_reports([("w:0", block)]))
+    wanted = [line for line in block.split("\n") if not line.removeprefix("w:0.1 ").startswith(REPORTER)]
+    assert rest == "\n".join(wanted)
 
 
 @given(st.lists(st.sampled_from(["a", "\n", "rep", REPORTER, "0.5", "\r"]), max_size=12))
@@ -73,6 +83,18 @@ def test_lines_of_progress_are_left_out_however_they_were_cut(parts: list[str]) 
 def test_a_program_cannot_move_on_the_terminal(line: str, shown: str) -> None:
     assert clean(line) == shown
     assert "\x1b" not in clean(line, colours=False)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "\n", "\r", "\x1b[31m", "\x1b[0m", "\x1b]0;t", "\x07", "\x1b[2J", "\x1b", "\udc80"]))
+)
+def test_many_lines_are_cleaned_as_each_of_them_is(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert clean(text) == "\n".join(clean(line) for line in text.split("\n"))
+
+
+def test_a_colour_ends_with_its_line() -> None:
+    assert clean("\x1b[31mred\nplain\n") == "\x1b[31mred\x1b[0m\nplain\n"
 
 
 @pytest.mark.parametrize("cut", range(12))

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from trainmaster.client.lines import Lines
 from trainmaster.client.printing import Choice
-from trainmaster.client.rows import rows
-from trainmaster.client.view import COLOURS, First, Watching, spark, watch
+from trainmaster.client.rows import Rows, rows
+from trainmaster.client.view import COLOURS, First, Watching, colour, spark, watch
 
 
 def task(name: str = "worker:0", state: str = "running", **more: object) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_the_first_line_is_taken_away_again() -> None:
     shown, seen = First(out, Choice()), Watching("digits-abcdef")
     seen.take({"status": status(phase="staged 0/1")})
     shown.draw(seen)
-    shown.lines([("worker:0", "hello")])
+    shown.lines([("worker:0", "hello\n")])
     shown.close()
     line, rest = out.getvalue().split("digits-abcdef staged 0/1")
     assert line == "\r\x1b[K"
@@ -160,7 +160,25 @@ def test_the_first_line_is_taken_away_again() -> None:
 def test_what_is_shown_from_the_middle_on_begins_with_a_line() -> None:
     lines = Lines()
     tail = {"task": "w:0", "attempt": 1, "offset": 100, "next": 110, "data": "lf a line\nwhole\n"}
-    assert lines.add(tail) == [("w:0", "whole")]
-    assert lines.add({**tail, "offset": 110, "data": "more\n"}) == [("w:0", "more")]
+    assert lines.add(tail) == [("w:0", "whole\n")]
+    assert lines.add({**tail, "offset": 110, "data": "more\n"}) == [("w:0", "more\n")]
     assert lines.add({**tail, "task": "w:1", "data": "no end"}) == []
-    assert lines.add({**tail, "task": "w:1", "offset": 106, "data": "\nthen\n"}) == [("w:1", "then")]
+    assert lines.add({**tail, "task": "w:1", "offset": 106, "data": "\nthen\n"}) == [("w:1", "then\n")]
+
+
+def test_rows_and_the_output_above_them_do_not_mix() -> None:
+    out = io.StringIO()
+    shown, seen = Rows(out, Choice()), Watching("digits-abcdef")
+    try:
+        seen.take({"status": status(task())})
+        shown.draw(seen)
+        shown.lines([("worker:0", "\x1b[31mred\n\x1b[2Jlast\n"), ("worker:1", "other\n")])
+    finally:
+        shown.close()
+    colours = [COLOURS[colour(name)] for name in ("worker:0", "worker:1")]
+    lines = [line for line in out.getvalue().split("\n") if line.endswith(("red\x1b[0m", "last", "other"))]
+    assert lines == [
+        f"\x1b[{colours[0]}mworker:0 \x1b[0m\x1b[31mred\x1b[0m",
+        f"\x1b[{colours[0]}mworker:0 \x1b[0mlast",
+        f"\x1b[{colours[1]}mworker:1 \x1b[0mother",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 from waiting import until
 
 from trainmaster.client.printing import Choice, Piped
-from trainmaster.client.text import last_state
+from trainmaster.client.text import clean, last_state
+from trainmaster.client.view import watch
 from trainmaster.log.output import beyond, exact, piece, readable
 
+ENDED = {"job": "digits", "state": "succeeded", "submitted": 1.0, "at": 2.0, "tasks": []}
 TM = [sys.executable, "-m", "trainmaster.cli"]
 BINARY = bytes(range(256)) * 8
 PROGRAM = """
@@ -71,13 +74,50 @@ def test_lines_of_several_tasks_are_led_by_their_task_and_never_mixed() -> None:
         output(b"one\ntw"),
         output(b"other\n", task="worker:1"),
         output(b"o\nreporter progress:0.5\n" + long, 6),
-        output(b"\nworker:0.1 of a copy\nlast", 6 + 24 + len(long)),
+        output(b"\nworker:0.1 is no copy\nlast", 6 + 24 + len(long)),
         output(b"again\n", attempt=2),
     )
     assert got.split(b"\n") == [
-        b"worker:0 one", b"worker:1 other", b"worker:0 two", b"worker:0 " + long, b"worker:0.1 of a copy", b"worker:0 last",
+        b"worker:0 one", b"worker:1 other", b"worker:0 two", b"worker:0 " + long, b"worker:0 worker:0.1 is no copy", b"worker:0 last",
         b"worker:0 again", b"",
     ]  # fmt: skip
+
+
+def test_lines_of_copies_are_led_by_their_copy_alone() -> None:
+    printed = (
+        b"worker:0.1 10 %\r20 %\r\nworker:0.10 worker:0.1 x\n[mark]\nworker:0.x\nworker:0.0 reporter progress:0.5\n"
+    )
+    wanted = [b"worker:0.1 10 %\r20 %\r", b"worker:0.10 worker:0.1 x", b"worker:0 [mark]", b"worker:0 worker:0.x"]
+    choice = Choice(copied=["worker:0"])
+    assert written(choice, output(printed)).split(b"\n") == [*wanted, b""]
+    shown = choice.led("worker:0", printed.decode(), clean, 36).splitlines()
+    assert shown[:2] == ["\x1b[36mworker:0.1 \x1b[0m20 %", "\x1b[36mworker:0.10 \x1b[0mworker:0.1 x"]
+    stamped = Choice(timestamps=True, copied=["worker:0"]).led("worker:0", printed.decode()).splitlines()
+    assert [line.partition(" ")[2] for line in stamped[-4:-1]] == [line.decode() for line in wanted[1:]]
+
+
+def test_what_was_gone_before_it_was_read_is_named_on_stderr_and_not_among_the_bytes() -> None:
+    gap = {
+        "task": "worker:0",
+        "attempt": 1,
+        "offset": 4,
+        "next": 1234,
+        "data": "\n[trainmaster: 1230 bytes left out here]\n",
+    }
+    items = [
+        {"log": output(b"one\n")},
+        {"log": gap | {"left_out": 1230}},
+        {"log": output(b"two\n", 1234)},
+        {"end": ENDED},
+    ]
+    out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    watch("digits", items, out, err, Choice(prefix=False))
+    assert out.buffer.getvalue() == b"one\ntwo\n"
+    assert "missing: 1,230 bytes of the output of worker:0" in err.getvalue()
+    assert "logs.limit" in err.getvalue()
+    assert b"worker:0 [trainmaster: 1230 bytes left out here]\n" in written(
+        Choice(), *(item["log"] for item in items[:3])
+    )
 
 
 def test_lines_may_be_led_by_their_time() -> None:
@@ -121,6 +161,34 @@ def test_a_reader_that_stands_still_holds_up_no_program(tmp_path: Path, home) ->
             assert command.poll() is None
         finally:
             command.kill()
+
+
+def test_no_program_can_write_in_the_name_of_another(tmp_path: Path, home) -> None:
+    said = "echo worker:0.9 no copy; echo worker:1.x"
+    done = tm("run", "-n", "2", "--name", "two", "--", "sh", "-c", said, cwd=tmp_path)
+    wanted = {f"worker:{index} {line}".encode() for index in (0, 1) for line in ("worker:0.9 no copy", "worker:1.x")}
+    assert set(done.stdout.splitlines()) == wanted
+    assert set(tm("logs", "two", cwd=tmp_path).stdout.splitlines()) == wanted
+
+
+def test_a_reader_that_is_too_slow_for_the_log_is_told(tmp_path: Path, home) -> None:
+    """All that arrives is what was printed, in order; what does not is counted."""
+    (tmp_path / "many.py").write_text(PROGRAM)
+    roles = f"roles: {{worker: {{command: [{sys.executable}, many.py]}}}}"
+    (tmp_path / "job.yaml").write_text(f"name: large\nlogs: {{limit: 1MiB, first: 256KiB}}\n{roles}\n")
+    printed = subprocess.run([sys.executable, "many.py"], cwd=tmp_path, capture_output=True, check=True).stdout
+    with subprocess.Popen(
+        [*TM, "run", "job.yaml"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as command:
+        try:
+            until(lambda: tm("wait", "large", cwd=tmp_path).returncode == 0)
+            arrived, words = command.communicate(timeout=60)
+        finally:
+            command.kill()
+    (missing,) = re.findall(r"missing: ([\d,]+) bytes of the output of worker:0", words.decode())
+    assert len(arrived) + int(missing.replace(",", "")) == len(printed)
+    assert arrived.endswith(printed[-100_000:])
+    assert b"left out" not in arrived
 
 
 def test_only_the_tasks_that_are_asked_for_are_shown(tmp_path: Path, home) -> None:

@@ -24,6 +24,6 @@ def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any
     from trainmaster.client.connect import Past, status
     from trainmaster.core.state import FINAL
 
-    choice = output_choice(Past(job).tasks(), **shown)
+    choice = output_choice(Past(job).described, **shown)
     ended = status(job)["state"] in FINAL
     watch_to_end(job, all_output or not ended, None if all_output else 4096, choice, detach, exits_as)

@@ -21,15 +21,16 @@ def command(job: str, task: str | None, follow: bool, attempt: int | None, tail:
 
     What the masters of JOB logged: of TASK master.
     """
+    import sys
     from itertools import chain
 
+    from trainmaster.client.connect import Past, copied_tasks
     from trainmaster.client.lines import last, without_progress
     from trainmaster.client.logs import MASTER, for_people, lines_of, noted, pieces
-    from trainmaster.client.printing import Choice
+    from trainmaster.client.printing import Choice, Piped, Plain
     from trainmaster.client.text import last_state
     from trainmaster.log.output import exact
 
-    choice = Choice(prefix=task is None)
     seen: dict[str, tuple[int, int]] = {}
     there = () if tail is None else noted(pieces(job, task, attempt), seen)
     coming = pieces(job, task, attempt, follow, seen) if follow or tail is None else ()
@@ -37,8 +38,11 @@ def command(job: str, task: str | None, follow: bool, attempt: int | None, tail:
         for piece in chain(last(there, tail or 0), coming):
             print_json(for_people(piece))
     elif task is None or tail is not None:
-        for name, line in lines_of(there, coming, tail, follow, progress):
-            click.echo("".join(choice.led(name, last_state(line))))
+        choice = Choice(prefix=task is None, copied=copied_tasks(Past(job).described))
+        terminal = sys.stdout.isatty()
+        shown = Plain(sys.stdout, sys.stderr, choice) if terminal else Piped(sys.stdout, sys.stderr, choice, last_state)
+        for block in lines_of(there, coming, tail, follow, progress, shown.longest):
+            shown.lines([block])
     else:
         silent = True
         for piece in coming if progress else without_progress(coming):

@@ -45,11 +45,10 @@ def command(
     if dry_run:
         show(asked)
         return
-    from trainmaster.client.connect import task_names
     from trainmaster.client.stdin import chosen
     from trainmaster.client.submit import submit
 
-    choice = output_choice(task_names(asked.job), tasks, quiet, timestamps, prefix)
+    choice = output_choice(asked.job, tasks, quiet, timestamps, prefix)
     source = chosen(asked.job, asked.engine, stdin)
     prepare = source.prepare if source is not None else lambda job: None
     with naming_origins(asked):

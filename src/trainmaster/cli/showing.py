@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from trainmaster.client.printing import Choice
+    from trainmaster.core.job import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,19 +27,20 @@ def output_options(function: F) -> F:
 
 
 def output_choice(
-    known: Collection[str], tasks: Collection[str], quiet: bool, timestamps: bool, prefix: bool | None
+    job: Job, tasks: Collection[str] = (), quiet: bool = False, timestamps: bool = False, prefix: bool | None = None
 ) -> Choice:
-    """The output to show of a job whose tasks are `known`. Raises NotFound for a task that it does not have."""
+    """The output to show of a job. Raises NotFound for a task that it does not have."""
     import sys
 
+    from trainmaster.client.connect import copied_tasks, task_names
     from trainmaster.client.logs import check_task
     from trainmaster.client.printing import Choice
 
-    roles = {task.partition(":")[0] for task in known}
+    known = task_names(job)
     for name in tasks:
-        if name not in roles:
+        if name not in job.roles:
             check_task("", name, known)
     chosen = [task for task in known if not tasks or task in tasks or task.partition(":")[0] in tasks]
     if prefix is None:
         prefix = len(chosen) > 1 or sys.stdout.isatty()
-    return Choice(chosen if tasks else (), quiet, timestamps, prefix)
+    return Choice(chosen if tasks else (), quiet, timestamps, prefix, copied_tasks(job))

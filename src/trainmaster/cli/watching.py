@@ -31,7 +31,7 @@ def watch_to_end(
     from trainmaster.client.sweep import resume
     from trainmaster.interrupts import interrupting
 
-    choice = choice or output_choice(Past(job).tasks(), (), False, False, None)
+    choice = choice or output_choice(Past(job).described)
     items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
     if engine_of(job) != "local":
         from trainmaster.client.carried import bringing

@@ -11,7 +11,7 @@ here keeps a process or a thread of yours: the master lives in one of its own, a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast, overload
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from trainmaster.client import keys
+    from trainmaster.client.printing import Choice
     from trainmaster.client.results import Event, Listed, Status
 
 P = ParamSpec("P")
@@ -141,13 +142,15 @@ class Run:
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[str]:
         """What a task printed, line by line; of all tasks, each line led by its task, where none is named."""
+        from trainmaster.client.connect import Past, copied_tasks
         from trainmaster.client.lines import Lines
         from trainmaster.client.logs import pieces
+        from trainmaster.client.printing import Choice
 
-        lines = Lines()
+        lines, choice = Lines(), Choice(prefix=task is None, copied=copied_tasks(Past(self.id).described))
         for piece in pieces(self.id, task, attempt, follow):
-            yield from (_led(task, *line) for line in lines.add(piece))
-        yield from (_led(task, *line) for line in lines.close())
+            yield from _led(choice, lines.add(piece))
+        yield from _led(choice, lines.close())
 
     def kill(self, why: str = "") -> None:
         """Ask for its end; `wait(check=False)` tells when it has come."""
@@ -162,11 +165,11 @@ class Run:
         return saved(self.id, save(self.id))
 
 
-def _led(wanted: str | None, task: str, line: str) -> str:
-    from trainmaster.client.printing import Choice
+def _led(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterator[str]:
     from trainmaster.log.output import readable
 
-    return readable("".join(Choice(prefix=wanted is None).led(task, line)))
+    for task, block in blocks:
+        yield from choice.led(task, block, readable)[:-1].split("\n")
 
 
 def failed(status: Mapping[str, Any]) -> JobFailed:

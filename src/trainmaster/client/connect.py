@@ -132,15 +132,16 @@ class Past:
 
     def tasks(self) -> list[str]:
         """The tasks that the job has at most; known before its log begins."""
-        return task_names(self._job)
+        return task_names(self.described)
 
     def _printed(self, task: str, attempt: int) -> Printed:
         from trainmaster.log.output import Printed
 
-        return Printed(self.storage, self.directory, task, attempt, self._job.logs)
+        return Printed(self.storage, self.directory, task, attempt, self.described.logs)
 
     @functools.cached_property
-    def _job(self) -> Job:
+    def described(self) -> Job:
+        """The job as it was submitted."""
         from trainmaster.core.reading import job_from
 
         return job_from(json.loads((job_storage(self.job) / JOB_FILE).read_bytes()))
@@ -149,6 +150,14 @@ class Past:
 def task_names(job: Job) -> list[str]:
     """The tasks that a job has at most."""
     return [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
+
+
+def copied_tasks(job: Job) -> list[str]:
+    """The tasks of a job that run several copies of their program."""
+    from trainmaster.core.ranks import copies
+
+    roles = [role for role in job.roles.values() if copies(role.processes, role.resources.gpus) > 1]
+    return [f"{role.name}:{index}" for role in roles for index in range(role.replicas.max)]
 
 
 def status(job: str) -> Facts:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from trainmaster.client.connect import Disconnected, Facts, Past, live, status
 from trainmaster.client.follow import follow as follow_job
-from trainmaster.client.lines import REPORTER, Lines
+from trainmaster.client.lines import Lines, without_reports
 from trainmaster.client.places import job_storage
 from trainmaster.client.sweep import resume
 from trainmaster.client.text import names
@@ -52,20 +52,26 @@ def noted(found: Iterable[Facts], seen: dict[str, tuple[int, int]]) -> Iterator[
 
 
 def lines_of(
-    present: Iterable[Facts], coming: Iterable[Facts], tail: int | None, follow: bool, progress: bool
-) -> Iterator[tuple[str, str]]:
-    """The last lines of the present pieces, then those of the coming ones; a line that is not whole only where nothing is to come."""
-    lines = Lines()
+    present: Iterable[Facts], coming: Iterable[Facts], tail: int | None, follow: bool, progress: bool, longest: int
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """Blocks: the last lines of the present pieces, then those of the coming ones; a line that is not whole only where nothing is to come.
 
-    def shown(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        return (line for line in found if progress or not line[1].startswith(REPORTER))
+    `longest`: characters of a line until it is cut.
+    """
+    lines = Lines(longest)
+    wanted = (lambda blocks: blocks) if progress else without_reports
+    kept: deque[tuple[str, str]] = deque(maxlen=tail)
 
-    kept = deque(shown(line for piece in present for line in lines.add(piece)), tail)
+    def keep(blocks: Iterable[tuple[str, str]]) -> None:
+        for task, block in wanted(blocks):
+            kept.extend((task, f"{line}\n") for line in block[:-1].rsplit("\n", tail or 0))
+
+    keep(block for piece in present for block in lines.add(piece))
     if not follow:
-        kept.extend(shown(lines.close()))
+        keep(lines.close())
     yield from kept
-    yield from shown(line for piece in coming for line in lines.add(piece))
-    yield from shown(lines.close())
+    yield from wanted(block for piece in coming for block in lines.add(piece))
+    yield from wanted(lines.close())
 
 
 def _beyond(piece: Facts, known: Positions) -> Facts | None:

@@ -2,19 +2,21 @@
 
 On a pipe the output of a single task is exactly what it printed, byte by byte, so that `tm run ... | cmp` holds. Lines of several tasks are
 led by their task, whole blocks of them at once: a line alone costs more time than all else (200 MB/s are wanted, and 80 bytes a line
-would leave 0.4 us for each). On a terminal a line is cleaned first, for a program must not be able to write elsewhere on it.
+would leave 0.4 us for each). On a terminal lines are cleaned first, for a program must not be able to write elsewhere on it.
+
+The agent leads each line of a task with several copies of its program by the copy (`worker:0.1`); what any other task prints is text.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 import attrs
 
-from trainmaster.client.lines import REPORTER, Beginnings
+from trainmaster.client.lines import LONGEST, Beginnings, Lines, without_reports
 from trainmaster.client.text import clean
 from trainmaster.log.output import exact, readable
 
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
     from trainmaster.client.view import Watching
 
 LONGEST_QUESTION = 200  # characters
-LONGEST = 16 * 2**20  # bytes of a line on a pipe until it is cut
 AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
-_REPORTED = re.compile(rb"^" + REPORTER.encode() + rb"[^\n]*\n", re.MULTILINE)
 
 
 @attrs.define
@@ -35,22 +35,27 @@ class Choice:
     quiet: bool = False  # none at all
     timestamps: bool = False
     prefix: bool = True  # lines are led by their task
+    copied: Collection[str] = ()  # the tasks that run several copies of their program
     stdin_task: str = ""  # the task that has the command's stdin, and may ask for something
 
     def shows(self, task: str) -> bool:
         return not self.quiet and (not self.tasks or task in self.tasks)
 
-    def lead(self, name: str) -> str:
-        """The text before a line that comes now, of a task or a copy."""
+    def led(self, task: str, block: str, tidy: Callable[[str], str] | None = None, colour: int = 0) -> str:
+        """Return lines that come now, made `tidy`, each behind its lead: in a `colour` of terminals, where it is not 0."""
+        copy = rf"{re.escape(task)}\.\d+ " if task in self.copied else ""
+        if tidy is not None and copy and "\r" in block:  # what wrote over its line did not write over its copy's name
+            block = re.sub(rf"^({copy})[^\n]*\r(?=[^\r\n])", r"\1", block, flags=re.MULTILINE)
+        block = block if tidy is None else tidy(block)
         stamp = f"{timestamp(time.time())} " if self.timestamps else ""
-        return f"{stamp}{name} " if self.prefix else stamp
-
-    def led(self, task: str, line: str) -> tuple[str, str]:
-        """The lead of a line and its text; of a task with several copies each line names its copy (`worker:0.1`) already."""
-        if self.prefix and line.startswith(f"{task}."):
-            copy, _, text = line.partition(" ")
-            return self.lead(copy), text
-        return self.lead(task), line
+        name = f"{task} " if self.prefix else ""
+        if not stamp and not name:
+            return block
+        begin, end = (f"\n\x1b[{colour}m{stamp}", "\x1b[0m") if colour else (f"\n{stamp}", "")
+        block = f"\n{block[:-1]}".replace("\n", f"{begin}{name}{end}")
+        if copy and name:
+            block = re.sub(f"{re.escape(begin + name + end)}({copy})", rf"{begin}\1{end}", block)
+        return block[1:] + "\n"
 
 
 def timestamp(at: float) -> str:
@@ -62,13 +67,15 @@ def timestamp(at: float) -> str:
 class Plain:
     """Lines on a terminal that cannot move; failures and what the job waits for on stderr."""
 
+    longest = LONGEST  # characters of a line until it is cut
+
     def __init__(self, out: TextIO, err: TextIO, choice: Choice) -> None:
         self._out, self._err, self._choice = out, err, choice
         self._reason, self._at = "", 0.0
 
-    def lines(self, lines: list[tuple[str, str]]) -> None:
-        if lines:
-            self._out.write("".join(f"{''.join(self._choice.led(task, clean(line)))}\n" for task, line in lines))
+    def lines(self, blocks: Iterable[tuple[str, str]]) -> None:
+        for task, block in blocks:
+            self._out.write(self._choice.led(task, block, clean))
             self._out.flush()
 
     def news(self, seen: Watching) -> None:
@@ -99,7 +106,7 @@ class Aloud(Plain):
 
     def text(self, text: str) -> None:
         """Write text without what moves or erases."""
-        self._out.write("\n".join(clean(line) for line in text.replace("\r\n", "\n").split("\n")))
+        self._out.write(clean(text.replace("\r\n", "\n")))
         self._out.flush()
 
 
@@ -112,59 +119,39 @@ def asks(text: str) -> bool:
 class Piped(Plain):
     """Bytes on a pipe or into a file."""
 
-    def __init__(self, out: TextIO, err: TextIO, choice: Choice) -> None:
+    longest = 16 * 2**20
+
+    def __init__(self, out: TextIO, err: TextIO, choice: Choice, tidy: Callable[[str], str] | None = None) -> None:
+        """`tidy`: what is done to lines that have a lead."""
         super().__init__(out, err, choice)
+        self._tidy = tidy
         self._exact = not choice.prefix and not choice.timestamps
         self._beginnings = Beginnings()
-        self._parts: dict[tuple[str, int], bytearray] = {}  # (task, attempt) -> a line that is not whole yet
+        self._lines = Lines(self.longest)
 
     def piece(self, piece: Mapping[str, Any]) -> None:
-        """Write the lines that `piece` completes; an earlier attempt of its task has printed all."""
-        data = exact(self._beginnings.cut(piece))
-        if self._exact:
-            self._put(data)
-            return
-        task, key = piece["task"], (piece["task"], piece["attempt"])
-        for other in [other for other in self._parts if other[0] == task and other[1] < key[1]]:
-            self._put(self._led(task, bytes(self._parts.pop(other)) + b"\n"))
-        part = self._parts.pop(key, bytearray())
-        end = data.rfind(b"\n") + 1
-        part += data[:end] if end else data
-        if end:
-            self._put(self._led(task, bytes(part)))
-            part = bytearray(data[end:])
-        elif len(part) > LONGEST:
-            self._put(self._led(task, bytes(part) + b"\n"))
-            part = bytearray()
-        if part:
-            self._parts[key] = part
+        """Write a piece of a single task as it is, without marks of ours; of others the lines that it completes."""
+        if not self._exact:
+            self.lines(without_reports(self._lines.add(piece)))
+        elif "left_out" not in piece:
+            self._put(self._beginnings.cut(piece))
+
+    def lines(self, blocks: Iterable[tuple[str, str]]) -> None:
+        for task, block in blocks:
+            self._put(self._choice.led(task, block, self._tidy))
 
     def close(self) -> None:
         """Write the lines without an end."""
-        parts, self._parts = self._parts, {}
-        for (task, _), part in parts.items():
-            self._put(self._led(task, bytes(part) + b"\n"))
+        self.lines(without_reports(self._lines.close()))
 
-    def _led(self, task: str, block: bytes) -> bytes:
-        """Whole lines, each behind its lead; without reports of progress, which have a place of their own."""
-        if REPORTER.encode() in block:
-            block = _REPORTED.sub(b"", block)
-        if not block:
-            return b""
-        lead, name = self._choice.lead(task).encode(), task.encode()
-        block = (b"\n" + block[:-1]).replace(b"\n", b"\n" + lead)
-        if self._choice.prefix:  # a line that names its copy
-            block = block.replace(b"\n" + lead + name + b".", b"\n" + lead[: -len(name) - 1] + name + b".")
-        return block[1:] + b"\n"
-
-    def _put(self, data: bytes) -> None:
-        if not data:
+    def _put(self, text: str) -> None:
+        if not text:
             return
         binary = getattr(self._out, "buffer", None)
         if binary is None:  # a text in memory
-            self._out.write(readable(data.decode("utf-8", "surrogateescape")))
+            self._out.write(readable(text))
         else:
-            binary.write(data)
+            binary.write(exact(text))
         self._out.flush()
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from trainmaster.client.connect import Facts
-from trainmaster.client.lines import REPORTER, Lines
+from trainmaster.client.lines import Lines, without_reports
 from trainmaster.client.printing import Aloud, Choice, Piped, Plain, asks
 from trainmaster.client.restarts import Restarts
-from trainmaster.client.text import clean, ended_lines, output_sizes, progress, state_word
+from trainmaster.client.text import clean, ended_lines, left_out_lines, output_sizes, progress, state_word
 from trainmaster.core.quantities import format_bytes, format_seconds
 
 MOMENT = 0.3  # s until a terminal shows live rows
@@ -43,6 +43,7 @@ class Watching:
         self.lost = 0.0  # s since a master answered
         self.why = ""  # what the engine says of that
         self.lines = Lines()
+        self.left_out = Counter[str]()  # task -> bytes of its output that were gone when they were to be read
         self.commits: list[Facts] = []
         self.cpu: dict[str, deque[float]] = {}
         self.columns: set[int] = set()  # of the rows, that ever had something to show: they stay
@@ -51,11 +52,11 @@ class Watching:
         self._last: dict[str, Facts] = {}  # task -> its last sample
 
     def take(self, item: Facts) -> list[tuple[str, str]]:
-        """Remember `item`; returns the lines of output that it completes."""
+        """Remember `item`; returns the lines of output that it completes, in blocks."""
         if "told" not in item:
             self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
         if (piece := item.get("log")) is not None:
-            return _shown(self.lines.add(piece))
+            return list(without_reports(self.lines.add(piece)))
         if told := item.get("told"):
             self.news.append(told)
         if (event := item.get("event")) is not None:
@@ -67,7 +68,7 @@ class Watching:
             self.status = status
             for task in status["tasks"]:
                 self._sampled(task)
-        return _shown(self.lines.close()) if "end" in item else []
+        return list(without_reports(self.lines.close())) if "end" in item else []
 
     def _sampled(self, task: Facts) -> None:
         """A status repeats the last sample until the next one is there; its time tells them apart. A new master has none at first, and
@@ -102,7 +103,7 @@ class Watching:
         return self.waiting or str(self.status.get("phase") or "starting")
 
     def summary(self) -> list[str]:
-        return ended_lines(self.status, output_sizes(self.commits))
+        return [*ended_lines(self.status, output_sizes(self.commits)), *left_out_lines(self.left_out)]
 
 
 def watch(
@@ -120,6 +121,8 @@ def watch(
             piece = item.get("log")
             if piece is not None and not choice.shows(piece["task"]):
                 continue
+            if piece is not None and "left_out" in piece:
+                seen.left_out[piece["task"]] += piece["left_out"]
             if piece is not None and piped is not None:
                 piped.piece(piece)
                 continue
@@ -131,7 +134,7 @@ def watch(
             if piece is not None and piece["task"] == choice.stdin_task and asks(piece["data"]):
                 shown.close()
                 shown, rich_from = Aloud(out, err, choice), None
-                shown.text("".join(line for _, line in seen.lines.close()))
+                shown.text("".join(block[:-1] for _, block in seen.lines.close()))
             if "end" in item:
                 break
             if rich_from is not None and seen.status and time.monotonic() > rich_from:
@@ -160,15 +163,13 @@ class First:
     def __init__(self, out: TextIO, choice: Choice) -> None:
         self._out, self._choice, self._drawn = out, choice, ""
 
-    def lines(self, lines: list[tuple[str, str]]) -> None:
-        if lines:
+    def lines(self, blocks: list[tuple[str, str]]) -> None:
+        if blocks:
             self.close()
-            self._out.write("".join(f"{self._led(task, clean(line))}\n" for task, line in lines))
+            self._out.write(
+                "".join(self._choice.led(task, block, clean, COLOURS[colour(task)]) for task, block in blocks)
+            )
             self._out.flush()
-
-    def _led(self, task: str, line: str) -> str:
-        lead, text = self._choice.led(task, line)
-        return f"\x1b[{COLOURS[colour(task)]}m{lead}\x1b[0m{text}" if lead else text
 
     def news(self, seen: Watching) -> None:
         if seen.news:
@@ -196,11 +197,6 @@ class First:
 
 def colour(task: str) -> str:
     return list(COLOURS)[sum(task.encode()) % len(COLOURS)]
-
-
-def _shown(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without what was said to us: progress has a place of its own."""
-    return [line for line in lines if not line[1].startswith(REPORTER)]
 
 
 def spark(values: Iterable[float], most: float | None = None) -> str:
