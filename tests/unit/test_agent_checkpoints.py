@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,38 @@ def test_why_there_is_no_set_for_long_is_told_once(tmp_path: Path, monkeypatch: 
     told = stored_behind(tmp_path, write, lambda master: bool(master.told) and looks > 10).told
     assert len(told) == 1
     assert "is never still for 1 s" in told[0][1]
+
+
+def test_a_checkpoint_of_links_alone_names_them_at_its_end(tmp_path: Path) -> None:
+    async def act() -> None:
+        master = Master()
+        storing = Checkpointing(
+            {"url": f"{tmp_path}/stored", "path": "ckpt", "every": 60, "keep": 2}, f"{tmp_path}", "worker:0", 1, lambda: None, list,
+            master.report, master.acknowledged,
+        )  # fmt: skip
+        await storing.begin()
+        (tmp_path / "ckpt").mkdir()
+        (tmp_path / "ckpt/passwd").symlink_to("/etc/passwd")
+        await storing.last(True)
+        words = "it holds nothing that can be stored: passwd (a link that leads out of the working directory)"
+        assert master.told == [("warned", words)]
+
+    asyncio.run(act())
+
+
+def test_a_link_that_comes_after_the_last_change_is_named_at_the_end(tmp_path: Path) -> None:
+    async def act() -> None:
+        master = Master()
+        storing = Checkpointing(
+            {"url": f"{tmp_path}/stored", "path": "ckpt", "every": 60, "keep": 2}, f"{tmp_path}", "worker:0", 1, lambda: None, list,
+            master.report, master.acknowledged,
+        )  # fmt: skip
+        await storing.begin()
+        (tmp_path / "ckpt").mkdir()
+        (tmp_path / "ckpt/model").write_text("1")
+        await storing.last(True)
+        os.mkfifo(tmp_path / "ckpt/pipe")
+        await storing.last(True)
+        assert master.told == [("checkpoint", 1), ("warned", "not stored: pipe (a named pipe)")]
+
+    asyncio.run(act())

@@ -728,6 +728,22 @@ def test_checkpoints_are_stored_behind_training_and_put_back(play: Callable[...,
     play(act)
 
 
+def test_a_checkpoint_path_that_leads_elsewhere_is_refused_in_words(play: Callable[..., None]) -> None:
+    """It was told as a fault of ours, and the attempt began again and again."""
+
+    async def act(master: Master) -> None:
+        checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 100, "keep": 3, "set": None}
+        (master.folder / "ckpt").symlink_to("/etc")
+        master.begin()
+        prepare = {"workdir": "share", "cwd": str(master.folder), "checkpoint": checkpoint}
+        await master.start("true", prepare=prepare)
+        ended = await master.report("ended")
+        assert ended["reason"] == "staging-failed"
+        assert "is a link that leads out of its folder" in ended["figures"]["detail"]
+
+    play(act)
+
+
 @pytest.mark.parametrize("how", ["terminated", "left"])
 def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_grace(
     play: Callable[..., None], how: str
@@ -750,7 +766,7 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
             master.agent.terminate()
         assert await asyncio.to_thread(master.agent.wait, 60) == (0 if how == "left" else TERMINATED)
         kinds = [report["kind"] for report in master.reports]
-        assert kinds[kinds.index("started") + 1 :] == ["checkpoint", *(["ended", "left"] if how == "left" else [])]
+        assert kinds[kinds.index("started") + 1 :] == ["checkpoint", *(["ended"] if how == "left" else []), "left"]
         if how == "left":
             ended = await master.report("ended")
             assert (ended["stopped"], ended["status"], ended["tail"][-1]) == (True, 0, "saved")

@@ -435,6 +435,43 @@ def test_what_is_open_for_writing_is_not_ready(path: Path) -> None:
     assert watch.look(10.0, pids=[process.pid]) is not None
 
 
+def test_a_link_or_pipe_that_comes_after_the_last_set_is_named(url: str, path: Path) -> None:
+    watch = Watch(str(path), settle=1.0)
+    write(path, a="1")
+    assert watch.look(0.0, settled=True)
+    save_set(url, f"{path}", "worker:0", 1)
+    watch.stored()
+    (path / "passwd").symlink_to("/etc/passwd")
+    os.mkfifo(path / "pipe")
+    assert watch.look(1.0) is None, "it may be gone in a moment"
+    assert watch.look(2.0)
+    assert watch.left_out == {"passwd": "a link that leads out of the working directory", "pipe": "a named pipe"}
+    assert save_set(url, f"{path}", "worker:0", 1) is None
+    watch.stored()
+    assert watch.look(3.0) is None
+
+
+def test_a_path_that_holds_nothing_that_can_be_stored_says_what_it_holds(path: Path) -> None:
+    watch = Watch(str(path))
+    assert watch.unstorable == ""
+    (path / "passwd").symlink_to("/etc/passwd")
+    assert watch.look(0.0, settled=True) is None
+    assert watch.why == "it holds nothing that can be stored: passwd (a link that leads out of the working directory)"
+    assert watch.unstorable == watch.why
+    path.rename(path.parent / "before")
+    os.mkfifo(path)
+    assert watch.look(1.0, settled=True) is None
+    assert watch.why == "it holds nothing that can be stored: ckpt (a named pipe)"
+
+
+def test_a_store_that_cannot_make_its_folder_is_the_cause_that_is_told(path: Path) -> None:
+    """It read that the checkpoint changed 5 times while it was sent."""
+    write(path, a="1")
+    with pytest.raises(StorageFailed, match="could not store a checkpoint: No such file or directory") as failure:
+        save_set("/proc/nowhere/ckpt", f"{path}", "worker:0", 1)
+    assert not isinstance(failure.value, Unsettled)
+
+
 def test_a_path_that_vanished_is_not_ready(path: Path) -> None:
     write(path, step="1")
     watch = Watch(f"{path}", settle=0.0)

@@ -491,6 +491,19 @@ def test_empty_folders_are_kept_where_there_are_folders_and_else_named(url: str,
         assert sent["left_out"] == {"variables/none": "an empty folder"}
 
 
+def test_a_save_keeps_empty_folders_where_there_are_folders_and_else_names_them(url: str, tmp_path: Path) -> None:
+    output = Output("model", url)
+    made(tmp_path / "w", a="1")
+    (tmp_path / "w/variables/none").mkdir(parents=True)
+    for name in AT[:2]:
+        told = saves.save(output, f"{tmp_path}/w", "worker:0", name)
+        if url.startswith("/"):
+            assert "left_out" not in told
+            assert os.path.isdir(f"{url}/_saves/{name}/worker-0/variables/none")
+        else:
+            assert told["left_out"] == {"variables/none": "an empty folder"}
+
+
 def test_others_may_read_what_was_committed(tmp_path: Path) -> None:
     output = Output("model", f"{tmp_path}/out")
     sent = send(output, made(tmp_path / "w", a="1"))

@@ -34,6 +34,7 @@ from trainmaster.agent.spool import Spool, tail
 from trainmaster.agent.streaming import Beside, Records
 from trainmaster.agent.threads import answered_within
 from trainmaster.agent.watching import Limits, Told, Watching
+from trainmaster.core.errors import BadInput
 
 TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
@@ -256,7 +257,10 @@ class Attempt:
                 checkpoint, self.place.workplace.cwd, self.place.task, self.number, self.place.programs.marks,
                 lambda: [process.pid for process in self.place.processes()], self._report, self.place.acknowledged,
             )  # fmt: skip
-            await self._checkpointing.begin()
+            try:
+                await self._checkpointing.begin()
+            except BadInput as error:  # the path is a link that leads out of the directory
+                raise failed("staging-failed", error) from error
         self.place.programs.begin(self.number)
         outcome = await self._launch(launch, self._began_running, self._records(launch.environ))
         await self._after(outcome)

@@ -88,6 +88,8 @@ class Checkpointing:
         try:
             async with asyncio.timeout(LAST_WITHIN), self._busy:
                 await self._store(whole, due=0.0)
+            if unstorable := self._watch.unstorable:
+                self._report("warned", what="checkpoint", detail=unstorable)
         except TimeoutError:
             self._halt.set()
             self._report("warned", what="checkpoint", detail=f"the last set was not stored within {LAST_WITHIN:.0f} s")

@@ -42,7 +42,7 @@ from trainmaster.data.outputs import folder_of
 from trainmaster.data.stores import Store, store_for
 from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
 from trainmaster.data.trees import Leaf, Tree, remove, scan
-from trainmaster.log.storage import write_all
+from trainmaster.log.storage import storage_failed, write_all
 
 VERSION = "1.0"
 _FILES = "files"
@@ -219,17 +219,19 @@ def _send(
         sent[leaf.path] = Stored(leaf.path, 0, link=leaf.link)
         return
     local = tree.at(leaf.path)
+    at = f"{folder}/{leaf.path}"
     try:
         digest = _digest(local, flow.check)
         old = known.get(leaf.path)
-        at = f"{folder}/{leaf.path}"
         if old is not None and old.at and (old.size, old.sha256) == (leaf.size, digest):
             at = old.at
             flow.step(leaf.size)
         else:
             retried("store a checkpoint", f"{store.url}/{at}", lambda: store.upload(local, at, flow.step), flow)
         status = os.stat(local)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if error.filename != local and os.path.exists(local):  # it is the store that lacks something
+            raise storage_failed("store a checkpoint", f"{store.url}/{at}", error) from error
         return  # removed meanwhile: the next look tells
     if (status.st_size, status.st_mtime_ns) == (leaf.size, leaf.mtime_ns):
         sent[leaf.path] = Stored(leaf.path, leaf.size, leaf.mtime_ns, leaf.mode, digest, at)

@@ -8,7 +8,8 @@ at which it was asked for, told to all tasks, so that one name holds all of them
 sent, told by size and time of change. When old saves go, what a kept one still refers to moves into that one first: every
 save that is there is complete. Another save may be made meanwhile. Who removes changes nothing of it: after all else is
 done it looks whether the new save refers to what should go, and leaves that to the next time. Who saves, once its manifest
-is there, looks whether what it refers to is where it was, else saves anew.
+is there, looks whether what it refers to is where it was, else saves anew. Empty folders are in every save, where the
+store has folders.
 """
 
 from __future__ import annotations
@@ -86,8 +87,18 @@ def _save(
         told, files = _sent(store, tree, task, name, known, (tell, stop))
         now = _read(store, before, task) if before else {}
         if all(file["in"] == name or now.get(path) == file for path, file in files.items()):
-            return told | ({"left_out": tree.left_out} if tree.left_out else {})
+            left_out = tree.left_out | _keep_folders(store, tree, task, name)
+            return told | ({"left_out": left_out} if left_out else {})
         store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
+
+
+def _keep_folders(store: Store, tree: Tree, task: str, name: str) -> dict[str, str]:
+    """Make the empty folders of `tree` in a save. Return those that the store cannot have: path -> what it is."""
+    if not store.renames:
+        return dict.fromkeys(tree.folders, "an empty folder")
+    for path in tree.folders:
+        store.make_folder(f"{save_folder(name)}/{folder_of(task)}/{path}")
+    return {}
 
 
 def _before(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:

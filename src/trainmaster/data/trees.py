@@ -61,6 +61,10 @@ class Tree:
     def versions(self) -> dict[str, tuple[int, int, str]]:
         return {path: leaf.version for path, leaf in self.leaves.items()}
 
+    def is_same(self, other: Tree) -> bool:
+        """Return whether both have the same files, none of them changed, and leave out the same."""
+        return self.versions == other.versions and self.left_out == other.left_out
+
     def at(self, path: str) -> str:
         return os.path.join(self.root, path)
 
@@ -80,6 +84,8 @@ def scan(root: str, keep_links: bool = False) -> Tree | None:
         )  # fmt: skip
     if not stat.S_ISDIR(status.st_mode):
         parent, name = os.path.split(root)
+        if not stat.S_ISREG(status.st_mode):
+            return Tree(parent, {}, left_out={name: _kind(status.st_mode)}, single=True)
         return Tree(parent, {name: _leaf(name, status)}, single=True)
     leaves: dict[str, Leaf] = {}
     empty: list[str] = []
@@ -138,8 +144,12 @@ def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
             return "a link to a folder above it"
     if entry.is_dir() or entry.is_file():
         return ""
-    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(entry.stat().st_mode), "a device")
+    return _kind(entry.stat().st_mode)
+
+
+def _kind(mode: int) -> str:
+    """Name what is neither a file nor a folder."""
+    return {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(mode), "a device")
 
 
 def _is_inside(path: str, boundary: str) -> bool:

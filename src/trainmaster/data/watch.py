@@ -9,7 +9,8 @@ renamed into place is whole although it has just come: its bytes are older than 
 the status alone), or another file has the name than at the look before. What is written in place has to be still.
 Whether two such files belong together only the program knows: one may be a step older, as a kill between the two
 renames would have left it.
-`why` tells what a path that has changed waits for, and `changed` since when.
+`why` tells what a path that has changed waits for, and `changed` since when. A link or pipe that no set will hold is a change
+too: the set that follows, though it may be the one before, names it.
 
 `mark` is any value that tells how far the inputs had been read. What comes back is that of the last look *before* the
 first change: what was read later may have had no part in the bytes of the set. A program that says that it has saved
@@ -24,7 +25,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.data.trees import Tree, scan
+from trainmaster.data.trees import Tree, naming, scan
 
 SETTLE = 1.0  # s without a change
 
@@ -53,8 +54,8 @@ class Watch:
     ) -> Ready | None:
         """`now`: any clock that only rises, in seconds. `pids`: the program's processes."""
         before, tree = self._seen, self._scan()
-        same = tree.versions == self._stored.versions
-        if not same and before.versions == self._stored.versions:
+        same = tree.is_same(self._stored)
+        if not same and before.is_same(self._stored):
             self.changed = now
         self._seen, self._seen_mark = tree, mark
         if same:
@@ -64,12 +65,18 @@ class Watch:
         if settled:
             self._said = tree, mark
         still = settled or now - self._since >= self.settle or (pressed and self._renamed(now))
-        self.why = self._busy(still, pids) if tree.leaves else ""
+        self.why = self._busy(still, pids) if tree.leaves else self.unstorable
         if self.why or not tree.leaves:
             return None
         if self._said is not None and self._said[0].versions == tree.versions:
             return Ready(self._said[1])
         return Ready(self._mark)
+
+    @property
+    def unstorable(self) -> str:
+        """Say what is at the path, where none of it can be stored; "" where a file is there, or nothing at all."""
+        left_out = self._seen.left_out if not self._seen.leaves else {}
+        return f"it holds nothing that can be stored: {naming(left_out)}" if left_out else ""
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -82,7 +89,7 @@ class Watch:
 
     def _note(self, before: Tree, tree: Tree, now: float) -> None:
         """Which files have changed between two looks."""
-        if tree.versions != before.versions:
+        if not tree.is_same(before):
             self._since = now
         for path, leaf in tree.leaves.items():
             old = before.leaves.get(path)
