@@ -112,7 +112,9 @@ def test_a_huge_epoch_out_of_a_hello_stops_no_master(tmp_path: Path) -> None:
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
             await connection.send(json.dumps({**hello, "epoch": 2**52}))
             assert json.loads(await connection.recv())["reason"] == "stale-epoch"
-        assert host.doubts == [2**52]
+        assert host.doubts == [
+            2**52
+        ]  # as the shell takes it: test_an_epoch_that_an_agent_names_makes_a_master_look_and_go_on
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
             await connection.send(json.dumps({**hello, "epoch": 1}))
             assert json.loads(await connection.recv())["type"] == "welcome"
@@ -336,13 +338,40 @@ def test_a_peer_with_many_silent_connections_keeps_no_agent_of_another_out(tmp_p
                     await (await agent.ping())
             with pytest.raises((ConnectionError, ssl.SSLError)):
                 await reached.agent("127.0.0.1")
-            others = [await reached.open(tls=False, peer=f"127.0.0.{n}") for n in range(3, 8)]
-            assert await _ended(others[4]), "so is what is beyond the limit of all peers"
+            for n in range(3, 8):
+                await reached.open(tls=False, peer=f"127.0.0.{n}")
+            assert await _ended(flood[0]), "beyond the limit of all peers the oldest of the largest peer goes"
             assert len(reached.crowd.strangers) == 12
-            reached._writers[0].close()  # one that goes by itself makes room
+            reached._writers[1].close()  # one that goes by itself makes room
             await until_async(lambda: not all(stranger.is_open for stranger in reached.crowd.strangers))
             async with reached.agent("127.0.0.2") as agent:
                 await (await agent.ping())
+
+    asyncio.run(scene())
+
+
+def test_two_peers_with_all_the_room_there_is_keep_no_agent_of_a_third_out(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Reached(tmp_path, of_a_peer=4, of_all=8) as reached:
+            for n in (2, 3):
+                for _ in range(4):
+                    await reached.open(tls=False, peer=f"127.0.0.{n}")
+            await until_async(lambda: len(reached.crowd.strangers) == 8)
+            async with reached.agent("127.0.0.4") as agent:
+                await (await agent.ping())
+
+    asyncio.run(scene())
+
+
+def test_a_rush_of_peers_with_one_connection_each_cuts_nobody_in_the_middle() -> None:
+    async def scene() -> None:
+        crowd, (ours, theirs) = Crowd(32), socket.socketpair()
+        first = [crowd.enter(ours, f"10.0.0.{n}") for n in range(8)]
+        assert [crowd.enter(ours, f"10.0.1.{n}") for n in range(8)] == [None] * 8
+        assert list(crowd.strangers) == first
+        crowd.close()
+        ours.close()
+        theirs.close()
 
     asyncio.run(scene())
 

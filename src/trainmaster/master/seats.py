@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainmaster.core.formation import bracketed
 from trainmaster.core.job import Job
 from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.linux import descriptor_limit
 from trainmaster.master.launch import AGENT, forget
 
 if TYPE_CHECKING:
@@ -197,15 +198,17 @@ class InContainer:
 
     async def serve(self, application: Any, facts: Any) -> None:
         from trainmaster.master.serve import Listener, warm
+        from trainmaster.master.strangers import Crowd
 
         await asyncio.to_thread(warm)
         context = await asyncio.to_thread(self._context)
-        self._listeners.append(Listener(application, application.trusts))
+        crowd = Crowd(descriptor_limit())
+        self._listeners.append(Listener(application, application.trusts, crowd))
         await self._listeners[0].on_tcp(self._sockets[0], context)
         if self._parts.proxies:
             from trainmaster.web.bare import bare
 
-            self._listeners.append(Listener(bare(facts, self._parts, self._page_name), self._is_proxy))
+            self._listeners.append(Listener(bare(facts, self._parts, self._page_name), self._is_proxy, crowd))
             await self._listeners[1].on_tcp(self._sockets[1])
 
     def _is_proxy(self, scope: Mapping[str, Any]) -> bool:

@@ -3,7 +3,9 @@
 Whoever reaches the master's port can open connections, and each costs a descriptor and, under TLS, some 40 KiB. So a connection is a
 *stranger* until a request on it is trusted: one with the job's token. A stranger is cut `TRUSTED_WITHIN` after it was accepted, whatever it
 has done by then (TLS handshake, a part of a request, a refused request). One peer, and all peers together, may have only so many strangers
-at once; a connection beyond that is closed at once, and an agent that meets this tries again.
+at once. A connection beyond that takes the place of the oldest of the peer that has the most, if its own peer has fewer; else it is closed
+at once, and an agent that meets this tries again. So no peer keeps the agents of another out, and in a rush of agents nobody is cut in the
+middle of a handshake for one who has only begun.
 
 A peer is an IPv4 address or, since one machine may have all addresses of it, an IPv6 network of 64 bits.
 """
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -56,7 +59,7 @@ class Stranger:
 
 
 class Crowd:
-    """The strangers of one listener. `descriptors`: how many this process may have."""
+    """The strangers of one process, of all its listeners. `descriptors`: how many it may have."""
 
     def __init__(
         self, descriptors: float, *, trusted_within: float = TRUSTED_WITHIN, of_a_peer: int = OF_A_PEER, of_all: int = OF_ALL
@@ -73,10 +76,13 @@ class Crowd:
         if len(self.strangers) >= self._of_a_peer:  # counted only then: with fewer, no limit is reached
             for stranger in [stranger for stranger in self.strangers if not stranger.is_open]:
                 stranger.trust()
-            of_peer = sum(stranger.peer == peer for stranger in self.strangers)
-            if of_peer >= self._of_a_peer or len(self.strangers) >= self._of_all:
-                self._warn(peer, of_peer)
-                return None
+            counts = Counter(stranger.peer for stranger in self.strangers)
+            if counts[peer] >= self._of_a_peer or len(self.strangers) >= self._of_all:
+                self._warn(peer, counts[peer])
+                largest, most = counts.most_common(1)[0]
+                if counts[peer] + 1 >= most:
+                    return None
+                next(stranger for stranger in self.strangers if stranger.peer == largest).cut()
         stranger = Stranger(self, connection, peer)
         self.strangers[stranger] = None
         return stranger
@@ -90,7 +96,7 @@ class Crowd:
         if now >= self._quiet_until:
             self._quiet_until = now + QUIET
             log.warning(
-                "connections are closed at once: %d are open that have not shown the job's token, %d of them from %s; the limits are "
+                "connections are closed: %d are open that have not shown the job's token, %d of them from %s; the limits are "
                 "%d and %d", len(self.strangers), of_peer, peer, self._of_all, self._of_a_peer,
             )  # fmt: skip
 
