@@ -13,6 +13,7 @@ from conformance.engines import Engine, python, role, workers
 from waiting import until
 
 from trainmaster.client.connect import Past
+from trainmaster.core.threads import VARIABLES
 
 MIB = 1 << 20
 
@@ -59,11 +60,8 @@ def test_python_is_not_buffered(engine: Engine) -> None:
     assert job.end()["state"] == "killed"
 
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-
-
 def test_programs_have_the_threads_of_their_share(engine: Engine) -> None:
-    program = "echo " + " ".join(f"${{{name}:--}}" for name in THREADS)
+    program = "echo " + " ".join(f"${{{name}:--}}" for name in VARIABLES)
     own = {"OMP_NUM_THREADS": "7"}
     roles = {
         "two": role(program, processes=2, threads="cores"),
@@ -72,9 +70,9 @@ def test_programs_have_the_threads_of_their_share(engine: Engine) -> None:
     }
     job = engine.submit(roles)
     job.succeeded()
-    assert sorted(job.lines("two:0")) == ["two:0.0 1 1 1 1", "two:0.1 1 1 1 1"]
-    assert job.lines("own:0") == ["7 - - 1"]
-    assert job.lines("named:0") == ["5 5 5 5"]
+    assert sorted(job.lines("two:0")) == ["two:0.0 1 1 1 1 1", "two:0.1 1 1 1 1 1"]
+    assert job.lines("own:0") == ["7 - - 1 1"]
+    assert job.lines("named:0") == ["5 5 5 5 5"]
 
 
 def test_output_without_a_line_break(engine: Engine) -> None:

@@ -223,6 +223,9 @@ def test_a_dry_run_is_written_as_people_write(tmp_path: Path) -> None:
     told = tm("explain", "--all", "--memory", "2GiB", "--", "sh", "-c", "true", cwd=tmp_path).stdout
     assert re.search(r'^roles.worker.command +\["sh", "-c", "true"\] +the command after --$', told, re.MULTILINE)
     assert re.search(r"^roles.worker.resources.overhead +102 MiB ", told, re.MULTILINE)
+    line = "threads of each worker program's libraries: 1\n"
+    for command in (["explain"], ["run", "--dry-run"]):
+        assert line in tm(*command, "-n", "999", *shell("true"), cwd=tmp_path).stdout
 
 
 def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:

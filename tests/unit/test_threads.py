@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.client.preview import tasks_at_start, thread_lines, thread_shares
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from, job_to
-from trainmaster.core.state import FAILED, State, populate
+from trainmaster.core.state import FAILED, SUCCEEDED, State, populate
 from trainmaster.core.threads import VARIABLES, tasks_at_once, thread_count, thread_variables
+from trainmaster.engines.local.machine import cores as machine_cores
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,56 @@ def test_tasks_that_are_over_or_wait_for_others_have_no_share() -> None:
     assert tasks_at_once(state) == 3
 
 
+ROLES = {
+    "fetch": {"command": "true"},
+    "ps": {"command": "true", "replicas": 2},
+    "worker": {"command": "true", "replicas": {"min": 2, "max": 64}, "after": {"fetch": "succeeded", "ps": "running"}},
+    "report": {"command": "true", "after": {"worker": "succeeded"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("gang", "role", "tasks"),
+    [
+        (True, "fetch", (3, 3)), (True, "ps", (3, 3)), (True, "worker", (4, 66)), (True, "report", (3, 3)), (False, "worker", (66, 66)),
+    ],
+)  # fmt: skip
+def test_a_preview_counts_tasks_as_the_master_will(gang: bool, role: str, tasks: tuple[int, int]) -> None:
+    job = job_from({"name": "t", "gang": gang, "roles": ROLES})
+    assert tasks_at_start(job, role) == tasks
+    for size in {2, 64} if gang else {64}:
+        state = State(id="t")
+        populate(state, job)
+        for group in state.groups:
+            group.opened = group.number <= state.tasks[f"{role}:0"].group
+        for task in state.tasks.values():
+            task.out = task.role == "worker" and task.index >= size
+            task.final = (
+                SUCCEEDED
+                if state.groups[task.group].number < state.tasks[f"{role}:0"].group and task.role != "ps"
+                else ""
+            )
+        assert tasks_at_once(state) in tasks
+
+
+def test_a_preview_says_how_many_threads_there_may_be() -> None:
+    job = job_from(
+        {"name": "t", "gang": True, "roles": {"worker": {**ROLES["fetch"], "replicas": {"min": 1, "max": 1000}}}}
+    )
+    share = thread_shares(job, "local")["worker"]
+    assert (share["min"], share["max"]) == (1, max(1, int(machine_cores())))
+    assert next(thread_lines({"worker": {"min": 1, "max": 8, "variables": list(VARIABLES)}})) == (
+        "threads of each worker program's libraries: 1 to 8, by how many of the job's tasks begin together"
+    )
+    assert thread_shares(job, "yarn")["worker"]["max"] == 1
+
+
 @pytest.mark.parametrize(
     ("environ", "variables"),
     [
         ({}, set(VARIABLES)),
-        ({"OMP_NUM_THREADS": "4"}, {"TF_NUM_INTRAOP_THREADS"}),
-        ({"MKL_NUM_THREADS": "4"}, {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"}),
+        ({"OMP_NUM_THREADS": "4"}, {"TF_NUM_INTRAOP_THREADS", "PJRT_NPROC"}),
+        ({"MKL_NUM_THREADS": "4", "NPROC": "4"}, {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"}),
     ],
 )
 def test_what_the_user_set_stays(environ: dict[str, str], variables: set[str]) -> None:

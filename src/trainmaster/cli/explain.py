@@ -27,6 +27,7 @@ def command(file: str | None, engine: str, everything: bool, **given: Any) -> No
     """
     import attrs
 
+    from trainmaster.client.preview import thread_lines, thread_shares
     from trainmaster.client.settings import explain
     from trainmaster.client.text import columns
 
@@ -36,4 +37,6 @@ def command(file: str | None, engine: str, everything: bool, **given: Any) -> No
         print_json([attrs.asdict(row) for row in rows])
         return
     for line in columns([(row.key, row.value, row.origin) for row in rows], ("KEY", "VALUE", "FROM")):
+        click.echo(line)
+    for line in thread_lines(thread_shares(asked.job, asked.engine)):
         click.echo(line)

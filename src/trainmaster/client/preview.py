@@ -13,9 +13,9 @@ from trainmaster.client.commands import check_commands
 from trainmaster.client.files import much_shipped, shipped_files
 from trainmaster.client.places import client_of
 from trainmaster.client.secrets import names
-from trainmaster.client.submit import check, in_pods, prepared, requests
+from trainmaster.client.submit import LOCAL, check, in_pods, prepared, requests
 from trainmaster.client.text import not_shipped, readable
-from trainmaster.core.job import COPIED, HADOOP, Environment, Input, Job, uses
+from trainmaster.core.job import COPIED, HADOOP, SUCCEEDED, Environment, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
 from trainmaster.core.reading import job_to
 from trainmaster.core.threads import VARIABLES as THREADS
@@ -43,7 +43,7 @@ def preview(job: Job, base: Path, engine: str = "local") -> dict[str, Any]:
         "requests": asked,
         "secrets": names(values),
         **made,
-        "threads": _threads(plain, engine),
+        "threads": thread_shares(plain, engine),
         **_files(plain, job, base),
         "inputs": {name: _input(plain, name, engine) for name in plain.inputs},
     }
@@ -57,24 +57,52 @@ def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
     return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
 
 
-def _threads(job: Job, engine: str) -> dict[str, Any]:
-    """Role -> the threads of each of its programs, and the variables that say so; those that the user has set are not among them."""
+def thread_shares(job: Job, engine: str) -> dict[str, Any]:
+    """Role -> the fewest and the most threads of each of its programs when they first start, and the variables that say so; those that the
+    user has set are not among them.
+    """
     from trainmaster.core.ranks import copies
-    from trainmaster.core.state import State, populate
-    from trainmaster.core.threads import tasks_at_once, thread_count, thread_variables
+    from trainmaster.core.threads import CORES, MACHINE, thread_count, thread_variables
     from trainmaster.engines.local.machine import cores
 
-    state = State(id="x")
-    populate(state, job)
-    state.groups[-1].opened = True
-    inherited = os.environ if client_of(engine).inherits_environment else {}
-    threads = {}
+    here = engine == LOCAL  # programs have the submitter's variables there, and a machine that they share
+    shares = {}
     for role in job.roles.values():
+        threads = CORES if role.threads == MACHINE and not here else role.threads
         running = copies(role.processes, role.resources.gpus)
-        count = thread_count(role.threads, role.resources.cores, running, cores(), tasks_at_once(state))
-        variables = thread_variables(count, dict.fromkeys([*inherited, *role.env], ""))
-        threads[role.name] = {"threads": count, "variables": sorted(variables)}
-    return threads
+        most, least = (
+            thread_count(threads, role.resources.cores, running, cores(), tasks)
+            for tasks in tasks_at_start(job, role.name)
+        )
+        variables = thread_variables(most, dict.fromkeys([*(os.environ if here else ()), *role.env], ""))
+        shares[role.name] = {"min": least, "max": most, "variables": sorted(variables)}
+    return shares
+
+
+def tasks_at_start(job: Job, role: str) -> tuple[int, int]:
+    """Return the fewest and the most tasks of the job that its master counts when the tasks of `role` first start: without those of roles
+    that start later or have succeeded by then. A gang begins with any number of containers from its least on.
+    """
+    from trainmaster.core.dependencies import stages
+
+    stage = stages(job.roles)
+    begun = [other for other in job.roles.values() if stage[other.name] <= stage[role]]
+    succeeded = {name for other in begun for name, what in other.after.items() if what == SUCCEEDED}
+    replicas = [other.replicas for other in begun if other.name not in succeeded]
+    most = sum(some.max for some in replicas)
+    return (most if job.gang is False else sum(some.min for some in replicas)), most
+
+
+def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
+    """The threads of each role's programs, for people."""
+    for role, share in shares.items():
+        count = f"{share['min']}" if share["min"] == share["max"] else f"{share['min']} to {share['max']}"
+        by_user = sorted({*THREADS} - {*share["variables"]})
+        yield (
+            f"threads of each {role} program's libraries: {count}"
+            + ("" if share["min"] == share["max"] else ", by how many of the job's tasks begin together")
+            + (f", but for {', '.join(by_user)}, as you have set" if by_user else "")
+        )
 
 
 def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
@@ -173,11 +201,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             *(f"{number} {name}" for name, number in extended),
         ]
         yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
-    for role, libraries in found["threads"].items():
-        by_user = sorted({*THREADS} - {*libraries["variables"]})
-        yield f"threads of each {role} program's libraries: {libraries['threads']}" + (
-            f", but for {', '.join(by_user)}, as you have set" if by_user else ""
-        )
+    yield from thread_lines(found["threads"])
     if found["files"] is not None:
         total = sum(file["bytes"] for file in found["files"])
         yield f"shipped: {format_count(len(found['files']), 'file')}, {format_bytes(total)}"

@@ -5,7 +5,8 @@ they wait for each other: two workers of PyTorch on two cores made 20 steps a se
 its share of the cores:
 
     threads: cores      the task's cores / its copies of the program
-    threads: machine    the machine's cores / the tasks on it / the copies of each: where no `cores` are asked for, on this machine
+    threads: machine    the machine's cores / the job's tasks that run at once / the copies of each: where no `cores` are asked for, on
+                        this machine
     threads: 4          4 for each copy
 
 The share is at least 1, and rounded down. A variable that the user has set, or that has a more general one which the user has set, stays.
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from trainmaster.core.state import State
 
 CORES, MACHINE = "cores", "machine"
-# A library's variable -> the more general one that the library reads where its own is not set. TensorFlow's pool is not one of OpenMP.
+# A library's variable -> the more general one that the library reads where its own is not set. TensorFlow's pool is not one of OpenMP, nor
+# is that of XLA, which JAX computes with: of jaxlib 0.10 one thread works where it is 1, and all cores' where OMP_NUM_THREADS alone is.
 VARIABLES = {
     "OMP_NUM_THREADS": "",
     "MKL_NUM_THREADS": "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS": "OMP_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS": "",
+    "PJRT_NPROC": "NPROC",
 }
 _ROUNDING = 1e-9  # cores are fractions, as 0.1 x 30
 
