@@ -146,7 +146,7 @@ def test_the_other_of_two_is_found_when_the_active_one_dies_and_when_it_hangs() 
         assert len(addresses) == 2
 
         async def run() -> None:
-            async with Client(addresses, PROTOCOL, USER, retry=Retry(patience=2.0)) as client:
+            async with Client(addresses, PROTOCOL, USER, protection=PROTECTION, retry=Retry(patience=2.0)) as client:
                 assert await nodes(client) == 1
                 first = cluster.active
                 cluster.daemon(first).kill()

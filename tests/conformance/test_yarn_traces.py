@@ -25,7 +25,7 @@ from trainmaster.engines.contract import Request
 from trainmaster.engines.yarn.engine import YarnMaster
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.auth import Simple
-from trainmaster.hadoop.conf import load
+from trainmaster.hadoop.conf import load, rpc_protection
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.simulation.traces import reproduce, told
 
@@ -107,6 +107,7 @@ def recorded(cluster: Cluster, folder: Path, scene: Callable[[Recording], Awaita
             engine = YarnMaster(
                 job, lambda request, devices: {"task": request.task, "serial": request.serial}, context,
                 lambda token: yarn.Scheduler.of(conf, token), await its_token(manager, application), yarn.ResourceManager.of(conf, who),
+                rpc_protection(conf),
             )  # fmt: skip
             made = Recording(engine, cluster, folder)
             listening = asyncio.create_task(made.listen())
