@@ -198,7 +198,7 @@ def _relay(
 ) -> Generator[Facts, None, bool]:
     """Hand out the items of one master; returns whether the job ended. From the first event on: so the master sends each attempt's output.
 
-    Where the output lies on this machine, the master says only how far it has come: through agent and master, 56 MB/s were seen, and 200 are wanted.
+    Where the output lies on this machine, the master says only how far it has come: through the master, 56 MB/s were seen.
     """
     heard = clock()
     try:
