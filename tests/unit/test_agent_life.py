@@ -308,6 +308,43 @@ def test_copies_files_and_a_directory_of_its_own(play: Callable[..., None]) -> N
     play(act)
 
 
+def test_an_environment_that_is_fixed_up_for_long_holds_up_nothing_else(play: Callable[..., None]) -> None:
+    """conda-unpack may take minutes: an agent that answers no master meanwhile is written off."""
+
+    async def act(master: Master) -> None:
+        begun, go, programs = master.folder / "begun", master.folder / "go", master.folder / "env" / "bin"
+        programs.mkdir(parents=True)
+        (programs / "conda-unpack").touch()
+        (programs / "python").write_text(f"#!/bin/sh\ntouch {begun}; until test -e {go}; do sleep 0.02; done\n")
+        (programs / "python").chmod(0o755)
+        master.begin(environment=str(programs.parent))
+        await master.order("prepare", workdir="share", cwd=str(master.folder))
+        await until_async(begun.exists)
+        assert master.connection is not None
+        master.connection.transport.abort()
+        await until_async(lambda: len(master.hellos) == 2)
+        assert master.reports == []
+        go.touch()
+        await master.report("ready")
+
+    play(act)
+
+
+def test_a_disk_that_hangs_at_the_end_of_a_program_holds_up_no_report(play: Callable[..., None]) -> None:
+    """A named pipe that nobody writes answers as little as a mount that hangs."""
+
+    async def act(master: Master) -> None:
+        pipe = master.folder / "errors.json"
+        os.mkfifo(pipe)
+        master.begin()
+        ended = await master.run(f"echo last words; touch {pipe}; exit 3", env={"TORCHELASTIC_ERROR_FILE": str(pipe)})
+        assert (ended["reason"], ended["status"], ended["tail"]) == ("exit", 3, ["last words"])
+        await master.order("leave")
+        await master.report("left")
+
+    play(act)
+
+
 def test_files_cannot_leave_their_folder(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()

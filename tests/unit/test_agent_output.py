@@ -23,6 +23,7 @@ from trainmaster.agent.kernel import Allowance
 from trainmaster.agent.output import Output
 from trainmaster.agent.program import Launch
 from trainmaster.agent.spool import MIB, Spool
+from trainmaster.agent.threads import DiskThread
 
 
 @pytest.fixture(autouse=True)
@@ -249,8 +250,12 @@ def test_a_follower_gets_all_at_its_own_pace(tmp_path: Path) -> None:
 def test_a_follower_waits_for_what_is_still_to_come(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path / "log"))
     kept.write("halb: ä".encode()[:-1])
-    source = Source(str(tmp_path / "log"), MIB, growing=True)
-    follows = Follows("worker:0", lambda attempt: source)
+    ended = False
+
+    def source(attempt: int) -> Source:
+        return Source(str(tmp_path / "log"), MIB, growing=not ended, printed=kept.printed)
+
+    follows = Follows("worker:0", source)
     follows.follow(1, 1, 0)
     piece = follows.next()
     assert piece is not None
@@ -262,7 +267,7 @@ def test_a_follower_waits_for_what_is_still_to_come(tmp_path: Path) -> None:
     assert (piece["data"], piece["offset"]) == ("ä", 6)
     assert follows.next() is None
     kept.close()
-    source = Source(str(tmp_path / "log"), MIB)
+    ended = True
     piece = follows.next()
     assert piece is not None
     assert (piece["data"], piece["end"]) == ("", True)
@@ -286,7 +291,7 @@ class Reading:
     """A reader of a log that is written as it reads: what it got, and what it was told is missing."""
 
     def __init__(self, kept: Spool) -> None:
-        self.follows = Follows("worker:0", lambda attempt: Source(kept.path, kept.head, growing=True))
+        self.follows = Follows("worker:0", lambda attempt: Source(kept.path, kept.head, True, kept.printed))
         self.follows.follow(1, 1, 0)
         self.follows.window(1, 1000)
         self.at, self.got, self.gaps = 0, b"", list[int]()
@@ -301,6 +306,42 @@ class Reading:
                 self.got += b"?" * piece["left_out"]
             else:
                 self.got += piece["data"].encode()
+
+
+def test_a_follower_of_an_attempt_that_is_not_known_here_waits_for_its_file(tmp_path: Path) -> None:
+    begun = False
+    follows = Follows("worker:0", lambda attempt: Source(str(tmp_path / "log"), MIB, begun=begun))
+    follows.follow(1, 1, 0)
+    assert follows.next() is None
+    (tmp_path / "log").write_text("all of it")
+    begun = True
+    assert [(follows.next() or {})["data"] for _ in range(2)] == ["all of it", ""]
+
+
+def test_a_disk_that_hangs_holds_up_no_loop_and_no_other_work_of_the_agent(tmp_path: Path) -> None:
+    """A named pipe that nobody writes answers as little as a mount that hangs."""
+    os.mkfifo(tmp_path / "log")
+
+    async def act() -> None:
+        turned = asyncio.Event()
+        follows = Follows("worker:0", lambda attempt: Source(f"{tmp_path}/log", MIB), DiskThread().do, turned.set)
+        follows.follow(1, 1, 0)
+        assert follows.next() is None
+        assert follows.next() is None
+        writer = await until_async(lambda: opened(tmp_path / "log"), what="the thread that hangs in open(2)")
+        os.close(writer)
+        await turned.wait()
+        assert (follows.next() or {})["end"], "what is no file has nothing to tell"
+
+    asyncio.run(act())
+
+
+def opened(pipe: Path) -> int | None:
+    """Return a descriptor that writes a named pipe, None while nobody reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
 
 
 LINES = [b"%09d\n" % n for n in range(400_000)]

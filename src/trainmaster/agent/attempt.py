@@ -40,7 +40,7 @@ TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
 GRACE = 10.0  # s, where an order names none
 SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to tell its end
-ANSWERED_WITHIN = 2.0  # s that a disk has to say what is free on it: a mount that hangs never does
+ANSWERED_WITHIN = 2.0  # s that a disk has to answer: a mount that hangs never does
 COPIED_WITHIN = 5.0  # s that threads have to give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
@@ -386,8 +386,8 @@ class Attempt:
             await self._finish(failure, outcome)
             return
         self.phase = "exited"
-        self._close_log()
-        self._tell_end(AttemptFailed("exit", {"status": 0}), outcome)
+        self._end_log()
+        await self._tell_end(AttemptFailed("exit", {"status": 0}), outcome)
         if self._outputs:
             upload, cwd, told = self.place.materials.upload, self.place.workplace.cwd, self._count("uploading")
             self._uploaded = await self._thread(
@@ -408,7 +408,7 @@ class Attempt:
 
     async def _explained(self, outcome: Outcome) -> AttemptFailed:
         """A bad end by its true cause."""
-        last, site, found = "\n".join(tail(self.spool.path, TAIL)), self.place.workplace, None
+        last, site, found = "\n".join(await self._last_lines()), self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
             found = diagnosis.port_in_use(outcome, last)
             self.place.blamed_port = found is not None  # once: a second time it is the program's own affair
@@ -453,13 +453,13 @@ class Attempt:
         self.phase = "ended"
         self._halt.set()
         await self.place.end_programs(self._stopped)
-        self._close_log()
-        self._tell_end(failure, outcome)
+        self._end_log()
+        await self._tell_end(failure, outcome)
 
-    def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
-        lines = tail(self.spool.path, TAIL)
+    async def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
+        lines = await self._last_lines()
         if outcome is not None and not outcome.well:
-            lines = self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL) or lines
+            lines = await answered_within(ANSWERED_WITHIN, self._failure_lines) or lines
         told = {**self._end_of(failure, outcome), "tail": lines}
         if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
             if self._taken:
@@ -480,10 +480,16 @@ class Attempt:
             told |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
         return told
 
-    def _close_log(self) -> None:
+    async def _last_lines(self) -> list[str]:
+        return await answered_within(ANSWERED_WITHIN, tail, self.spool.path, TAIL) or []
+
+    def _failure_lines(self) -> list[str]:
+        """Return the lines by which the program itself told of its failure. Blocks."""
+        return self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL)
+
+    def _end_log(self) -> None:
         if not self.logged:
-            self.logged = True
-            self.spool.close()
+            self.logged = True  # the thread that wrote it closes the file, once the disk answers
             self.place.grown()
 
     async def _drop_work(self) -> None:

@@ -22,6 +22,7 @@ from trainmaster.agent.place import Place
 from trainmaster.agent.processes import Orphans, end_all, kin
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.tails import Tails
+from trainmaster.agent.threads import DiskThread
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
@@ -66,7 +67,7 @@ class Agent:
     def settle(self, place: Place, shipping: Shipping | Tails | None) -> None:
         """Give the agent its place; before `run`."""
         self._place, self._shipping = place, shipping
-        self.follows = Follows(place.task, self._source)
+        self.follows = Follows(place.task, self._source, DiskThread().do, self.channel.wake)
 
     @property
     def place(self) -> Place:
@@ -225,12 +226,12 @@ class Agent:
             attempt = self._attempts.get(self._current)
             orphans.reap(kin(os.getpid()), attempt.pids if attempt else ())
 
-    def _source(self, number: int) -> Source | None:
+    def _source(self, number: int) -> Source:
         attempt = self._attempts.get(number)
         path, first = self.place.log(number), first_size(self.place.log_limit, self.place.log_first)
         if attempt is not None and not attempt.logged:
-            return Source(path, first, growing=True)
-        return Source(path, first) if attempt is not None or number < self._current or os.path.exists(path) else None
+            return Source(path, first, growing=True, printed=attempt.spool.printed)
+        return Source(path, first, begun=attempt is not None or number < self._current)
 
     # -- orders --
 

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainmaster.agent.spool import Spool
+from trainmaster.agent.threads import answered_within
 
 KEPT = 256 * 1024  # bytes of one attempt's
+ANSWERED_WITHIN = 2.0  # s that a disk has to answer
 LOOK, AGAIN = 0.5, 5.0  # s between two looks, and until an end that nobody has kept is told again
 
 
@@ -59,12 +61,12 @@ class Tails:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            self._tell()
+            await self._tell()
 
     async def hurry(self) -> None:
         """Tell what is due now, and at the end the end of what runs."""
         self._taken = True
-        self._tell()
+        await self._tell()
 
     async def finish(self, within: float) -> str:
         """Have all of them kept; "" or what was given up."""
@@ -73,7 +75,7 @@ class Tails:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 while self._due:
-                    self._tell()
+                    await self._tell()
                     self._kept.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LOOK):
@@ -85,18 +87,20 @@ class Tails:
     def clear(self) -> None:
         """The container takes the spools along."""
 
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
         for attempt, due in list(self._due.items()):
             if now >= due:
                 self._due[attempt] = now + AGAIN
-                end, data = _end_of(self._spools[attempt], self._sizes.get(attempt, KEPT))
-                text = base64.b64encode(data).decode()
-                self._channel.ask({"type": "log-end", "attempt": attempt, "bytes": end, "data": text})
+                size = self._sizes.get(attempt, KEPT)
+                end = await answered_within(ANSWERED_WITHIN, _end_of, self._spools[attempt], size)
+                if end is not None:
+                    text = base64.b64encode(end[1]).decode()
+                    self._channel.ask({"type": "log-end", "attempt": attempt, "bytes": end[0], "data": text})
 
 
 def _end_of(spool: Spool, size: int) -> tuple[int, bytes]:
-    """How much was printed, and the end of it."""
+    """How much was printed, and the end of it. Blocks."""
     try:
         with open(spool.path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))

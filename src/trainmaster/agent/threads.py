@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +38,30 @@ async def answered_within(seconds: float, act: Callable[..., T], *arguments: Any
     threading.Thread(target=run, name="disk", daemon=True).start()
     done, _ = await asyncio.wait([answer], timeout=seconds)
     return answer.result() if done else None
+
+
+class DiskThread:
+    """One thread that reads a disk which may hang, one thing after the other. A daemon, begun with the first of them."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[asyncio.AbstractEventLoop, Callable[[], Any], Callable[[Any], None]]] = (
+            SimpleQueue()
+        )
+        self._begun = False
+
+    def do(self, act: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do `act` in the thread; `then` is called in the loop with what it returns."""
+        self._work.put((asyncio.get_running_loop(), act, then))
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name="disk", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            loop, act, then = self._work.get()
+            result = act()
+            with contextlib.suppress(RuntimeError):  # the loop is closed by now
+                loop.call_soon_threadsafe(then, result)
 
 
 class Threads:
