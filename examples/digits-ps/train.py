@@ -1,8 +1,8 @@
 """Train on handwritten digits with TensorFlow's ParameterServerStrategy: one program, whose role TF_CONFIG tells.
 
 The parameters lie on the `ps`. The `chief` sends steps to the `worker`s, which take them asynchronously, each on rows
-of its own choice; it keeps checkpoints in a directory that all share. The `evaluator` reads the newest one whenever
-there is one and says how well it does.
+of its own choice; after each epoch it writes a checkpoint. An `evaluator`, where there is one that sees the chief's
+checkpoints, reads the newest whenever there is one and says how well it does.
 """
 
 import argparse
@@ -23,10 +23,9 @@ DATA = Path(__file__).parent.parent / "digits" / "data"
 
 
 def read(name):
-    """Pixels and labels of an input: a directory of files, or a pattern."""
+    """Pixels and labels of an input: all files of its directory."""
     place = Path(os.environ.get(f"TRAINMASTER_INPUT_{name.upper()}", DATA / name))
-    paths = place.glob("*.csv") if place.is_dir() else place.parent.glob(place.name)
-    table = np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in sorted(paths)])
+    table = np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in sorted(place.glob("*.csv"))])
     return (table[:, 1:] / 16).astype("float32"), table[:, 0].astype("int64")
 
 
@@ -137,7 +136,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100, help="steps of an epoch, of all workers together")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument(
-        "--checkpoints", type=Path, default=Path("ckpt"), help="a directory that chief and evaluator share"
+        "--checkpoints", type=Path, default=Path("ckpt"), help="a directory that the chief and an evaluator share"
     )
     options = parser.parse_args()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

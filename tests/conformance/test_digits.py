@@ -1,9 +1,10 @@
 """The examples, by their own job files: on this machine, and on a cluster by adding its name. The data are this machine's and go there
-with the job, or lie on HDFS; tasks are on two nodes.
+with the job, or lie on HDFS. Job files run as they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conformance.engines import Engine, Submitted
+from conformance.engines import Engine, Local, Submitted, Yarn
+from hadoop import Settings, own_hadoop
 from placing import EXAMPLES
 
 import trainmaster
@@ -29,12 +31,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def examples(engine: Engine, data: Path) -> Engine:
-    """The examples in the submitter's directory, with data beside them."""
+    copy_examples(engine, data)
+    return engine
+
+
+def copy_examples(engine: Engine, data: Path) -> None:
+    """Put the examples into the submitter's directory, with data beside them."""
     for name in ("digits", "digits-keras", "digits-ps"):
         wanted = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
         shutil.copytree(EXAMPLES / name, engine.folder / name, ignore=wanted)
     shutil.copytree(data, engine.folder / "digits" / "data")
-    return engine
 
 
 def run(engine: Engine, file: str, *options: str) -> Submitted:
@@ -73,18 +79,26 @@ def test_keras_from_hdfs_to_hdfs(examples: Engine) -> None:
 
 @pytest.mark.needs("nodes")
 def test_a_parameter_server_from_hdfs_to_hdfs(examples: Engine) -> None:
-    """As the example has it, but for the evaluator, which reads the chief's checkpoints in a directory that both share."""
-    said = (examples.folder / "digits-ps" / "job.yaml").read_text()
-    said = said[: said.index("  evaluator:")] + said[said.index("completion:") :]
-    said = (
-        said.replace("as: mount", "as: download")
-        .replace(", evaluator]", "]")
-        .replace("out/ckpt/$TRAINMASTER_JOB", "ckpt")
-    )
-    (examples.folder / "digits-ps" / "job.yaml").write_text(said)
-    job = run(examples, "digits-ps/job.yaml", *on_hdfs(examples))
+    run(examples, "digits-ps/job.yaml", *on_hdfs(examples))
     assert result(examples.files("out")["chief-0/result.json"]) >= 0.9
-    assert len(nodes(job)) == 2 or examples.name == "kubernetes"  # which places them as it likes
+
+
+@pytest.mark.parametrize("name", ["local", pytest.param("yarn", marks=pytest.mark.xdist_group("hadoop"))])
+def test_a_parameter_server_runs_here_and_on_the_smallest_trial_cluster(
+    name: str, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if name == "yarn":
+            cluster = stack.enter_context(own_hadoop(Settings()))  # as `tm cluster up hadoop` starts it
+            for variable, value in cluster.environ.items():
+                monkeypatch.setenv(variable, value)
+        folder = tmp_path / "place"
+        folder.mkdir()
+        engine = Yarn(folder, cluster) if name == "yarn" else Local(folder)
+        stack.callback(engine.close)
+        copy_examples(engine, data)
+        run(engine, "digits-ps/job.yaml")
+        assert result((folder / "digits-ps/out/model/chief-0/result.json").read_bytes()) >= 0.9
 
 
 def on_hdfs(engine: Engine) -> list[str]:
