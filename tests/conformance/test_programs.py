@@ -75,6 +75,20 @@ def test_programs_have_the_threads_of_their_share(engine: Engine) -> None:
     assert job.lines("named:0") == ["5 5 5 5 5"]
 
 
+@pytest.mark.needs("local-master")
+def test_the_jobs_of_this_machine_share_its_cores(engine: Engine) -> None:
+    ours = os.sched_getaffinity(0)
+    beside = engine.submit(
+        workers(f"touch begun; until [ -e {engine.folder}/over ]; do sleep 0.05; done", replicas=len(ours))
+    )
+    until(lambda: (engine.folder / "begun").exists())
+    job = engine.submit(workers("echo $OMP_NUM_THREADS"))
+    job.succeeded()
+    engine.write("over", "")
+    beside.succeeded()
+    assert job.lines() == ["1"]
+
+
 def test_output_without_a_line_break(engine: Engine) -> None:
     job = engine.submit(workers("printf 'no newline'"))
     job.succeeded()

@@ -30,6 +30,15 @@ def enter(ledger: Ledger, job: str, epoch: int = 1) -> None:
     ledger.enter(job, epoch, processes.this_process())
 
 
+def test_what_other_jobs_hold_is_counted(ledger: Ledger) -> None:
+    for job in ("a", "b"):
+        enter(ledger, job)
+        ledger.ask(job, 1, [request(f"w:{index}", cores=0.25) for index in range(2)])
+    ledger.serve(ONE(True))
+    ledger.free("a", "w:1", 1)
+    assert (ledger.held_by_others("a"), ledger.held_by_others("b"), ledger.held_by_others("c")) == (2, 1, 3)
+
+
 def test_the_dead_hold_nothing(ledger: Ledger) -> None:
     enter(ledger, "b")
     with forked(holding("a", request("w:0"), capacity=ONE)) as pid:

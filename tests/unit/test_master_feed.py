@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import json
 import socket
 import threading
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from trainmaster.master import feed
 from trainmaster.master.feed import Feed
 from trainmaster.master.serve import Listener
 from trainmaster.web.bare import TAIL, bare
-from trainmaster.web.rest import rest
+from trainmaster.web.rest import _Encoded, rest
 
 
 class Agents:
@@ -339,3 +340,36 @@ def test_readers_of_a_storage_that_hangs_leave_the_master_its_own_threads(host: 
         assert all(await asyncio.gather(*readers))
 
     asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    ("took", "later", "made"),
+    [(0.0, 0.001, 5), (0.05, 0.2, 2), (5.0, 0.3, 2)],
+    ids=["a small job's is always new", "for ten times as long", "never older than a second"],
+)
+def test_readers_who_ask_at_once_share_a_status_that_took_long(
+    host: Host, took: float, later: float, made: int
+) -> None:
+    now = 100.0
+    statuses = []
+
+    class Slow(Feed):
+        def status(self) -> dict[str, Any]:
+            nonlocal now
+            now += took
+            return {}
+
+    slow = Slow(host, lambda: now)  # type: ignore[arg-type]
+    for _ in range(5):
+        statuses.append(slow.shown_status())
+        now += later
+    assert len({id(status) for status in statuses}) == made
+
+
+def test_a_status_that_readers_share_is_encoded_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = _Encoded()
+    shown = {"tasks": [{"task": "worker:0"}]}
+    assert json.loads(encoded.item({"status": shown})) == {"status": shown}
+    assert encoded.status(shown) is encoded.status(shown)
+    assert json.loads(encoded.status({"tasks": []})) == {"tasks": []}
+    assert json.loads(encoded.item({"event": {"n": 1}})) == {"event": {"n": 1}}

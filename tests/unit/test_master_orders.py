@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from trainmaster.core.actions import Order
+from trainmaster.core.frames import Joiner, content_of
 from trainmaster.core.reading import job_from
 from trainmaster.core.state import State, populate
 from trainmaster.master.orders import Orders
@@ -27,3 +31,26 @@ def test_after_out_of_memory_no_more_is_asked_than_the_engine_has(
     orders.largest = None if largest is None else largest * MIB
     request = orders.request(state, "worker:0", 1)
     assert (request.memory, request.program_memory) == (asked * MIB, (asked - 64) * MIB)
+
+
+def test_the_peers_of_many_tasks_go_ahead_of_each_start_as_the_same_frames() -> None:
+    job = job_from(
+        {"name": "t", "roles": {"worker": {"command": "true", "replicas": 2_000, "restart": {"scope": "task"}}}}
+    )
+    state = State(id="t-aaaaaa")
+    populate(state, job)
+    for task in state.tasks.values():
+        task.address, task.ports = f"10.0.{task.index // 256}.{task.index % 256}", {"main": 23_000 + task.index}
+    orders, ahead = Orders(job, {}), []
+    for key in ("worker:0", "worker:1"):
+        order = orders.payload(state, Order(key, 1, 1, "start", "1"))
+        (name,) = order["contents"]
+        assert (name, name in order["files"]) == ("peers.json", False)
+        ahead.append(orders.ahead(order))
+    assert all(first is second for first, second in zip(*ahead, strict=True))
+    joiner = Joiner()
+    message = next(message for frame in ahead[0] if (message := joiner.add(frame)) is not None)
+    assert message["digest"] == order["contents"]["peers.json"]
+    peers = json.loads(content_of(message))["worker"]
+    assert peers[1_999] == {"address": "10.0.7.207", "ports": {"main": 24_999}}
+    assert sum(map(len, ahead[0])) < len(content_of(message)) / 2

@@ -110,8 +110,8 @@ def test_a_preview_says_how_many_threads_there_may_be() -> None:
     )
     share = thread_shares(job, "local")["worker"]
     assert (share["min"], share["max"]) == (1, max(1, int(machine_cores())))
-    assert next(thread_lines({"worker": {"min": 1, "max": 8, "variables": list(VARIABLES)}})) == (
-        "threads of each worker program's libraries: 1 to 8, by how many of the job's tasks begin together"
+    assert next(thread_lines({"worker": {"min": 1, "max": 8, "variables": list(VARIABLES), "shared": True}})) == (
+        "threads of each worker program's libraries: 1 to 8, by how many of the job's tasks begin together, fewer beside other jobs"
     )
     assert thread_shares(job, "yarn")["worker"]["max"] == 1
 

@@ -23,6 +23,7 @@ from trainmaster.agent.processes import Orphans, end_all, kin
 from trainmaster.agent.shipping import Shipping
 from trainmaster.agent.tails import Tails
 from trainmaster.agent.threads import DiskThread
+from trainmaster.core.frames import content_of
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
@@ -59,6 +60,7 @@ class Agent:
         self._attempts: dict[int, Attempt] = {}
         self._current = 0
         self._done: set[tuple[int, str, str]] = set()
+        self._contents: dict[str, str] = {}
         self._turns: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._over = asyncio.Event()
         self._left = False  # all was told and stored, or given up
@@ -91,7 +93,9 @@ class Agent:
     def heard(self, message: Mapping[str, Any]) -> None:
         kind = message.get("type")
         if kind == "order":
-            self._turns.put_nowait(message)
+            self._turns.put_nowait(self._with_contents(message))
+        elif kind == "content":  # of a file that the next order names
+            self._contents[str(message["digest"])] = content_of(message).decode()
         elif kind in ("follow", "unfollow", "window"):
             self._follow(kind, message)
         elif kind == "lease":
@@ -101,6 +105,11 @@ class Agent:
         elif kind == "tokens" and self.tokens is not None:
             self.tokens.heard(message)
             self._hand_back_tokens()  # the master knows by it that they are not lost with it
+
+    def _with_contents(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the order with the large files that came ahead of it."""
+        contents = {name: self._contents.pop(digest, "") for name, digest in order.get("contents", {}).items()}
+        return {**order, "files": {**order["files"], **contents}} if contents else order
 
     def _follow(self, kind: str, message: Mapping[str, Any]) -> None:
         number = message.get("id")

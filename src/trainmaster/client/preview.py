@@ -58,8 +58,8 @@ def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
 
 
 def thread_shares(job: Job, engine: str) -> dict[str, Any]:
-    """Role -> the fewest and the most threads of each of its programs when they first start, and the variables that say so; those that the
-    user has set are not among them.
+    """Role -> the fewest and the most threads of each of its programs when they first start with no other job beside them, whether another
+    job on this machine would make them fewer (`shared`), and the variables that say so; those that the user has set are not among them.
     """
     from trainmaster.core.ranks import copies
     from trainmaster.core.threads import CORES, MACHINE, thread_count, thread_variables
@@ -75,7 +75,7 @@ def thread_shares(job: Job, engine: str) -> dict[str, Any]:
             for tasks in tasks_at_start(job, role.name)
         )
         variables = thread_variables(most, dict.fromkeys([*(os.environ if here else ()), *role.env], ""))
-        shares[role.name] = {"min": least, "max": most, "variables": sorted(variables)}
+        shares[role.name] = {"min": least, "max": most, "variables": sorted(variables), "shared": threads == MACHINE}
     return shares
 
 
@@ -101,6 +101,7 @@ def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
         yield (
             f"threads of each {role} program's libraries: {count}"
             + ("" if share["min"] == share["max"] else ", by how many of the job's tasks begin together")
+            + (", fewer beside other jobs" if share["shared"] and share["max"] > 1 else "")
             + (f", but for {', '.join(by_user)}, as you have set" if by_user else "")
         )
 

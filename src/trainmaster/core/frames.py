@@ -2,11 +2,19 @@
 
 A message is one JSON text. One that is longer than `LIMIT` characters travels in parts, each a small JSON object of its own, which
 `Joiner` puts together again, within a bound, whatever a broken peer sends.
+
+A *content* is a file that many agents get, such as the peers of ten thousand tasks (half a MiB): its frames are made once, compressed, and
+queued for all of them. It goes ahead of the order that names it by its digest.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 LIMIT = 16 * 1024  # characters; as UTF-8 with JSON escapes at most 4 bytes each stay within a 64 KiB frame
@@ -24,6 +32,19 @@ def split(message: dict[str, Any]) -> list[str]:
         return [text]
     pieces = [text[i : i + LIMIT * 2] for i in range(0, len(text), LIMIT * 2)]
     return [json.dumps({"part": [i, len(pieces)], "data": piece}) for i, piece in enumerate(pieces)]
+
+
+@lru_cache(maxsize=4)  # one content is the same bytes for every task of a formation
+def content_frames(content: bytes) -> tuple[str, list[str]]:
+    """Return the digest of `content`, and the frames that carry it."""
+    digest = blake2b(content, digest_size=16).hexdigest()
+    data = b64encode(zlib.compress(content, 1)).decode()
+    return digest, split({"type": "content", "digest": digest, "data": data})
+
+
+def content_of(message: Mapping[str, Any]) -> bytes:
+    """Return the content that a message carries."""
+    return zlib.decompress(b64decode(message["data"]))
 
 
 class Joiner:

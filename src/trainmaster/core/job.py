@@ -165,7 +165,7 @@ class Role(Section):
     )
     threads: int | str = key(
         "threads of each program's libraries (OMP_NUM_THREADS): cores, the task's divided by its processes; machine, this "
-        "machine's divided by the job's tasks; or a number",
+        "machine's divided by all tasks on it; or a number",
         "threads", "cores where resources.cores is set and on clusters, else machine", default=MACHINE,
     )  # fmt: skip
     resources: Resources = key("what each container has", "section", of=Resources, factory=Resources)

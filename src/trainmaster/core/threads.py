@@ -5,8 +5,8 @@ they wait for each other: two workers of PyTorch on two cores made 20 steps a se
 its share of the cores:
 
     threads: cores      the task's cores / its copies of the program
-    threads: machine    the machine's cores / the job's tasks that run at once / the copies of each: where no `cores` are asked for, on
-                        this machine
+    threads: machine    the machine's cores / the tasks that run at once on it, other jobs' too / the copies of each: where no `cores` are
+                        asked for, on this machine
     threads: 4          4 for each copy
 
 The share is at least 1, and rounded down. A variable that the user has set, or that has a more general one which the user has set, stays.

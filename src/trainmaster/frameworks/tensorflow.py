@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from trainmaster.core.formation import Formation
 from trainmaster.core.job import Job, Role
@@ -33,9 +34,15 @@ def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
     env = {"TF_ROLE": me.role, "TF_INDEX": str(me.index)}
     if me.role in (*CLUSTER, "evaluator"):
-        roles = formation.roles
-        cluster = {role: [peer.at("tensorflow") for peer in roles[role]] for role in CLUSTER if role in roles}
-        env["TF_CLUSTER_DEF"] = json.dumps(cluster)
-        cloud = {"environment": "cloud"} if "master" in cluster else {}  # whose programs are written for this form
-        env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": me.role, "index": me.index}} | cloud)
+        env["TF_CLUSTER_DEF"] = cluster = _cluster(formation)
+        task = json.dumps({"type": me.role, "index": me.index})
+        # Programs that name their chief "master" are written for this form.
+        cloud = ', "environment": "cloud"' if "master" in formation.roles else ""
+        env["TF_CONFIG"] = f'{{"cluster": {cluster}, "task": {task}{cloud}}}'
     return Placement(env)
+
+
+@lru_cache(maxsize=1)  # the same for every task of a formation
+def _cluster(formation: Formation) -> str:
+    peers = {role: formation.roles[role] for role in CLUSTER if role in formation.roles}
+    return json.dumps({role: [peer.at("tensorflow") for peer in peers[role]] for role in peers})

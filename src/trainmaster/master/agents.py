@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from trainmaster.core.events import VERSION
@@ -61,12 +61,12 @@ class Connection:
         self._frames: asyncio.Queue[str | None] = asyncio.Queue(QUEUE)
         self.open = True
 
-    def send(self, message: dict[str, Any]) -> bool:
-        """Queue a message; False where the connection is closed, or is closed now because its agent does not read."""
+    def send(self, message: dict[str, Any], ahead: Iterable[str] = ()) -> bool:
+        """Queue the frames `ahead` and a message. Return False where the connection is closed, or is now, since its agent does not read."""
         if not self.open:
             return False
         try:
-            for frame in split(message):
+            for frame in (*ahead, *split(message)):
                 self._frames.put_nowait(frame)
         except asyncio.QueueFull:
             log.warning("agent %s reads too slowly; its connection is closed", self.task)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,9 @@ RECENT = 10_000  # events kept for readers; older ones are read from the log
 AGAIN = 1.0  # s until a storage that could not be read, or has not got everything yet, is read again
 AHEAD = 64  # pieces waiting for one reader
 STATUS_EVERY = 1.0  # s
+STATUS_SHARE = (
+    10  # times as long as making a status took, it is shown to whoever asks: it may take a tenth of the loop's time
+)
 THREADS = 4  # that read from the storage for readers; the master's own work has others, which a storage that hangs leaves to it
 
 T = TypeVar("T")
@@ -53,12 +57,11 @@ class Host(Protocol):
 class Feed:
     """The `Facts` of a live job."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host, self._clock = host, clock
         self._recent: deque[tuple[int, Event]] = deque(maxlen=RECENT)
-        self._shown: tuple[float, dict[str, Any]] | None = (
-            None  # the status that all who watch are shown, and since when
-        )
+        self._shown: dict[str, Any] | None = None  # the status that readers share
+        self._shown_until = 0.0
         self._news = asyncio.Condition()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
@@ -109,12 +112,14 @@ class Feed:
             task["doing"] = sample.get("phase", "")  # the phase that the program named
         return told
 
-    def _shown_status(self) -> dict[str, Any]:
-        """The status as streams show it: put together once, however many watch."""
-        now = asyncio.get_running_loop().time()
-        if self._shown is None or now - self._shown[0] >= STATUS_EVERY / 2:
-            self._shown = now, self.status()
-        return self._shown[1]
+    def shown_status(self) -> dict[str, Any]:
+        """Return the status for a reader: of a large job one that is up to `STATUS_EVERY` old, since many may ask for it each second."""
+        began = self._clock()
+        if self._shown is None or began >= self._shown_until:
+            self._shown = self.status()
+            now = self._clock()
+            self._shown_until = now + min(STATUS_EVERY, (now - began) * STATUS_SHARE)
+        return self._shown
 
     async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         while True:
@@ -211,7 +216,7 @@ class Feed:
 
         async def report() -> None:
             while True:
-                await pieces.put({"status": self._shown_status()})
+                await pieces.put({"status": self.shown_status()})
                 await asyncio.sleep(STATUS_EVERY)
 
         work = [asyncio.create_task(tell()), asyncio.create_task(report())]

@@ -250,6 +250,7 @@ class _Life:
         self.orders = Orders(self.job, self.site, self.storage_place)
         self.orders.near, self.orders.machine_cores = self.seat.near, self.seat.machine_cores
         self.engine = self.seat.engine(self.job, self._agent_spec)
+        self.orders.tasks_of_others = self.seat.tasks_of_others
         self.record = Record(
             writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
         )

@@ -6,19 +6,22 @@ every engine. Splits are pure functions of the listing and of the group's size, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from trainmaster import frameworks
 from trainmaster.core.actions import Order
 from trainmaster.core.formation import Formation, formation
+from trainmaster.core.frames import content_frames
 from trainmaster.core.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.state import State, Task, outputs_of, role_size
 from trainmaster.core.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
 from trainmaster.frameworks.variables import file_list
+
+CONTENT_FROM = 16 * 1024  # bytes; a larger file is no part of the order
 
 
 class Orders:
@@ -33,9 +36,12 @@ class Orders:
         self.largest: int | None = None  # bytes, the most memory that the engine can grant to one container
         self.near = False  # whether the engine has several nodes, and can prefer some
         self.machine_cores = 0.0  # of the machine on which all tasks are, where they are on one
+        self.tasks_of_others: Callable[[], int] = lambda: 0  # other jobs' on that machine, now
         self.hosts: dict[str, tuple[str, ...]] = {}  # task -> the hosts that hold most of its data
         self._split = lru_cache(maxsize=64)(self._split_of)
         self._formations: dict[tuple[int, int], Formation] = {}
+        self._sharing = (0, 0)  # the state's number, and how many tasks share the machine's cores then
+        self._contents: dict[str, list[str]] = {}  # digest -> the frames of a large file
 
     # -- to the engine --
 
@@ -146,7 +152,9 @@ class Orders:
         placed = frameworks.placement(self.job.framework, formed, task.key)
         listed, lists = file_list(self._lists(state, task))
         told = env_of(role) | placed.env | listed | {name: f"{{files}}/{file}" for name, file in placed.paths.items()}
-        files = {name: content.decode() for name, content in placed.files.items()}
+        large = {name: content_frames(content) for name, content in placed.files.items() if len(content) > CONTENT_FROM}
+        files = {name: content.decode() for name, content in placed.files.items() if name not in large}
+        self._contents = dict(large.values())
         return {
             "command": role.command if isinstance(role.command, str) else list(role.command),
             "env": told,
@@ -154,10 +162,15 @@ class Orders:
             "threads": self._threads(state, role, formed.by_task[task.key].copies),
             "copies": placed.copies,
             "files": files | {f"./{name}": content.decode() for name, content in lists.items()},
+            "contents": {name: digest for name, (digest, _) in large.items()},
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
             "memory": self._memory(role, task),
             "stall": self.job.timeouts.stall,
         }
+
+    def ahead(self, payload: Mapping[str, Any]) -> list[str]:
+        """Return the frames of the files that the order with this payload, the last one made, names by digest."""
+        return [frame for digest in payload.get("contents", {}).values() for frame in self._contents[digest]]
 
     def _lists(self, state: State, task: Task) -> dict[str, list[str]]:
         """The URLs of the task's part of each input `as: list`."""
@@ -166,7 +179,12 @@ class Orders:
 
     def _threads(self, state: State, role: Role, copies: int) -> int:
         """The threads of each copy of the program."""
-        tasks = tasks_at_once(state) if role.threads == MACHINE else 1
+        if role.threads == MACHINE and self._sharing[0] != state.n:
+            self._sharing = (
+                state.n,
+                tasks_at_once(state) + self.tasks_of_others(),
+            )  # the same for all that start in this turn
+        tasks = self._sharing[1] if role.threads == MACHINE else 1
         return thread_count(role.threads, role.resources.cores, copies, self.machine_cores, tasks)
 
     def _formation(self, state: State, task: Task) -> Formation:

@@ -58,6 +58,9 @@ class Seat(Protocol):
     def engine(self, job: Job, spec: Spec) -> MasterSide:
         """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
 
+    def tasks_of_others(self) -> int:
+        """Return how many tasks of other jobs share that machine's cores now."""
+
     def agent(self) -> dict[str, Any]:
         """What agents are given beside what every engine's are (see `agent.main`)."""
 
@@ -99,7 +102,11 @@ class Here:
         from trainmaster.engines.local import template
         from trainmaster.engines.local.engine import LocalMaster
 
-        return LocalMaster(self._job, spec, template.command(AGENT), self._link)
+        self._engine = LocalMaster(self._job, spec, template.command(AGENT), self._link)
+        return self._engine
+
+    def tasks_of_others(self) -> int:
+        return self._engine.tasks_of_others()
 
     def agent(self) -> dict[str, Any]:
         told = {name: self._told.get(name) for name in ("environ", "allowance")}
@@ -181,6 +188,9 @@ class InContainer:
     def engine(self, job: Job, spec: Spec) -> MasterSide:
         return self._parts.engine(job, spec, lambda: self._page)
 
+    def tasks_of_others(self) -> int:
+        return 0
+
     def agent(self) -> dict[str, Any]:
         return {
             "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._parts.agents,
@@ -244,3 +254,6 @@ class Afterwards(Here):
         from trainmaster.engines.nothing import Nothing
 
         return Nothing()
+
+    def tasks_of_others(self) -> int:
+        return 0

@@ -44,6 +44,8 @@ from trainmaster.master.record import Record, Superseded
 if TYPE_CHECKING:
     from trainmaster.master.seats import Tokens
 
+SERVE_AFTER = 0.05  # s of one turn's work after which connections and readers are served
+SERVE_FOR = 0.25  # s that they are served between two turns at most, else for as long as the last turn took
 BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
@@ -76,6 +78,7 @@ class Shell:
         self._making_room: dict[Step, asyncio.Task[bool]] = {}
         self.storage_trouble = ""
         self._unwritable = False
+        self._worked = 0.0  # s that the last turn's work took
         self._superseded = False
         self._put_off = False  # whether asks wait until it is known what nodes are near
         self._late: asyncio.TimerHandle | None = None  # the end of that
@@ -276,7 +279,10 @@ class Shell:
         batch = await self._batch()
         if self._superseded:
             raise Superseded
+        clock = asyncio.get_running_loop().time
+        began = clock()
         events, actions = self.drive.take(batch, self._clock())
+        self._worked = clock() - began
         lost = []  # agents whose node is away for the engine, but not for us: they live on, and are to end
         for told in batch:
             if isinstance(told, Did):
@@ -293,7 +299,9 @@ class Shell:
         for connection in lost:
             connection.dismiss()
         asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
+        began = clock()
         await self._perform([one for one in actions if ends_something(one)] if self._unwritable else actions)
+        self._worked += clock() - began
 
     def _snapshot_due(self) -> bool:
         grown = self.state.n - self._kept
@@ -301,7 +309,8 @@ class Shell:
 
     async def _batch(self) -> list[Stimulus]:
         if self._inbox:
-            await asyncio.sleep(0)  # connections are served between two batches
+            # Connections are served between two turns: of ten thousand that open while turns are long, each wants many callbacks.
+            await asyncio.sleep(min(self._worked, SERVE_FOR) if self._worked > SERVE_AFTER else 0)
         else:
             wake = self.drive.wake
             with contextlib.suppress(TimeoutError):
@@ -368,7 +377,12 @@ class Shell:
                 connection.dismiss()
         if asks or releases or self._put_off:
             await self._ask(asks, releases)
+        loop = asyncio.get_running_loop()
+        pause = loop.time() + SERVE_AFTER
         for action in actions:
+            if loop.time() >= pause:
+                await asyncio.sleep(0)
+                pause = loop.time() + SERVE_AFTER
             if isinstance(action, Order):
                 if self._send(action):
                     done.append(action)
@@ -402,7 +416,7 @@ class Shell:
             return False
         payload = self.orders.payload(self.state, order)
         head = {"type": "order", "epoch": self.epoch, "attempt": order.attempt, "verb": order.verb, "id": order.id}
-        return connection.send({**head, **payload})
+        return connection.send({**head, **payload}, self.orders.ahead(payload))
 
     async def _carry_out(self, action: Action) -> None:
         """A commit in an agent's place, or a step of the beginning or end; bounded by whoever does it."""

@@ -13,6 +13,10 @@ class Facts(Protocol):
         """The job as `core.report.status` gives it, tasks with their last samples."""
         ...
 
+    def shown_status(self) -> dict[str, Any]:
+        """The same, which readers who ask at about the same time share."""
+        ...
+
     def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         """The events after number `after`; with `follow` those to come too, until the job has ended."""
         ...

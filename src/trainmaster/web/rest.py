@@ -44,8 +44,10 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
 
         return checked
 
+    encoded = _Encoded()
+
     async def status(request: Request) -> Response:
-        return JSONResponse(facts.status())
+        return Response(encoded.status(facts.shown_status()), media_type="application/json")
 
     async def events(request: Request) -> Response:
         return _lines(facts.events(_number(request, "after"), _flag(request, "follow")))
@@ -59,7 +61,7 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
     async def stream(request: Request) -> Response:
         tail = _number(request, "tail") if "tail" in request.query_params else None
         logs, bare = _flag(request, "logs"), _flag(request, "bare")
-        return _lines(facts.stream(_number(request, "after"), logs, tail, bare))
+        return _lines(facts.stream(_number(request, "after"), logs, tail, bare), encoded.item)
 
     async def kill(request: Request) -> Response:
         body = await _body(request)
@@ -88,10 +90,30 @@ def authorized(header: str, token: str) -> bool:
     return hmac.compare_digest(header.encode("utf-8", "replace"), f"Bearer {token}".encode())
 
 
-def _lines(items: AsyncIterator[Mapping[str, Any]]) -> Response:
+class _Encoded:
+    """Items as JSON; a status that many readers share is encoded once."""
+
+    def __init__(self) -> None:
+        self._status: Mapping[str, Any] | None = None
+        self._text = b""
+
+    def status(self, status: Mapping[str, Any]) -> bytes:
+        if self._status is not status:
+            self._status, self._text = status, _encode(status)
+        return self._text
+
+    def item(self, item: Mapping[str, Any]) -> bytes:
+        return b'{"status":' + self.status(item["status"]) + b"}" if item.keys() == {"status"} else _encode(item)
+
+
+def _encode(item: Mapping[str, Any]) -> bytes:
+    return json.dumps(item, separators=(",", ":")).encode()
+
+
+def _lines(items: AsyncIterator[Mapping[str, Any]], encode: Callable[[Mapping[str, Any]], bytes] = _encode) -> Response:
     async def encoded() -> AsyncIterator[bytes]:
         async for item in items:
-            yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
+            yield encode(item) + b"\n"
 
     return StreamingResponse(encoded(), media_type="application/x-ndjson")
 

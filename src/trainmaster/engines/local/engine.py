@@ -140,6 +140,12 @@ class LocalMaster:
             )
         ]  # fmt: skip
 
+    def tasks_of_others(self) -> int:
+        """Return how many tasks of other jobs share this machine's cores now; 0 where the ledger does not say."""
+        with contextlib.suppress(sqlite3.Error):
+            return self._ledger.held_by_others(self._job)
+        return 0
+
     async def close(self, state: str) -> None:
         """Give everything back; the job is then finished for the sweep. Its runtime folder is left to the master, which still serves."""
         if self._closed:

@@ -189,6 +189,10 @@ class Ledger:
             if job is None or of == job
         ]
 
+    def held_by_others(self, job: str) -> int:
+        """Return how many containers the other jobs hold; those of the dead, which nobody has struck out yet, too."""
+        return int(self._db.execute("SELECT COUNT(*) FROM holds WHERE job != ?", (job,)).fetchone()[0])
+
     def asks(self) -> list[Ask]:
         rows = self._db.execute("SELECT job, request, place, number FROM asks JOIN jobs USING (job) ORDER BY number")
         return [Ask(job, _unpacked(request), place, number) for job, request, place, number in rows]
