@@ -118,7 +118,7 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
     """A KDC in `folder`, stopped at the end."""
     for program in ("kdb5_util", "kadmin.local", "krb5kdc", "kinit"):
         if shutil.which(program, path=_path(dict(os.environ))["PATH"]) is None:
-            not_run(f"there is no {program}: apt-get install krb5-kdc krb5-admin-server krb5-user")
+            not_run(f"there is no {program}", "apt-get install krb5-kdc krb5-admin-server krb5-user")
     folder.mkdir(parents=True, exist_ok=True)
     kdc = Kdc(folder, _free_port())
     said = {"realm": REALM, "folder": folder, "port": kdc.port}

@@ -1,7 +1,7 @@
 """Parts of a machine that some tests need and that it may lack: Java, Maven, Kerberos, Go, root, containerd, ...
 
-A test whose part is missing has *not run*: the end of a run lists such tests by name, each list with the line that installs its part. It
-must not look like one that passed, so under `CI=true`, where every part has to be there, it fails.
+A test whose part is missing has *not run*: the end of a run lists such tests by name, below what is missing and the one line that installs
+it. It must not look like one that passed, so under `CI=true`, where every part has to be there, it fails.
 """
 
 from __future__ import annotations
@@ -14,28 +14,37 @@ from typing import NoReturn
 import pytest
 
 from trainmaster.clusters import jars
-from trainmaster.clusters.kubernetes import Settings, needs
-from trainmaster.core.errors import BadInput
+from trainmaster.clusters.kubernetes import Settings, images, needs
+from trainmaster.core.errors import TrainmasterError
 
 NOT_RUN = "not run: "
+_MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts")  # errors' anchors
 
 
-def not_run(reason: str) -> NoReturn:
-    """End the present test as one that has not run; `reason` says what is missing and how to install it."""
+def not_run(missing: str, install: str) -> NoReturn:
+    """End the present test as one that has not run; `install` is the line that installs what is missing."""
+    reason = f"{missing}\n{install}"
     if os.environ.get("CI") == "true":
-        pytest.fail(reason)
+        pytest.fail(reason, pytrace=False)
     pytest.skip(NOT_RUN + reason)
+
+
+def not_run_without(part: TrainmasterError) -> NoReturn:
+    """End the present test as one that has not run, where the error is that a part of the machine is missing; raise any other error."""
+    if part.anchor not in _MISSING:
+        raise part
+    not_run(part.message, part.mend.partition("; or ")[0])  # what a user may do without the part is nothing to a test
 
 
 def need_parts(groups: Iterable[str]) -> None:
     """End the present test where a part is missing that the tests of one of its groups need."""
     for group in groups:
-        if group in _CHECKS and (reason := _missing(group)):
-            not_run(reason)
+        if group in _CHECKS and (part := _missing(group)):
+            not_run_without(part)
 
 
 def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str]]:
-    """The names of the tests that have not run, by reason, out of the reports of skipped tests."""
+    """Return the names of the tests that have not run, by reason, out of the reports of skipped tests."""
     tests: dict[str, list[str]] = {}
     for report in reports:
         words = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
@@ -46,12 +55,12 @@ def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str
 
 
 @cache
-def _missing(group: str) -> str:
+def _missing(group: str) -> TrainmasterError | None:
     try:
         _CHECKS[group]()
-    except BadInput as missing:
-        return " ".join(str(missing).split())
-    return ""
+    except TrainmasterError as part:
+        return part
+    return None
 
 
 def _check_hadoop() -> None:
@@ -59,8 +68,13 @@ def _check_hadoop() -> None:
     jars.jars()
 
 
+def _check_kubernetes() -> None:
+    needs.check(Settings())
+    images.images()
+
+
 _CHECKS: Mapping[str, Callable[[], None]] = {
     "hadoop": _check_hadoop,
     "hadoop-server": _check_hadoop,
-    "kubernetes": lambda: needs.check(Settings()),
+    "kubernetes": _check_kubernetes,
 }

@@ -45,7 +45,7 @@ class Server:
 
     def start(self) -> None:
         if not PROGRAM.exists():
-            not_run(f"{PROGRAM.name} is not there: get Go (https://go.dev/dl), then make s3server")
+            not_run(f"{PROGRAM.name} is not there", "get Go (https://go.dev/dl), then: make s3server")
         told = {
             "ROOT_ACCESS_KEY": ENVIRONMENT["AWS_ACCESS_KEY_ID"],
             "ROOT_SECRET_KEY": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
