@@ -161,39 +161,42 @@ def test_a_killed_master_is_replaced_and_no_program_notices(engine: Local) -> No
     assert job.end()["state"] == "killed"
 
 
-FIRST_MOMENTS = 0.2  # s
-SILENCE = 10.0  # s from the kill to the job's end; a second of it is ours, the rest a loaded machine's
+BEGINNING = (
+    0.6  # s from a command's start, in which its job is submitted and its master, template, agents and programs begin
+)
+SILENCE = 5.0  # s from the kill to the job's end; a second of it is ours, half of one its programs', the rest a loaded machine's
+VICTIMS = (KillMaster, KillAgent, KillTemplate, KillEverything)
 
 
-def killed_in_its_first_moments(engine: Local, seed: int) -> None:
-    """One job, submitted by a command that watches it, whose master is killed at a random moment."""
+def killed_as_it_begins(engine: Local, seed: int) -> None:
+    """One job, submitted by a command that watches it, of which something is killed at a random moment, or as soon as it is there."""
     choice, before = random.Random(seed), {*engine_jobs()}
+    victim, moment = choice.choice(VICTIMS)(), choice.random() * BEGINNING
     command = [TM, "run", "-n", "2", "--cores", "0.05", "--memory", "64MiB", "--", "sh", "-c", "echo ready; sleep 0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=engine.folder) as process:
+        pause(moment, lambda: process.poll() is not None)
         (name,) = until(lambda: {*engine_jobs()} - before, what="the job")
-        until(lambda: living(name, "master"), what="its master")
+        until(lambda: victim.strike(name, choice) or process.poll() is not None, what=f"a victim of {victim}")
+        killed = time.monotonic()
         job = Submitted(trainmaster.attach(name))
         engine.jobs.append(job)
-        moment = choice.random() * FIRST_MOMENTS
-        pause(moment, lambda: process.poll() is not None)
-        KillMaster().strike(name, choice)
-        killed = time.monotonic()
         printed, _ = process.communicate(timeout=LIMIT)
-    silence = time.monotonic() - killed
-    assert process.returncode == 0, (moment, printed, job.story(job.status()))
-    assert printed.count(b"ready") >= 2, (moment, printed)
-    assert silence < SILENCE, (moment, silence, job.story(job.status()))
+    silence, told = time.monotonic() - killed, (victim, moment, printed)
+    assert process.returncode == 0, told
+    assert printed.count(b"ready") >= 2, told
+    assert silence < SILENCE, (silence, told, job.story(job.status()))
 
 
-def test_a_master_killed_in_its_first_200_ms_is_followed_at_once(engine: Local, seeds: Any) -> None:
+def test_whatever_is_killed_as_a_job_begins_is_followed_at_once(engine: Local, seeds: Any) -> None:
+    """A master killed within 70 ms cost 30 s."""
     for seed in seeds(4):
-        killed_in_its_first_moments(engine, seed)
+        killed_as_it_begins(engine, seed)
 
 
 @pytest.mark.soak
-def test_60_masters_killed_in_their_first_200_ms_are_followed_at_once(engine: Local, seeds: Any) -> None:
+def test_60_kills_as_jobs_begin_are_followed_at_once(engine: Local, seeds: Any) -> None:
     for seed in seeds(60):
-        killed_in_its_first_moments(engine, seed)
+        killed_as_it_begins(engine, seed)
 
 
 def test_everything_killed_at_once_is_resumed_by_the_next_command(engine: Local) -> None:

@@ -19,8 +19,9 @@ def main() -> int:
         if master := os.fork():
             if of_agents_here:
                 mark(arguments[0], master)
+                begin(arguments[0])
             os._exit(0)
-    if of_agents_here:
+    elif of_agents_here:
         begin(arguments[0])
     detach(arguments[0])
     if told.get("afterwards"):

@@ -3,9 +3,8 @@
 `tm` forks it out of itself, which costs a millisecond, and may do so only while it has no thread and no event loop. Inside somebody's
 Python (`trainmaster.submit()`) a fork would copy threads and locks of unknown kinds, so there a fresh interpreter is started.
 
-Whoever starts a master marks its process as the job's before the job is handed over, and the master notes that the job has begun before
-it does anything else. So everybody sees from its first millisecond on whether it lives, and a command that watches takes the job up again
-where it does not.
+Whoever starts a master marks its process as the job's, and notes that the job has begun, before the job is handed over. So everybody sees
+from its first millisecond on whether it lives, and a command that watches takes the job up again where it does not.
 
 A job that lost all its processes is resumed by whoever types the next command, and its programs find what their submitter had: the
 environment, as it was activated, and the allowance are kept in the job's private directory until the job ends. Secret variables
@@ -217,11 +216,14 @@ def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
     if _prepared is None:
         prepare()
     assert _prepared is not None
-    link, master = _prepared
+    (link, master), _prepared = _prepared, None
     mark(storage, master)
-    with link:
-        link.sendall(json.dumps([storage, told]).encode())
-    _prepared = None
+    begin(storage)
+    try:
+        with link:
+            link.sendall(json.dumps([storage, told]).encode())
+    except ConnectionError:  # it is dead by now
+        _spawn(storage, told)
 
 
 def mark(storage: str, master: int) -> None:
@@ -243,7 +245,6 @@ def _become(link: socket.socket, template: Link) -> int:
     if not content:
         return 0
     storage, told = json.loads(content)
-    begin(storage)
     main.detach(storage, template)
     return main.here(storage, told, template)
 
