@@ -24,6 +24,7 @@ from waiting import until
 
 from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
+from trainmaster.clusters.kubernetes.images import DEBIAN as IMAGE
 from trainmaster.core.errors import NotFound
 
 pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]  # of the file a part; the rest is for the soak
@@ -386,6 +387,29 @@ def test_a_workers_pod_is_taken_away(kube: Kubernetes, way: Any) -> None:
     way(kube, pod_of(kube, job, "worker:1"))
     job.until_line("attempt 2", "worker:1")
     until(lambda: settled(job, "worker:1"), TELL, what=lambda: job.events()[-20:])
+    kube.write("go", "")
+    status = job.succeeded(TELL)
+    assert [task["attempt"] for task in status["tasks"]] == [1, 2], job.story(status)
+    assert settled(job, "worker:1") == ["killed-by-engine"], job.story(status)
+
+
+@pytest.mark.parametrize("way", [delete, pytest.param(evict, marks=pytest.mark.soak)])
+def test_a_sidecar_that_does_not_end_delays_no_replacement(kube: Kubernetes, way: Any) -> None:
+    """Kubernetes tells of no container's end while another one of its pod runs; our agent's own word is enough."""
+    sidecar = {"name": "sidecar", "image": IMAGE, "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    engines = block(kube, roles={"worker": {"pod": {"spec": {"containers": [sidecar]}}}})
+    keys = {"restart": {"scope": "task", "limit": 0}, "stop": {"grace": "5m"}}
+    job = kube.submit(workers(held(kube), 2, **keys), engines=engines)
+    for index in range(2):
+        job.until_line("pid", f"worker:{index}")
+    before = pod_of(kube, job, "worker:1")
+    program = kube.process(job, 1, "worker:1")
+    way(kube, before)
+    job.until_line("attempt 2", "worker:1")
+    assert not lives(program)
+    assert before["metadata"]["uid"] in [pod["metadata"]["uid"] for pod in kube.pods(job)], "its sidecar has its grace"
+    until(lambda: settled(job, "worker:1"), TELL, what=lambda: job.events()[-20:])
+    kubectl(kube, "delete", "pod", before["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
     kube.write("go", "")
     status = job.succeeded(TELL)
     assert [task["attempt"] for task in status["tasks"]] == [1, 2], job.story(status)

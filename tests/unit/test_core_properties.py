@@ -245,7 +245,7 @@ class AnyStimuli(RuleBasedStateMachine):
                 else stimuli.Waiting("cores", "2", "1"),
                 "exited": stimuli.ContainerExited(task.key, serial, -9 if choice % 2 else 1),
                 "lost": stimuli.ContainerLost(task.key, serial, "node-lost"),
-                "warned": stimuli.Warned(task.key, serial, 30.0),
+                "warned": stimuli.Warned(task.key, serial, 30.0, figures={"by": "another"} if choice % 2 else None),
                 "taken": stimuli.ContainerExited(task.key, serial, 143, "preempted", {"by": "another"}),
             }[kind]
         )

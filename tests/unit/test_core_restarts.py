@@ -481,6 +481,44 @@ def test_a_container_that_is_to_go_gets_no_other_attempt() -> None:
     script.start("worker:0")
 
 
+@pytest.mark.parametrize("first", ["warned", "left"])
+def test_another_container_is_asked_for_once_an_agent_has_left_whose_container_is_taken_back(first: str) -> None:
+    """Kubernetes tells of no container before the last one of its pod has ended: with a sidecar that was 18 s later."""
+    script = Script(job(worker=role(1, "task", 1)))
+    script.start("worker:0")
+    warned = stimuli.Warned("worker:0", 1, 30.0, "killed-by-engine", {"detail": "it was evicted"})
+    if first == "warned":
+        script.take(warned)
+        assert script.state.admits("worker:0", 1)
+        script.report("worker:0", "left")
+    else:
+        script.report("worker:0", "left")
+        assert not script.count("attempt-written-off"), "why it has left is not known yet"
+        script.take(warned)
+    assert not script.state.admits("worker:0", 1)
+    assert script.planned == [Release("worker:0", 1)]
+    script.ask()
+    assert script.planned == [Ask("worker:0", 2)]
+    script.start("worker:0")
+    script.take(stimuli.ContainerExited("worker:0", 1, 143, "killed-by-engine", {"detail": "it was evicted"}))
+    script.tick(SETTLE)
+    cause = script.last("settled")["cause"]
+    assert (cause["reason"], cause["figures"]["detail"]) == ("killed-by-engine", "it was evicted")
+    assert script.task("worker:0").attempt == 2
+    assert script.task("worker:0").phase == "running"
+
+
+def test_a_warning_of_what_may_not_come_leaves_an_agent_that_has_left_to_its_engine() -> None:
+    """YARN takes a warning back, and ends the container by something else: why, it alone knows."""
+    script = Script(job(worker=role(1, "task", 1)))
+    script.start("worker:0")
+    script.take(stimuli.Warned("worker:0", 1, 30.0))
+    script.report("worker:0", "left")
+    assert not script.count("attempt-written-off")
+    script.exited("worker:0", "out-of-memory", 143, used=2, limit=1)
+    assert script.last("incident")["cause"]["reason"] == "out-of-memory"
+
+
 # -- written-off attempts --
 
 

@@ -171,9 +171,20 @@ def test_a_pod_that_vanished_after_its_end_has_ended_so() -> None:
 
 def test_a_disruption_is_a_warning_before_the_deletion_and_after() -> None:
     marked = pod(state=RUNS, conditions={"DisruptionTarget": ("True", "PreemptionByScheduler")})
-    assert warning(marked) == (30.0, "preempted")
-    assert warning(pod(state=RUNS, deleting=7)) == (7.0, "killed-by-engine")
+    assert warning(marked) == (30.0, "preempted", {"by": "a pod of higher priority"})
+    detail = "its pod digits-worker-0-1 was deleted"
+    assert warning(pod(state=RUNS, deleting=7)) == (7.0, "killed-by-engine", {"detail": detail})
     assert warning(pod(state=RUNS)) is None
+
+
+def test_an_eviction_for_what_the_pod_itself_has_written_is_a_warning_of_a_full_disk() -> None:
+    """The pod's own status, which says so too, is told once all of its containers have ended."""
+    message = "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi."
+    evicted = pod(state=RUNS, conditions={"DisruptionTarget": ("True", "TerminationByKubelet")})
+    evicted["status"]["conditions"][0]["message"] = message
+    found = warning(evicted)
+    assert found is not None
+    assert found[1:] == ("disk-full", {"detail": message.rstrip(".")})
 
 
 def test_a_pod_that_its_own_kubelet_calls_ready_is_not_ready_where_the_node_is_away() -> None:

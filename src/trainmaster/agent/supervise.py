@@ -211,8 +211,11 @@ class Agent:
         for attempt in self._attempts.values():
             await attempt.end(lambda: until - loop.time())
         await end_all(os.getpid())
+        gave_up = ""
         if self._shipping is not None and not self._left:
-            await self._shipping.finish(until - loop.time())
+            gave_up = await self._shipping.finish(until - loop.time())
+        if self.why == "terminated" and not self._left:
+            self._report_left(self._current, gave_up)  # the engine may see the end of its container much later
         if self.why == "terminated" and not self._left and self.channel.outbox.holds("ended"):
             # No master has it yet, nor told us to leave: the next one would run the whole program again.
             await self.channel.flushed(max(0.0, until - loop.time()))
@@ -309,13 +312,17 @@ class Agent:
         gave_up = ""
         if self._shipping is not None:
             gave_up = await self._shipping.finish(SHIP_WITHIN)
-        self.channel.report("left", number, logs=not gave_up, gave_up=gave_up)
+        self._report_left(number, gave_up)
         telling = {asyncio.ensure_future(self.channel.flushed(LEAVE_WITHIN)), asyncio.ensure_future(self._over.wait())}
         await asyncio.wait(telling, return_when=asyncio.FIRST_COMPLETED)  # a master that lets us go has heard enough
         for task in telling:
             task.cancel()
         self._left = True
         self.over("left")
+
+    def _report_left(self, attempt: int, gave_up: str) -> None:
+        """Report that nothing of a program runs here any more, and what of the logs was not stored; "": all was."""
+        self.channel.report("left", attempt, logs=not gave_up, gave_up=gave_up)
 
 
 def _say_fault(task: asyncio.Task[None]) -> None:

@@ -145,9 +145,22 @@ def _container_over(state: State, told: stimuli.ContainerExited | stimuli.Contai
 
 
 def _warned(state: State, told: stimuli.Warned, now: float) -> list[Fact]:
-    if _holder(state, told.task, told.serial) is None:
+    task = _holder(state, told.task, told.serial)
+    if task is None:
         return []
-    return [("warned", {"task": told.task, "seconds": told.seconds, "reason": told.reason})]
+    figures = {} if told.figures is None else {"figures": dict(told.figures)}
+    fact = {"task": told.task, "seconds": told.seconds, "reason": told.reason, **figures}
+    return [("warned", fact), *(_taken_back(state, task, fact, now) if task.left else [])]
+
+
+def _taken_back(state: State, task: Task, warned: Mapping[str, Any] | None, now: float) -> list[Fact]:
+    """The facts of an attempt whose agent has left because its container is taken back. The engine may see the end much later: Kubernetes
+    tells of no container before the last one of its pod has ended, and a sidecar may use the whole grace.
+    """
+    if warned is None or "figures" not in warned or task.phase not in LIVE:
+        return []
+    figures = {"node": task.node, **warned["figures"]}
+    return failures.container_gone(state, task, warned["reason"], figures, now, told=True, gone=False)
 
 
 def _gang_overdue(state: State, told: stimuli.GangOverdue, now: float) -> list[Fact]:
@@ -278,7 +291,7 @@ def _trouble(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 def _left(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     gave_up = str(data.get("gave_up", ""))
     missing = [("step-done", {"step": f"logs of {task.key}", "gave_up": gave_up})] if gave_up else []
-    return [("left", {"gave_up": gave_up}), *missing]
+    return [("left", {"gave_up": gave_up}), *missing, *_taken_back(state, task, task.warned, now)]
 
 
 def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]:

@@ -322,7 +322,7 @@ def _output_committed(state: State, task: Task, data: Data, at: float) -> None:
 
 def _warned(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
-    task.warned = {"seconds": data["seconds"], "reason": data["reason"]}
+    task.warned = {name: data[name] for name in ("seconds", "reason", "figures") if name in data}
     state.touch(task)
 
 

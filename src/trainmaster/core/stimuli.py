@@ -76,12 +76,17 @@ class ContainerLost(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Warned(Plain):
-    """The engine will take a container back in `seconds`."""
+    """The engine will take a container back in `seconds`.
+
+    `figures`: of `reason`, where that alone can end the container now, whatever its engine sees of that later; None where it may live on,
+    or end otherwise.
+    """
 
     task: str
     serial: int
     seconds: float
     reason: str = "preempted"
+    figures: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

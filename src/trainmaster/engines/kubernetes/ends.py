@@ -1,8 +1,10 @@
 """What Kubernetes says of a pod that ends, in our reasons.
 
 Three things are told apart. A *warning*: the pod will be taken away and still runs (the condition DisruptionTarget, a deletion that is not
-ours). An *end*: nothing of it runs any more, for its phase or the state of its container says so. A *loss*: Kubernetes has given it up and
-what ran may run on (its node does not answer, or the object was removed by force), for then nobody has seen the container end.
+ours). An *end*: nothing of it runs any more, for its phase or the state of its container says so. Of a pod that is taken away the kubelet
+tells neither before its last container has ended, and a sidecar may take the whole grace: our agent's own word comes before. A *loss*:
+Kubernetes has given it up and what ran may run on (its node does not answer, or the object was removed by force), for then nobody has seen
+the container end.
 
 Sources: k8s.io/api core/v1 (PodFailed, PodReason..., container states), the kubelet's eviction and shutdown packages, the node lifecycle
 controller's taints; each row that the tests of a real cluster can bring about was seen there.
@@ -137,18 +139,19 @@ def out_of_reach(pod: Pod) -> bool:
 # -- what becomes of it --
 
 
-def warning(pod: Pod) -> tuple[float, str] | None:
-    """Seconds until it is taken away, and our reason, where that is to come; of a pod that we do not take away ourselves.
+def warning(pod: Pod) -> tuple[float, str, Figures] | None:
+    """Return the seconds until a pod is taken away, not by us, and our reason for it with its figures; None where it stays.
 
     The seconds are those that it is given from now on: clocks of two machines are not compared.
     """
-    if not (why := disruption(pod)) and not deleted(pod):
+    if not disruption(pod) and not deleted(pod):
         return None
     about = pod["metadata"]
     given = about.get("deletionGracePeriodSeconds")
     if given is None:
         given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30
-    return float(given), DISRUPTIONS.get(why, _OTHER)[0]
+    reason, figures = _of_disruption(pod) or _deleted(pod)
+    return float(given), reason, figures
 
 
 def disruption(pod: Pod) -> str:
@@ -216,6 +219,8 @@ def _of_disruption(pod: Pod) -> tuple[str, Figures] | None:
     if reason == "preempted":
         return reason, {"by": words}
     message = line(str(condition(pod, "DisruptionTarget").get("message") or ""))
+    if why == "TerminationByKubelet" and _DISK.search(message):
+        return "disk-full", {"detail": message}
     detail = f"{words}: {message}" if words and why == "TerminationByKubelet" and message else words or message or why
     return reason, {"detail": detail}
 

@@ -349,9 +349,10 @@ class KubernetesMaster:
         node = ends.node_of(pod)
         if self._nodes.gone(node) or ((held.going is not None) and (ends.out_of_reach(pod) or self._nodes.away(node))):
             self._end(key, held, ends.given_up(pod))
-        elif held.granted and not (held.warned or held.returned) and (told := ends.warning(pod)) is not None:
+        elif held.granted and not (held.warned or held.returned) and (warning := ends.warning(pod)) is not None:
             held.warned = True
-            self._tell(Warned(*key, *told))
+            seconds, reason, figures = warning
+            self._tell(Warned(*key, seconds, reason, figures))
 
     def _grant(self, key: Key, held: Held) -> None:
         request = self._wanted.pop(key)
