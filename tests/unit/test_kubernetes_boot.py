@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import subprocess
 import tarfile
@@ -13,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from trainmaster.core.reading import job_from
+from trainmaster.engines.kubernetes import inside as inside_pod
 from trainmaster.engines.kubernetes.boot import unpack
 from trainmaster.engines.kubernetes.entry import (
+    AGENT_SECRET,
     BOOT,
     HANDOVER,
     HOME,
     MANIFEST,
     PIECES,
+    PUBLISHED,
     ROOT,
     SCRIPT,
     SECRET,
@@ -29,7 +33,10 @@ from trainmaster.engines.kubernetes.entry import (
     digest_of,
     inside,
 )
-from trainmaster.engines.packed import stores_of
+from trainmaster.engines.kubernetes.pods import Shape, master_pod
+from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.packed import packed, stores_of
+from trainmaster.kube.config import ACCOUNT
 
 
 def tar(mode: str, *, link: bool = False) -> bytes:
@@ -105,8 +112,27 @@ def test_an_init_container_brings_the_files_and_hands_the_secrets_over(tmp_path:
     command, root = filled(tmp_path)
     subprocess.run(command, check=True)
     assert (root / "home" / "files.tar.gz").read_bytes() == b"content"
-    assert (root / "handover" / "agent.json").read_text() == "{}"
-    assert (root / "handover" / "agent.json").stat().st_mode & 0o777 == 0o600
+    assert (root / "handover" / "agent" / "agent.json").read_text() == "{}"
+    assert (root / "handover" / "agent" / "agent.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_user_of_an_image_with_the_runtime_leaves_secrets_that_another_user_can_delete(tmp_path: Path) -> None:
+    """The volume's own folder is sticky: an agent as the user of the job's image could not delete them there."""
+    _, root = filled(tmp_path)
+    (tmp_path / "published").mkdir()
+    init = inside("job", "worker", [], "", {}, "runtime:1").init[0]
+    places = {
+        PUBLISHED: f"{tmp_path}/published",
+        HOME: f"{root}/home",
+        SECRET: f"{root}/secret",
+        HANDOVER: f"{root}/handover",
+    }
+    command = init["command"]
+    for place, there in places.items():
+        command = [word.replace(place, there) for word in command]
+    subprocess.run(command, check=True, umask=0o022)
+    assert (root / "handover" / "agent" / "agent.json").read_text() == "{}"
+    assert (root / "handover" / "agent").stat().st_mode & 0o7777 == 0o777
 
 
 @pytest.mark.parametrize("name", [SCRIPT, MANIFEST])
@@ -131,6 +157,46 @@ def test_a_program_has_the_secrets_mounted_of_no_role(image: str) -> None:
     master = inside("job", "", [PIECE], "digest", {}, image)
     assert SECRET in {one["mountPath"] for one in master.mounts}
     assert not any(one["mountPath"] in (SECRET, HANDOVER) for init in master.init for one in init["volumeMounts"])
+
+
+def test_an_agent_reads_the_secrets_that_were_handed_over_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of its user could read it else."""
+    monkeypatch.setattr(inside_pod, "HANDED", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / AGENT_SECRET).write_text(json.dumps({"token": "t", "secrets": {}, "stores": {}}))
+    variables = {"TRAINMASTER_NODE": "node-1", "TRAINMASTER_POD": "pod-1", **packed({"task": "worker:0"})}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    spec = inside_pod.agent()
+    assert (spec["token"], spec["task"]) == ("t", "worker:0")
+    assert not (tmp_path / AGENT_SECRET).exists()
+
+
+def test_no_container_but_the_masters_own_has_its_account() -> None:
+    """A sidecar that a template puts into its pod on purpose gets no token by which pods are made."""
+    sidecar = {
+        "spec": {
+            "containers": [{"name": "proxy", "image": "proxy:1"}],
+            "initContainers": [{"name": "first", "image": "first:1"}],
+        }
+    }
+    data = {
+        "name": "t", "environment": {"image": "image:1"}, "roles": {"worker": {"command": "true"}},
+        "engines": {"kubernetes": {"roles": {"master": {"pod": sidecar}}}},
+    }  # fmt: skip
+    job = job_from(data)
+    shape = Shape("t-abc123", job, settings(job.engines["kubernetes"]))
+    spec = master_pod(shape, inside("t-abc123", "", [PIECE], "digest", {}), "t-abc123")["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("t-abc123", False)
+    containers = [*spec["initContainers"], *spec["containers"]]
+    assert {container["name"] for container in containers} == {"program", "runtime", "proxy", "first"}
+    mounted = [
+        container["name"] for container in containers
+        for mount in container.get("volumeMounts", ()) if mount["mountPath"] == ACCOUNT
+    ]  # fmt: skip
+    assert mounted == ["program"]
 
 
 def test_a_container_gets_what_opens_the_stores_of_its_own_role_alone() -> None:

@@ -189,6 +189,21 @@ def test_nobody_is_root_and_nothing_privileged() -> None:
     assert "runAsUser" not in pod_of({"run_as": "image"})["spec"]["securityContext"]
 
 
+def test_our_init_containers_have_the_user_that_a_template_gives_the_programs_container() -> None:
+    """They hand the secrets over, which nobody but that user may read."""
+    user = {"runAsUser": 2345, "runAsGroup": 2346}
+    other = {"runAsUser": 9, "allowPrivilegeEscalation": True}
+    template = {"containers": [{"name": "program", "securityContext": user}],
+                "initContainers": [{"name": "runtime", "securityContext": other}, {"name": "first", "securityContext": other}]}  # fmt: skip
+    spec = pod_of({"pod": {"spec": template}})["spec"]
+    first, runtime = sorted(spec["initContainers"], key=lambda container: container["name"])
+    assert user.items() <= runtime["securityContext"].items()
+    assert runtime["securityContext"]["allowPrivilegeEscalation"] is True
+    assert first["securityContext"]["runAsUser"] == 9
+    [runtime] = pod_of({"pod": {"spec": {"initContainers": template["initContainers"][:1]}}})["spec"]["initContainers"]
+    assert "runAsUser" not in runtime["securityContext"], "as the program's, it has the pod's"
+
+
 def expanded(text: str, known: dict[str, str]) -> str:
     """As the kubelet does it (third_party/forked/golang/expansion)."""
     return re.sub(

@@ -11,7 +11,7 @@ from trainmaster.cli.given import json_option, print_json, wants_json
 @click.command("build")
 @click.argument("name", required=False, default="", metavar="[NAME[:TAG]]")
 @click.option(
-    "--base", default="", help="what it begins from; with --runtime an image that has sh and cp  [default: a Python]"
+    "--base", default="", help="the base image; with --runtime one that has sh, cp and mkdir  [default: a Python]"
 )
 @click.option(
     "-r",

@@ -21,6 +21,7 @@ def main(manifest: bytes, pieces: str, home: str, secret: str = "", handover: st
     Raises SystemExit with what is wrong.
     """
     if secret:
+        os.makedirs(handover, exist_ok=True)
         with open(secret, "rb") as source, open(os.path.join(handover, os.path.basename(secret)), "wb") as target_file:
             os.fchmod(target_file.fileno(), 0o600)
             target_file.write(source.read())

@@ -3,7 +3,8 @@
     /trainmaster/boot     a ConfigMap: what the init container runs (`boot.py`), and what it is to put together
     /trainmaster/pieces   Secrets with the pieces of the runtime and of the job's files; in the init container alone
     /trainmaster/secret   token and secrets: for an agent those of its role, in the init container alone; for the master all
-    /trainmaster/handover in memory: what an init container copies there of the secrets, until the agent has read and deleted it
+    /trainmaster/handover in memory: what an init container copies there of the secrets, until the agent has read and deleted it. It does
+                          that in a folder of its own, for in the volume's, which is sticky, nobody deletes another user's files
     /trainmaster/home     the pod's own directory, empty at first: the runtime, the files, and the tasks' working directories
 
 The init container runs in the *user's* image, with its Python, which it looks for as a shell does; an image without one ends with a status
@@ -31,10 +32,13 @@ from trainmaster.kube.config import ACCOUNT
 ROOT = "/trainmaster"
 BOOT, PIECES, SECRET, HOME = f"{ROOT}/boot", f"{ROOT}/pieces", f"{ROOT}/secret", f"{ROOT}/home"
 HANDOVER = f"{ROOT}/handover"
+HANDED = f"{HANDOVER}/agent"  # the folder of what is handed over
 RUNTIME = "runtime"  # the runtime archive's folder in HOME
 PUBLISHED = "/opt/trainmaster"  # where a runtime image has it
 AGENT, MASTER = "trainmaster.agent.container:main", "trainmaster.master.container:main"
 AGENT_SECRET, MASTER_SECRET = "agent.json", "master.json"
+# Of a runtime image, whose user may be another than the program's.
+_HAND_OVER = f" && mkdir -p -m 777 {HANDED} && cp {SECRET}/{AGENT_SECRET} {HANDED}"
 _HANDOVER_SIZE = "2Mi"  # a Secret holds one MiB
 # What Kubernetes would mount into every container of a pod that has an account: here into the master's own alone.
 _ACCOUNT_FILES: list[dict[str, Any]] = [
@@ -120,7 +124,7 @@ def inside(
         own = [secret, {"name": "trainmaster-account", "mountPath": ACCOUNT, "readOnly": True}]
     init: list[dict[str, Any]] = []
     if runtime_image:
-        copy = f"cp -R {PUBLISHED} {HOME}/{RUNTIME}" + (f" && cp {SECRET}/{file} {HANDOVER}" if role else "")
+        copy = f"cp -R {PUBLISHED} {HOME}/{RUNTIME}" + (_HAND_OVER if role else "")
         mounts = [home, *copied]
         init.append({"name": "runtime", "image": runtime_image, "command": ["sh", "-c", copy], "volumeMounts": mounts})
     if shipped:
@@ -136,7 +140,7 @@ def inside(
         arguments = [digest, PIECES, HOME]
         if not runtime_image:
             mounts += copied
-            arguments += [f"{SECRET}/{file}", HANDOVER] if role else []
+            arguments += [f"{SECRET}/{file}", HANDED] if role else []
         name = "files" if runtime_image else "runtime"
         command = ["sh", "-c", _FIND, "sh", *arguments]
         init.append({"name": name, "command": command, "env": _python(environment), "volumeMounts": mounts})

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from trainmaster.engines.kubernetes.entry import AGENT_SECRET, HANDOVER, MASTER_SECRET, SECRET
+from trainmaster.engines.kubernetes.entry import AGENT_SECRET, HANDED, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
 from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.statuses import TERMINATED
@@ -19,7 +19,7 @@ _OURS = ("TRAINMASTER_ENGINE", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINM
 
 def agent() -> dict[str, Any]:
     """The spec of this pod's agent."""
-    handover = Path(HANDOVER, AGENT_SECRET)
+    handover = Path(HANDED, AGENT_SECRET)
     told = {**unpacked(), **json.loads(handover.read_bytes())}
     handover.unlink()  # before a program of the user's runs, who could read it
     here = os.getcwd()

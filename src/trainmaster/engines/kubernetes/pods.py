@@ -14,7 +14,7 @@ for and no more, so that a node never has to evict a pod for what another one ta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,6 +56,7 @@ _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
 _REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
 # What templates leave as it is of our init containers.
 _OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
+_USER = ("runAsUser", "runAsGroup", "runAsNonRoot")  # of a securityContext
 _LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}  # of a container that fails: its state has them
 _OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of their own
 
@@ -337,9 +338,19 @@ def _filled(
     for template in said.pod:
         check_conflicts(template, pod, ours)
         pod = applied(pod, template)
-    for one in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
-        one["securityContext"] = {**_confined(), **(one.get("securityContext") or {})}
+    _secure(pod["spec"], {container["name"] for container in inside.init})
     return pod
+
+
+def _secure(spec: Mapping[str, Any], ours: Collection[str]) -> None:
+    """Confine all containers, and give the init containers `ours` the user of the program's: nobody else may read what they write."""
+    (program,) = (container for container in spec["containers"] if container["name"] == PROGRAM)
+    user = {name: value for name, value in (program.get("securityContext") or {}).items() if name in _USER}
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        security = {**_confined(), **(container.get("securityContext") or {})}
+        if container["name"] in ours:
+            security = {name: value for name, value in security.items() if name not in _USER} | user
+        container["securityContext"] = security
 
 
 def _init(one: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
