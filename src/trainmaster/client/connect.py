@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.places import JOB_FILE, TOKEN_FILE, engine_of, job_storage, master_socket
-from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
 if TYPE_CHECKING:
     from trainmaster.client.live import Live
@@ -170,6 +170,10 @@ def status(job: str) -> Facts:
             return status
         except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
             return _stored_status(job, silent=live(job) is not None)
+        except BadInput as refusal:  # who may not ask a job's master may be allowed to read its log
+            if refusal.anchor != "rights":
+                raise
+            return _stored_status(job, refusal=refusal.message)
         except NotFound:  # it has not begun
             if engine_of(job) != "local":
                 from trainmaster.client.distant import before
@@ -188,14 +192,18 @@ def note_end(job: str, status: Facts) -> None:
         note_end(str(job_storage(job)), status)
 
 
-def _stored_status(job: str, silent: bool = False) -> Facts:
-    """What the log says; and where nobody goes on writing it before it has ended, that. `silent`: its master is there."""
+def _stored_status(job: str, silent: bool = False, refusal: str = "") -> Facts:
+    """What the log says; and where nobody goes on writing it before it has ended, that. `silent`: its master is there. `refusal`: why it
+    may not be asked.
+    """
     from trainmaster.client.sweep import abandoned
     from trainmaster.core.report import status
 
     state = Past(job).state()
     found = status(state)
-    if state.ended is None and silent:
+    if state.ended is None and refusal:
+        found["waiting"] = f"this is what its log says, for its master may not be asked: {refusal}"
+    elif state.ended is None and silent:
         found["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
     elif state.ended is None and engine_of(job) != "local":
         from trainmaster.client.distant import conclude, waits
