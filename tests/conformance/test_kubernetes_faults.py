@@ -396,7 +396,10 @@ def test_a_workers_pod_is_taken_away(kube: Kubernetes, way: Any) -> None:
 @pytest.mark.parametrize("way", [delete, pytest.param(evict, marks=pytest.mark.soak)])
 def test_a_sidecar_that_does_not_end_delays_no_replacement(kube: Kubernetes, way: Any) -> None:
     """Kubernetes tells of no container's end while another one of its pod runs; our agent's own word is enough."""
-    sidecar = {"name": "sidecar", "image": IMAGE, "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+    sidecar = {
+        "name": "sidecar", "image": IMAGE, "command": ["sh", "-c", f"trap '' TERM; until test -e {kube.folder}/go; do sleep 0.1; done"],
+        "volumeMounts": [{"name": "volume-0", "mountPath": str(kube.folder)}],
+    }  # fmt: skip
     engines = block(kube, roles={"worker": {"pod": {"spec": {"containers": [sidecar]}}}})
     keys = {"restart": {"scope": "task", "limit": 0}, "stop": {"grace": "5m"}}
     job = kube.submit(workers(held(kube), 2, **keys), engines=engines)
@@ -409,7 +412,6 @@ def test_a_sidecar_that_does_not_end_delays_no_replacement(kube: Kubernetes, way
     assert not lives(program)
     assert before["metadata"]["uid"] in [pod["metadata"]["uid"] for pod in kube.pods(job)], "its sidecar has its grace"
     until(lambda: settled(job, "worker:1"), TELL, what=lambda: job.events()[-20:])
-    kubectl(kube, "delete", "pod", before["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
     kube.write("go", "")
     status = job.succeeded(TELL)
     assert [task["attempt"] for task in status["tasks"]] == [1, 2], job.story(status)
