@@ -1,4 +1,5 @@
-"""The master is killed, then agents and programs, and tasks finish in any order: each task runs once all the time, and nothing leaks.
+"""The master is killed, and agents and programs, and tasks finish, also while there is no master, in an order that is drawn: each task runs
+once all the time, what has finished does not run again, and nothing leaks.
 
 What runs is read off the engine's own list of containers and off the machine's processes, not off the job's log. On YARN the containers of
 two attempts of an application were confused: after one death of a master and one of an agent three copies of a task ran, and containers
@@ -11,7 +12,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from waiting import until
 from trainmaster.clusters import pages
 from trainmaster.clusters.hadoop import Settings
 from trainmaster.engines.local import processes
+from trainmaster.linux import lives, look
 
-TASKS = 4
 LIMIT = 240.0  # s for a kill to be followed; reached by a failure alone
 WAIT = python("""
     import os, time
@@ -42,6 +43,7 @@ class Row:
     """An engine, and its own list of what it runs."""
 
     engine: Any
+    tasks = 4
 
     def containers(self, job: Submitted) -> list[str]:
         """Return the names of the containers that the engine has for tasks of the job, as the job's events name them."""
@@ -54,6 +56,10 @@ class Row:
     def kill_master(self, job: Submitted) -> None:
         self.engine.kill_master(job)
 
+    def left_behind(self, job: Submitted) -> Any:
+        """Return what the engine still has of a job that has ended."""
+        return self.containers(job)
+
     def holders(self, job: Submitted) -> Counter[str]:
         """Count the containers of each task; one that the job's log does not name stands for itself."""
         tasks = {event["container"]: event["task"] for event in job.told("granted")}
@@ -63,6 +69,9 @@ class Row:
 class LocalRow(Row):
     def holders(self, job: Submitted) -> Counter[str]:
         return Counter(mark.task for mark in processes.living(job.id, processes.AGENT))
+
+    def left_behind(self, job: Submitted) -> Any:
+        return processes.living(job.id)
 
     def agent(self, job: Submitted, task: str) -> int:
         return next(mark.process.pid for mark in processes.living(job.id, processes.AGENT) if mark.task == task)
@@ -91,12 +100,19 @@ class YarnRow(Row):
         count = report["app"]["runningContainers"] - 1  # its master's
         return names + ["granted, and never started"] * (count - len(names))
 
+    def left_behind(self, job: Submitted) -> Any:
+        """Of the nodes, and of the ResourceManager's counts, for it lists no container of an application that has ended."""
+        counts = pages.ask(self.engine.cluster.place.ports["resourcemanager.http"], "/ws/v1/cluster/metrics")
+        return self.containers(job) or not counts or counts["clusterMetrics"]["containersAllocated"]
+
     def agent(self, job: Submitted, task: str) -> int:
         container = [event["container"] for event in job.told("granted") if event["task"] == task][-1]
         return container_process(self.engine.application(job), container, "agent")
 
 
 class KubernetesRow(Row):
+    tasks = 2  # a pod takes seconds on a small machine
+
     def containers(self, job: Submitted) -> list[str]:
         pods = [pod for pod in self.engine.pods(job) if pod["metadata"]["labels"].get("trainmaster/part") != "master"]
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running")]
@@ -121,7 +137,7 @@ def _has_process(folder: Path) -> bool:
     params=[
         "local",
         pytest.param("yarn", marks=[pytest.mark.xdist_group("hadoop"), pytest.mark.full]),
-        pytest.param("kubernetes", marks=[pytest.mark.xdist_group("kubernetes"), pytest.mark.soak]),
+        pytest.param("kubernetes", marks=[pytest.mark.xdist_group("kubernetes"), pytest.mark.full]),
     ]
 )
 def row(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Row]:
@@ -161,34 +177,55 @@ def programs(engine: Engine) -> dict[int, str]:
     return tasks
 
 
+def kill(pid: int) -> None:
+    """Kill a process, and see it dead: else what is looked at next may still be from before."""
+    process = look(pid)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: process is None or not lives(pid, process.start), what=f"the death of {pid}")
+
+
 @attrs.define
 class Play:
     row: Row
     job: Submitted
     choice: random.Random
     left: list[str]  # the tasks that were not told to finish
+    finished: dict[str, int] = attrs.field(factory=dict)  # the others, and the attempts of theirs that ran then
     struck: list[str] = attrs.field(factory=list)
 
-    def kill_master(self) -> None:
+    def kill_master(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.struck.append("master")
         epoch = self.job.status()["epoch"]
         self.row.kill_master(self.job)
+        meanwhile()
         self.job.until_status("the next master", lambda status: status["epoch"] > epoch, LIMIT)
+
+    def finish_without_master(self) -> None:
+        task = self.draw()
+        attempt = self.job.task(task)["attempt"]
+        self.kill_master(lambda: self.finish(task, attempt))
 
     def kill_agent(self) -> None:
         task = self.choice.choice(self.left)
         self.struck.append(f"agent of {task}")
-        os.kill(self.row.agent(self.job, task), signal.SIGKILL)
+        kill(self.row.agent(self.job, task))
 
     def kill_program(self) -> None:
         task = self.choice.choice(self.left)
         self.struck.append(f"program of {task}")
         for pid, owner in programs(self.row.engine).items():
             if owner == task:
-                os.kill(pid, signal.SIGKILL)
+                kill(pid)
 
-    def finish(self) -> None:
-        task = self.left.pop(self.choice.randrange(len(self.left)))
+    def finish_one(self) -> None:
+        task = self.draw()
+        self.finish(task, self.job.task(task)["attempt"])
+
+    def draw(self) -> str:
+        return self.left.pop(self.choice.randrange(len(self.left)))
+
+    def finish(self, task: str, attempt: int) -> None:
+        self.finished[task] = attempt
         self.struck.append(f"end of {task}")
         (self.row.engine.folder / f"go-{task.partition(':')[2]}").touch()
 
@@ -210,27 +247,35 @@ class Play:
             what=lambda: (self.struck, programs(self.row.engine), self.row.holders(self.job), self.job.said()),
         )
 
+    def strikes(self) -> list[Callable[[], None]]:
+        """Draw the order of all that is done; the last task finishes after it."""
+        each = [self.kill_agent, self.kill_program] * (self.row.tasks // 2)
+        ends = [self.finish_one] * (self.row.tasks - 2)
+        drawn = [self.kill_master, self.finish_without_master, *each, *ends]
+        self.choice.shuffle(drawn)
+        return [self.kill_master, *drawn]  # the first one in any case: what follows meets containers of two masters
+
 
 def test_each_task_runs_once_whatever_is_killed_after_the_master(row: Row, seeds: Any) -> None:
     for seed in seeds(1):
-        for old in row.engine.folder.glob("go-*"):
-            old.unlink()
-        command = [word.replace("{folder}", str(row.engine.folder)) for word in WAIT]
-        job = row.engine.submit(
-            workers(command, TASKS, restart={"scope": "task", "limit": 1000}), timeouts={"grace": "5m"},
-            engines={**row.engine.own().get("engines", {}), "yarn": {"attempts": 1000}},
-        )  # fmt: skip
-        play = Play(row, job, random.Random(seed), [f"worker:{index}" for index in range(TASKS)])
+        runs_once(row, seed)
+
+
+def runs_once(row: Row, seed: int) -> None:
+    for old in row.engine.folder.glob("go-*"):
+        old.unlink()
+    command = [word.replace("{folder}", str(row.engine.folder)) for word in WAIT]
+    job = row.engine.submit(
+        workers(command, row.tasks, restart={"scope": "task", "limit": 1000}), timeouts={"grace": "5m"},
+        engines={**row.engine.own().get("engines", {}), "yarn": {"attempts": 1000}},
+    )  # fmt: skip
+    play = Play(row, job, random.Random(seed), [f"worker:{index}" for index in range(row.tasks)])
+    play.settle()
+    for strike in play.strikes():
+        strike()
         play.settle()
-        for _ in range(2):
-            play.kill_master()
-            for strike in play.choice.sample([play.kill_agent, play.kill_program], 2):
-                strike()
-                play.settle()
-        play.kill_master()
-        while len(play.left) > 1:
-            play.choice.choice([play.finish, play.finish, play.kill_agent, play.kill_program])()
-            play.settle()
-        play.finish()
-        job.succeeded(LIMIT)
-        until(lambda: not programs(row.engine), what="the programs' end")
+    play.finish_one()
+    job.succeeded(LIMIT)
+    assert {task["task"]: task["attempt"] for task in job.status()["tasks"]} == play.finished, play.struck
+    until(lambda: not programs(row.engine), what="the programs' end")
+    until(lambda: not row.left_behind(job), LIMIT, what=lambda: ("the containers' end", row.left_behind(job)))
