@@ -86,6 +86,7 @@ soak: frameworks s3server hadoop kubernetes
 	$(PYTEST) $(PARALLEL) -m soak tests
 
 check: setup
+	@tools/landing --check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

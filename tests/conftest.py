@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import tempfile
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from kubernetes import over as kubernetes_over
 from parts import need_parts, not_run_tests
-from rotation import changed_files, is_chosen, summary
+from rotation import Choice, changed_files, choice, is_late, summary
 from s3 import s3, s3_for_pods, s3_server
 
 __all__ = [  # fixtures for all tests
@@ -32,7 +33,10 @@ __all__ = [  # fixtures for all tests
 ]  # fmt: skip
 
 KUBERNETES = "kubernetes"
-_TURNS = pytest.StashKey[list[str]]()
+# For tests that take turns (rotation.py): why one runs, with the unit that it is of; and those of a run that its change cannot touch.
+_CHOICE = pytest.StashKey[tuple[Choice, str]]()
+_UNTOUCHED = pytest.StashKey[dict[str, str]]()
+_LATE = "left out for want of time"
 TOGETHER = (KUBERNETES, "plays")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
@@ -48,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--turn", type=int, default=None, help="of the full tests those that this landing is for (see rotation.py)"
     )
     group.addoption("--since", default="", help="the commit that the last landing ended with, for --turn")
+    group.addoption("--began", type=float, default=None, help="when the landing's run began, s since 1970, for --turn")
     group.addoption("--long", action="store_true", help="more examples a property")
 
 
@@ -87,21 +92,42 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    turn, files = config.option.turn, changed_files(config.option.since)
-    absent = [item for item in items if not is_chosen(item.nodeid, turn, files)]
-    config.hook.pytest_deselected(items=absent)
-    items[:] = [item for item in items if item not in set(absent)]
-    config.stash[_TURNS] = summary([item.nodeid for item in absent], turn)
+    """Leave out the tests that do not run at this landing, and sort the others by why they do."""
+    files = changed_files(config.option.since)
+    for item in items:
+        unit = _unit(item)
+        item.stash[_CHOICE] = choice(item.nodeid, unit, config.option.turn, files), unit
+    absent = {item.nodeid: item for item in items if item.stash[_CHOICE][0] is Choice.NONE}
+    config.hook.pytest_deselected(items=[*absent.values()])
+    items[:] = sorted((item for item in items if item.nodeid not in absent), key=lambda item: item.stash[_CHOICE][0])
+    config.stash[_UNTOUCHED] = {test: item.stash[_CHOICE][1] for test, item in absent.items()}
+
+
+def _unit(item: pytest.Item) -> str:
+    """Return what takes its turn as a whole: a file whose tests share a fixture, as a cluster of their own; else the test."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+    shared = any(fixture[-1].scope == "module" for fixture in fixtures)
+    return item.nodeid.partition("::")[0] if shared else item.nodeid
+
+
+def _skip_if_late(item: pytest.Item) -> None:
+    """Leave out a test whose turn it is not, where the landing has no time for it any more."""
+    if item.config.option.began is None or _CHOICE not in item.stash:
+        return
+    reason, unit = item.stash[_CHOICE]
+    if is_late(reason, (time.time() - item.config.option.began) / 60):
+        item.user_properties.append((_LATE, unit))
+        pytest.skip(_LATE)  # noqa: TID251
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):  # a worker collects, and the run that it belongs to prints
-        session.config.workeroutput["turns"] = session.config.stash.get(_TURNS, [])
+        session.config.workeroutput["untouched"] = session.config.stash.get(_UNTOUCHED, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[_TURNS] = getattr(node, "workeroutput", {}).get("turns", [])
+    node.config.stash[_UNTOUCHED] = getattr(node, "workeroutput", {}).get("untouched", {})
 
 
 def _groups(item: pytest.Item) -> list[str]:
@@ -110,6 +136,7 @@ def _groups(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    _skip_if_late(item)
     need_parts(_groups(item))
 
 
@@ -132,9 +159,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     )
     for why, count in sorted(absent.items()):
         terminalreporter.write_line(f"{count} tests are not on {why}")
-    for line in config.stash.get(_TURNS, []):
-        terminalreporter.write_line(line)
-    for reason, tests in sorted(not_run_tests(terminalreporter.stats.get("skipped", ())).items()):
+    skipped = terminalreporter.stats.get("skipped", [])
+    if config.option.turn is not None:
+        late = {report.nodeid: unit for report in skipped for name, unit in report.user_properties if name == _LATE}
+        for line in summary(config.stash.get(_UNTOUCHED, {}), late, config.option.turn):
+            terminalreporter.write_line(line)
+    for reason, tests in sorted(not_run_tests(skipped).items()):
         terminalreporter.section(f"{len(tests)} tests not run", sep="-")
         terminalreporter.write_line(reason)
         for test in sorted(tests):

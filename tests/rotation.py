@@ -1,13 +1,15 @@
 """The choice among the full tests that CI makes, for it has not the time for all of them at every landing.
 
-A *landing* is one submission that CI looks at. Landings are numbered in `.ci/landing`, which also names the commit that the last one ended
-with; so what has changed since is known. The rule:
+A *landing* is one submission that CI looks at. `.ci/landing` numbers it and names the commit that the last one ended with, which
+`tools/landing` writes and `make check` demands; so what has changed since is known. `Choice` has the rule, which the end of a run prints:
 
-- A full test runs where the change touches the test's own file, or code that `REACH` says it is about.
-- All other full tests, which the change reaches through code that all engines share or not at all, take turns: a third of them runs at
-  each landing, so each runs at least at every third. What they prove of shared code, the short tests prove at every landing as well.
+- TURN: a third of the full tests runs at each landing, so each runs at least at every third.
+- NEAR: of the others, those run that the change is about: it touches the test's own file, or a file that `REACH` says it is about.
+- FAR: then those that it can reach at all, through code that they share with others, as long as there is time.
+- NONE: the rest waits for its turn, since the change cannot touch it.
 
-What is left out is printed with the turn at which it comes. `make test-full` and `make soak` leave nothing out.
+NEAR and FAR begin only while the landing is young (`LATEST`), so that a change of everything ends in time too; what is left waits for its
+turn. `make test-full` and `make soak` leave nothing out.
 """
 
 from __future__ import annotations
@@ -16,30 +18,55 @@ import re
 import subprocess
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 
 TURNS = 3
 _ROOT = Path(__file__).parent.parent
 
-# Code, by how its path goes on after src/trainmaster/, and the tests about it, by what their ids contain.
-REACH: Sequence[tuple[str, str]] = (
-    (r"hadoop/", r"test_hadoop|test_hdfs|test_viewfs|yarn"),
-    (
-        r"(log/(hdfs|dfs)|data/(hdfs|jvm|hadoop_formats|java))",
-        r"test_hadoop_formats|test_hdfs|test_viewfs|test_stor|\[yarn",
-    ),
-    (r"engines/yarn/", r"yarn"),
-    (r"clusters/(hadoop|jars|kerberos|classes|pages)", r"test_cluster_hadoop"),
-    (r"kube/", r"kube|test_configmaps"),
-    (r"log/configmaps", r"test_configmaps"),
-    (r"engines/kubernetes/", r"\[kubernetes|test_kubernetes|test_kube_engine|_kubernetes\.py"),
-    (r"clusters/kubernetes/", r"test_cluster_kubernetes"),
-    (r"engines/local/", r"\[local"),
-    (r"(frameworks|runtime)/", r"tests/frameworks/|test_digits"),
-    (r"integrations/", r"dialects"),
-    (r"(core|simulation)/", r"tests/simulation/"),
+
+class Choice(IntEnum):
+    """Why a full test runs at a landing, in the order in which such tests run; NONE does not."""
+
+    TURN = 0
+    NEAR = 1
+    FAR = 2
+    NONE = 3
+
+
+LATEST: Mapping[Choice, float] = {
+    Choice.NEAR: 50.0,
+    Choice.FAR: 38.0,
+}  # minutes of a landing after which no such test begins
+RULE = (
+    f"rule: 1/{TURNS} of the full tests in turn; then, until minute {LATEST[Choice.NEAR]:.0f}, those that the change is about;"
+    f" then, until minute {LATEST[Choice.FAR]:.0f}, those that it can reach"
 )
+
+NO_TEST, ALL = r"(?!)", r""
+ON_HADOOP, ON_KUBERNETES = r"yarn|hadoop|hdfs|viewfs", r"kube|test_configmaps"
+# Files by how their paths begin, the tests that are about them, and those that they can reach; tests by what their ids contain. The first
+# row that fits counts. The last one has what all tests share.
+REACH: Sequence[tuple[str, str, str]] = (
+    (r".*\.md$|docs/|benchmarks/|LICENSE|mkdocs\.yml|\.gitignore|\.ci/|tools/landing", NO_TEST, NO_TEST),
+    (r"tests/simulation/|src/trainmaster/simulation/", r"tests/simulation/|test_yarn_traces", NO_TEST),
+    (r"tests/(rotation|parts)\.py|tests/.*test_\w+\.py", NO_TEST, NO_TEST),  # a test's own file is another matter
+    (r"tests/(hadoop|kdc|unmanaged)|tests/programs/.*java|tools/(hadoop|formats)", NO_TEST, ON_HADOOP),
+    (r"tests/(kubernetes|conformance/kubernetes_engine)\.py|tools/kubernetes", NO_TEST, ON_KUBERNETES),
+    (r"tests/s3\.py|tools/s3server", r"test_stores|test_storage", ON_KUBERNETES),
+    (r"examples/", r"test_digits|tests/frameworks/", NO_TEST),
+    (r"src/trainmaster/(hadoop/|engines/yarn/|log/(hdfs|dfs)|data/(hdfs|jvm|hadoop_formats|java))", ON_HADOOP, NO_TEST),
+    (r"src/trainmaster/clusters/kubernetes/", r"test_cluster_kubernetes", ON_KUBERNETES),
+    (r"src/trainmaster/clusters/(hadoop|jars|kerberos|classes|pages)", r"test_cluster_hadoop", ON_HADOOP),
+    (r"src/trainmaster/clusters/", r"test_cluster_", f"{ON_HADOOP}|{ON_KUBERNETES}"),
+    (r"src/trainmaster/(kube/|engines/kubernetes/)", ON_KUBERNETES, NO_TEST),
+    (r"src/trainmaster/log/configmaps", r"test_configmaps", ON_KUBERNETES),
+    (r"src/trainmaster/engines/local/", r"\[local|test_kills|test_one_copy", r"kubernetes-client"),
+    (r"src/trainmaster/integrations/", r"dialects", NO_TEST),
+    (r"src/trainmaster/(frameworks|runtime)/", r"tests/frameworks/|test_digits|test_channel", ALL),
+    (ALL, r"tests/(chaos|simulation)/|\[local", ALL),
+)  # fmt: skip
 
 
 def changed_files(commit: str) -> list[str]:
@@ -48,28 +75,32 @@ def changed_files(commit: str) -> list[str]:
     return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
-def turn_of(test: str) -> int:
-    """The turn at which a test runs in any case, 0 to 2, by its id. The parameters of one test come at different turns."""
-    return zlib.crc32(test.encode()) % TURNS
+def turn_of(unit: str) -> int:
+    """Return the turn at which a unit runs in any case, 0 to 2. A unit is a test's id, or a file whose tests take turns together."""
+    return zlib.crc32(unit.encode()) % TURNS
 
 
-def is_chosen(test: str, turn: int, files: Iterable[str]) -> bool:
-    """Tell whether the full test with this id runs at a landing that changes `files`."""
-    return (
-        turn_of(test) == turn % TURNS
-        or test.partition("::")[0] in files
-        or any(
-            re.match(rf"src/trainmaster/{code}", file) and re.search(tests, test)
-            for file in files
-            for code, tests in REACH
-        )
-    )
+def choice(test: str, unit: str, turn: int, files: Iterable[str]) -> Choice:
+    """Return why the full test with this id runs at a landing that changes `files`."""
+    if turn_of(unit) == turn % TURNS:
+        return Choice.TURN
+    rows = [next(row for row in REACH if re.match(row[0], file)) for file in files]
+    if test.partition("::")[0] in files or any(re.search(near, test) for _, near, _ in rows):
+        return Choice.NEAR
+    return Choice.FAR if any(re.search(far, test) for _, _, far in rows) else Choice.NONE
 
 
-def summary(absent: Iterable[str], turn: int) -> list[str]:
-    """Return lines for the end of a run that say how many tests of which files were left out, and when they come."""
-    counts = Counter((turn_of(test), Path(test.partition("::")[0]).stem) for test in absent)
-    lines = [f"turn {turn % TURNS} of {TURNS}: {sum(counts.values())} full tests are left out"]
+def is_late(chosen: Choice, minutes: float) -> bool:
+    """Tell whether a test that was chosen so is left out of a landing that is so old."""
+    return minutes > LATEST.get(chosen, float("inf"))
+
+
+def summary(untouched: Mapping[str, str], late: Mapping[str, str], turn: int) -> list[str]:
+    """Return the rule, how many tests were left out and why, and when they come, as lines. The arguments map tests to their units."""
+    absent = {**untouched, **late}
+    counts = Counter((turn_of(unit), Path(test.partition("::")[0]).stem) for test, unit in absent.items())
+    numbers = f"{len(untouched)} full tests that the change cannot touch, {len(late)} for want of time"
+    lines = [RULE, f"turn {turn % TURNS} of {TURNS}: left out are {numbers}"]
     for later in sorted({at for at, _ in counts}):
         files = ", ".join(f"{file} {count}" for (at, file), count in sorted(counts.items()) if at == later)
         lines.append(f"left out until turn {later}: {files}")
