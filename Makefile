@@ -1,7 +1,7 @@
 # Everything is set up in a project-local environment, .venv, by uv out of PyPI. A stamp file says that a part of it is there.
 #
 #   make demo        two workers train a model on handwritten digits
-#   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: about an hour
+#   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: those and an hour of faults
 #   make check       format, lint, types, layers, documents
 
 PYTHON ?= python3
@@ -83,7 +83,7 @@ test-full: test
 	$(PYTEST) $(PARALLEL) -m "full and not soak" $(FULL_ARGS) tests
 
 soak: frameworks s3server hadoop kubernetes
-	$(PYTEST) $(PARALLEL) -m soak tests
+	$(PYTEST) $(PARALLEL) -m "full or soak" tests
 
 check: setup
 	@tools/landing --check
