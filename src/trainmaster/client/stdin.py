@@ -19,6 +19,7 @@ import signal
 import stat
 import threading
 
+from trainmaster.client.places import client_of
 from trainmaster.core.errors import BadInput
 from trainmaster.core.job import Job
 
@@ -79,7 +80,8 @@ def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
     """
     from trainmaster.client.connect import task_names
 
-    known, on_this_machine = task_names(job), engine == "local"
+    known = task_names(job)
+    on_this_machine = client_of(engine).inherits_environment  # its programs, like our stdin, are of this machine
     streams = any(source.as_ == "stream" for source in job.inputs.values())
     if task is None:
         alone = on_this_machine and len(known) == 1 and not streams

@@ -218,19 +218,19 @@ def _send(
     if leaf.link:
         sent[leaf.path] = Stored(leaf.path, 0, link=leaf.link)
         return
-    local = tree.at(leaf.path)
+    file = tree.at(leaf.path)
     at = f"{folder}/{leaf.path}"
     try:
-        digest = _digest(local, flow.check)
+        digest = _digest(file, flow.check)
         old = known.get(leaf.path)
         if old is not None and old.at and (old.size, old.sha256) == (leaf.size, digest):
             at = old.at
             flow.step(leaf.size)
         else:
-            retried("store a checkpoint", f"{store.url}/{at}", lambda: store.upload(local, at, flow.step), flow)
-        status = os.stat(local)
+            retried("store a checkpoint", f"{store.url}/{at}", lambda: store.upload(file, at, flow.step), flow)
+        status = os.stat(file)
     except FileNotFoundError as error:
-        if error.filename != local and os.path.exists(local):  # it is the store that lacks something
+        if error.filename != file and os.path.exists(file):  # it is the store that lacks something
             raise storage_failed("store a checkpoint", f"{store.url}/{at}", error) from error
         return  # removed meanwhile: the next look tells
     if (status.st_size, status.st_mtime_ns) == (leaf.size, leaf.mtime_ns):
