@@ -13,7 +13,7 @@ from trainmaster.client.commands import check_commands
 from trainmaster.client.files import much_shipped, shipped_files
 from trainmaster.client.places import client_of
 from trainmaster.client.secrets import names
-from trainmaster.client.submit import check, in_pods, prepared, requests
+from trainmaster.client.submit import LOCAL, check, in_pods, prepared, requests
 from trainmaster.client.text import not_shipped, readable
 from trainmaster.core.job import COPIED, HADOOP, SUCCEEDED, Environment, Input, Job, uses
 from trainmaster.core.quantities import format_bytes, format_count
@@ -65,7 +65,7 @@ def thread_shares(job: Job, engine: str) -> dict[str, Any]:
     from trainmaster.core.threads import CORES, MACHINE, thread_count, thread_variables
     from trainmaster.engines.local.machine import cores
 
-    here = client_of(engine).inherits_environment  # programs have the submitter's variables, and share this machine
+    here = engine == LOCAL  # programs have the submitter's variables there, and a machine that they share
     shares = {}
     for role in job.roles.values():
         threads = CORES if role.threads == MACHINE and not here else role.threads
