@@ -170,10 +170,6 @@ def status(job: str) -> Facts:
             return status
         except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
             return _stored_status(job, silent=live(job) is not None)
-        except BadInput as refusal:  # who may not ask a job's master may be allowed to read its log
-            if refusal.anchor != "rights":
-                raise
-            return _stored_status(job, refusal=refusal.message)
         except NotFound:  # it has not begun
             if engine_of(job) != "local":
                 from trainmaster.client.distant import before
@@ -182,6 +178,10 @@ def status(job: str) -> Facts:
             if not beginning(job) and live(job) is None:
                 raise
             time.sleep(0.02)
+        except BadInput as refusal:  # who may not ask a job's master may be allowed to read its log
+            if refusal.anchor != "rights":
+                raise
+            return _stored_status(job, refusal=refusal.message)
 
 
 def note_end(job: str, status: Facts) -> None:
