@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.interrupts import run, undisturbed
+from trainmaster.interrupts import Interrupted, heard, interrupting, postponing, run, undisturbed
 
 
 def press() -> None:
@@ -89,3 +90,56 @@ def test_nothing_is_heard_while_undisturbed() -> None:
         assert run(done(), pytest.fail) == "done"
     with pytest.raises(KeyboardInterrupt):
         press()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_every_signal_that_asks_for_the_end_undoes_a_submission(number: signal.Signals) -> None:
+    async def work() -> None:
+        signal.raise_signal(number)
+        await asyncio.Event().wait()
+
+    times: list[None] = []
+    with pytest.raises(Interrupted) as end, interrupting():
+        run(work(), lambda: times.append(None))
+    assert (end.value.number, times) == (number, [None])
+
+
+def test_what_is_postponed_is_done_first_and_what_takes_long_is_broken_off() -> None:
+    did = []
+
+    def begin() -> None:
+        with interrupting(), postponing():
+            signal.raise_signal(signal.SIGTERM)
+            did.append("began the job")
+
+    def upload_and_begin() -> None:
+        with interrupting(), postponing():
+            with heard():
+                signal.raise_signal(signal.SIGHUP)
+                did.append("uploaded all of it")
+            did.append("began another one")
+
+    with pytest.raises(Interrupted) as end:
+        begin()
+    assert (end.value.number, did) == (signal.SIGTERM, ["began the job"])
+    with pytest.raises(Interrupted):
+        upload_and_begin()
+    assert did == ["began the job"]
+    with postponing():
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_signals_behind_the_first_do_not_break_off_what_it_has_begun() -> None:
+    """A terminal that is closed sends SIGHUP, its shell another one."""
+    did = []
+    with interrupting():
+        with contextlib.suppress(Interrupted):
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        press()
+        did.append("killed the job")
+        with pytest.raises(Interrupted), interrupting():
+            signal.raise_signal(signal.SIGTERM)
+    assert did == ["killed the job"]

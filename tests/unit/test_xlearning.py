@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
 from trainmaster.core.reading import job_from, job_to
 from trainmaster.integrations import xlearning
@@ -446,6 +447,18 @@ def test_the_advice_of_an_end_is_in_the_words_of_the_command_line() -> None:
     first, second, third = told("--worker-memory 1G").retold(items)
     assert (first, third) == (items[0], items[2])
     assert second["end"]["reason"]["advice"] == "raise --worker-memory, or set retry_memory"
+    waiting = [{"status": {"waiting": "set master.resources.memory"}}, {"lost": 4.0, "why": "set engines.yarn.queue"}]
+    status, lost = told("--queue research --am-memory 1G").retold(waiting)
+    assert status["status"]["waiting"] == "set --am-memory"
+    assert lost["why"] == "set --queue"
+
+
+def test_a_warning_names_the_flag_and_comes_only_where_somebody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """XLearning's own default is 3, and the highest priority of a cluster is 0 unless that is set."""
+    for flags, words in (("--priority HIGH", "warning: --priority: YARN gives the job 0 instead of 4\n"), ("", "")):
+        translation = told(flags)
+        warner(translation.described, translation.spoken)("YARN gives the job 0 instead of 4", "priority")
+        assert capsys.readouterr().err == words
 
 
 def test_an_input_that_does_not_exist_is_refused_before_anything_starts(tmp_path: Path) -> None:

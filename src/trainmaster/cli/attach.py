@@ -22,8 +22,11 @@ from trainmaster.cli.watching import watch_to_end
 def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any) -> None:
     """Watch JOB until it ends; of one that has ended, how. Ctrl-C stops watching; the job goes on, unless --detach says otherwise."""
     from trainmaster.client.connect import Past, status
+    from trainmaster.client.leaving import letting_go
     from trainmaster.core.state import FINAL
 
     choice = output_choice(Past(job).described, **shown)
     ended = status(job)["state"] in FINAL
-    watch_to_end(job, all_output or not ended, None if all_output else 4096, choice, detach, exits_as)
+    with letting_go(detach) as begun:
+        begun.note(job)
+        watch_to_end(job, all_output or not ended, None if all_output else 4096, choice, exits_as)

@@ -13,57 +13,57 @@ from typing import Any
 import click
 
 from trainmaster.cli.given import print_json, wants_json
-from trainmaster.cli.remarks import naming_origins, warn
+from trainmaster.cli.remarks import naming_origins
+from trainmaster.cli.starting import say_submitted, start
+from trainmaster.cli.watching import watch_to_end
 
 NOT_SUBMITTED, FAILED = 1, 2  # of XLearning
 
 
 def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, key: str) -> None:
     """Translate the words and do what they ask. `engine`: "" where nobody has said one."""
+    from trainmaster.client.leaving import letting_go
     from trainmaster.core.errors import TrainmasterError
 
-    try:
-        told, job = _begun(import_module(f"trainmaster.integrations.{dialect}"), words, engine, dry_run, key)
-    except TrainmasterError as error:
-        error.status = NOT_SUBMITTED if dialect == "xlearning" else error.status
-        raise
-    if job and not told.stays:
-        click.echo(job)
-        click.echo(f"watch it: tm attach {job}   its output: tm logs -f {job}   end it: tm kill {job}", err=True)
-    elif job:
-        from trainmaster.cli.watching import watch_to_end
-
+    with letting_go() as begun:
         try:
-            watch_to_end(job, retell=told.retold)
-        except click.exceptions.Exit as end:
-            raise click.exceptions.Exit(FAILED if end.exit_code and dialect == "xlearning" else end.exit_code) from None
+            asked = _submitted(import_module(f"trainmaster.integrations.{dialect}"), words, engine, dry_run, key, begun)
+        except TrainmasterError as error:
+            error.status = NOT_SUBMITTED if dialect == "xlearning" else error.status
+            raise
+        if begun.job and not asked.stays:
+            say_submitted(begun.job)
+        elif begun.job:
+            try:
+                watch_to_end(begun.job, retell=asked.retold)
+            except click.exceptions.Exit as end:
+                status = FAILED if end.exit_code and dialect == "xlearning" else end.exit_code
+                raise click.exceptions.Exit(status) from None
 
 
-def _begun(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: str) -> tuple[Any, str]:
-    """What was asked, and the job that was submitted; "" where none was."""
-    from trainmaster.client.submit import submit
+def _submitted(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: str, begun: Any) -> Any:
+    """Submit the job that the words describe, or do what else they ask for; return what they were translated to."""
     from trainmaster.integrations.dialect import ENGINE, Verb, checked, shown
 
-    told = dialect.translated(words, engine or ENGINE)
-    if isinstance(told, Verb):
-        _do(told, dialect)
-        return told, ""
-    options, asked = told.options, told.described
+    asked = dialect.translated(words, engine or ENGINE)
+    if isinstance(asked, Verb):
+        _do(asked, dialect)
+        return asked
+    options = asked.options
     if options.as_json:
         click.get_current_context().find_root().meta["json"] = True
-    for text in told.remarks:
+    for text in asked.remarks:
         click.echo(click.style("note: ", fg="cyan") + text, err=True)
-    with told.speaking(), naming_origins(asked):
+    with asked.speaking(), naming_origins(asked.described):
         if dry_run or options.dry_run:
             if wants_json():
-                print_json(checked(told)[0])
-            for text in () if wants_json() else shown(told):
+                print_json(checked(asked)[0])
+            for text in () if wants_json() else shown(asked):
                 click.echo(text)
-            return told, ""
-        told.check_inputs()
-        job = submit(asked.job, base=asked.base, key=options.key or key, fork=True, engine=asked.engine)
-    warn(asked, told.spoken)
-    return told, job
+            return asked
+        asked.check_inputs()
+        start(asked.described, options.key or key, begun, spoken=asked.spoken)
+    return asked
 
 
 def _do(verb: Any, dialect: Any) -> None:

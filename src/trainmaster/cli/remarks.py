@@ -8,6 +8,13 @@ from typing import Any
 
 import click
 
+DEFAULT = "'s default"  # ends the origin of a value that another system's command line has by itself
+Spoken = Callable[[str, str], str]  # text, key -> the text in another system's words
+
+
+def unchanged(text: str, key: str) -> str:
+    return text
+
 
 @contextmanager
 def naming_origins(asked: Any) -> Iterator[None]:
@@ -25,19 +32,34 @@ def naming_origins(asked: Any) -> Iterator[None]:
         raise
 
 
-def warn(described: Any, spoken: Callable[[str, str], str] = lambda text, _: text) -> None:
-    """Print the warnings about a described job on stderr; on a terminal in lines of its width. `spoken(text, key)`: a text in another
-    system's words."""
-    import sys
-
+def warn(described: Any, spoken: Spoken = unchanged) -> None:
+    """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words."""
     from trainmaster.client.describe import doubts
 
     for text in doubts(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
-        text = spoken(text, f"roles.{role}" if role else "")
-        if sys.stderr.isatty():
-            text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
-        click.echo(click.style("warning: ", fg="yellow") + text, err=True)
+        _print(spoken(text, f"roles.{role}" if role else ""))
+
+
+def warner(described: Any, spoken: Spoken = unchanged) -> Callable[[str, str], None]:
+    """Return a function that prints a warning about a key of the described job, where somebody wrote it; the flag that did leads it."""
+
+    def print_warning(text: str, key: str) -> None:
+        origin = described.origins.get(tuple(key.split(".")), "")
+        if not origin.endswith(DEFAULT):
+            name = origin.removeprefix("flag ") if origin.startswith("flag ") else key
+            _print((f"{name}: " if name else "") + spoken(text, key))
+
+    return print_warning
+
+
+def _print(text: str) -> None:
+    """Print a warning; on a terminal in lines of its width."""
+    import sys
+
+    if sys.stderr.isatty():
+        text = click.wrap_text(f"warning: {text}", _width() - 1, subsequent_indent="  ").removeprefix("warning: ")
+    click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 
 def _width() -> int:

@@ -11,6 +11,7 @@ from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.given import json_option, print_json, wants_json
 from trainmaster.cli.remarks import naming_origins, warn
 from trainmaster.cli.showing import output_choice, output_options
+from trainmaster.cli.starting import start
 from trainmaster.cli.watching import watch_to_end
 
 
@@ -39,25 +40,25 @@ def command(
     tm run -n 2 --framework pytorch -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
-    Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop watching; the job goes on, unless --detach says otherwise. The exit status is the job's.
+    Ctrl-C, SIGTERM, SIGHUP, SIGQUIT and the end of whoever reads the output stop watching; the job goes on, unless --detach says otherwise.
+    The exit status is the job's.
     """
     asked = described(file, engine, given)
     if dry_run:
         show(asked)
         return
+    from trainmaster.client.leaving import letting_go
     from trainmaster.client.stdin import chosen
-    from trainmaster.client.submit import submit
 
     choice = output_choice(asked.job, tasks, quiet, timestamps, prefix)
     source = chosen(asked.job, asked.engine, stdin)
     prepare = source.prepare if source is not None else lambda job: None
-    with naming_origins(asked):
-        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine, prepare=prepare)
-    if source is not None:
-        source.begin()
-        choice.stdin_task = source.task
-    warn(asked)
-    watch_to_end(job, choice=choice, detach=detach, exits_as=exits_as)
+    with letting_go(detach) as begun:
+        start(asked, idempotency_key, begun, prepare)
+        if source is not None:
+            source.begin()
+            choice.stdin_task = source.task
+        watch_to_end(begun.job, choice=choice, exits_as=exits_as)
 
 
 def show(asked: Any) -> None:

@@ -8,7 +8,7 @@ import click
 
 from trainmaster.cli.describing import DescribesJob, described, job_options
 from trainmaster.cli.given import json_option, print_json, wants_json
-from trainmaster.cli.remarks import naming_origins, warn
+from trainmaster.cli.starting import say_submitted, start
 
 DIALECTS = ("--xlearning", "--submarine")
 _WORDS = "trainmaster.words"
@@ -63,13 +63,11 @@ def command(
         return
     asked = described(file, engine, given)
     from trainmaster.client.handles import here
-    from trainmaster.client.submit import submit
+    from trainmaster.client.leaving import letting_go
 
-    with naming_origins(asked):
-        job = submit(asked.job, base=asked.base, key=idempotency_key, fork=True, engine=asked.engine)
-    warn(asked)
-    if wants_json():
-        print_json({"job": job, "handle": str(here(job))})
-        return
-    click.echo(job)
-    click.echo(f"watch it: tm attach {job}   its output: tm logs -f {job}   end it: tm kill {job}", err=True)
+    with letting_go() as begun:
+        start(asked, idempotency_key, begun)
+        if wants_json():
+            print_json({"job": begun.job, "handle": str(here(begun.job))})
+            return
+        say_submitted(begun.job)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmaster.cli.exits import exit_status, let_go
+from trainmaster.cli.exits import exit_status
 from trainmaster.cli.given import print_json, wants_json
 from trainmaster.cli.showing import output_choice
 
@@ -18,18 +18,14 @@ Items = Iterator[dict[str, Any]]
 
 
 def watch_to_end(
-    job: str, logs: bool = True, tail: int | None = None, choice: Choice | None = None, detach: str = "leave", exits_as: str = "job",
+    job: str, logs: bool = True, tail: int | None = None, choice: Choice | None = None, exits_as: str = "job",
     retell: Callable[[Items], Items] = lambda items: items,
 ) -> None:  # fmt: skip
-    """Show the job until it ends and exit with its status; a signal that asks for the command's end leaves the job running, or kills it.
-
-    `retell` changes the words of what is shown.
-    """
+    """Show the job until it ends and exit with its status. `retell` changes the words of what is shown."""
     from trainmaster.client.connect import Past
     from trainmaster.client.follow import follow
     from trainmaster.client.places import engine_of
     from trainmaster.client.sweep import resume
-    from trainmaster.interrupts import interrupting
 
     choice = choice or output_choice(Past(job).described)
     items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
@@ -39,13 +35,7 @@ def watch_to_end(
 
         items = bringing(job, renewing(job, items))
     items = retell(items)
-    try:
-        with interrupting():
-            status = _print_items(items, choice) if wants_json() else _watch(job, items, choice)
-    except KeyboardInterrupt as interrupt:
-        with interrupting():
-            let_go(job, interrupt, detach)
-        raise
+    status = _print_items(items, choice) if wants_json() else _watch(job, items, choice)
     raise click.exceptions.Exit(exit_status(status, exits_as))
 
 

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import socket
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFai
 from trainmaster.core.job import COPIED, Job, Role
 from trainmaster.core.threads import CORES, MACHINE
 from trainmaster.engines.contract import Shipped, reached
-from trainmaster.interrupts import undisturbed
+from trainmaster.interrupts import heard, undisturbed
 from trainmaster.log.index import note_unseen
 from trainmaster.log.storage import local_path
 from trainmaster.master import launch
@@ -93,8 +92,12 @@ def _places(job: Job) -> Iterator[tuple[str, str]]:
         yield "storage", job.storage
 
 
-def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
-    """Start the job's master there; `site.json` says afterwards where it is."""
+def start(
+    engine: str, name: str, job: Job, values: Values, token: str, warn: Callable[[str, str], object]
+) -> None:  # fmt: skip
+    """Start the job's master there; `site.json` says afterwards where it is. `warn(text, key)`: say what is doubtful about a key, or
+    about the job ("").
+    """
     from trainmaster.client.secrets import of_stores
     from trainmaster.client.submit import at_once
 
@@ -103,7 +106,8 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
     if site.get("carried"):
         from trainmaster.client.carried import carry
 
-        carry(job, site["carried"], engine)
+        with heard():
+            carry(job, site["carried"], engine)
     secret = {"token": token, "key": key, "secrets": values, "stores": of_stores(job, os.environ)}
     folder = job_storage(name)
     (folder / CERTIFICATE).write_text(certificate)
@@ -122,12 +126,13 @@ def start(engine: str, name: str, job: Job, values: Values, token: str) -> None:
         with undisturbed():
             client.end(told["application"])
         raise
-    for text in warnings:
-        print(f"warning: {text}", file=sys.stderr, flush=True)
-    if (tokens := told.get("tokens")) and not _renewed(job):
-        from trainmaster.client.renewal import warning
+    with contextlib.suppress(OSError):  # nobody reads: the job is on its way all the same
+        for key, text in warnings:
+            warn(text, key)
+        if (tokens := told.get("tokens")) and not _renewed(job):
+            from trainmaster.client.renewal import warning
 
-        print(warning(name, tokens), file=sys.stderr, flush=True)
+            warn(warning(name, tokens), "")
 
 
 def begun(job: str) -> bool:

@@ -11,8 +11,9 @@ import contextlib
 import json
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -30,65 +31,98 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
+def print_warning(text: str, key: str) -> None:
+    """Print a warning about a key of a job on stderr."""
+    print(f"warning: {f'{key}: ' if key else ''}{text}", file=sys.stderr, flush=True)
+
+
 def submit(
     job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None,
-    engine: str = LOCAL, prepare: Callable[[str], object] = lambda name: None,
+    engine: str = LOCAL, prepare: Callable[[str], object] = lambda name: None, announce: Callable[[str], object] = lambda name: None,
+    warn: Callable[[str, str], object] = print_warning,
 ) -> str:  # fmt: skip
     """Start `job`; returns its id. Relative paths and the programs' directory are those of `base` (default: the present one).
 
     `key`: the job that was submitted under it is returned instead, another one refused. `fork`: the master may be forked out of us.
-    `prepare` is called with the id of a job on this machine before its master starts.
+    `prepare` is called with the id of a job on this machine before its master starts. `announce` is called with the id once the job has
+    begun, before a signal that came meanwhile acts: whoever is interrupted knows what goes on. `warn(text, key)` is called with what its
+    cluster did otherwise than a key of the job says.
     """
+    from trainmaster.interrupts import postponing
+
     base = (base or Path.cwd()).absolute()
     taken = submitters() if environ is None else dict(environ)
     with kept("keep the job", state_dir()):
         if key and (known := _same_job(key, job, base, engine)):
+            announce(known)
             return known
         state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     plain, values = prepared(job, base, taken, engine)
     check(plain, engine=engine)
     from trainmaster.agent.kernel import Allowance
     from trainmaster.engines.local.places import check_sockets
-    from trainmaster.master.launch import keep, launch
+    from trainmaster.master.launch import launch
 
     elsewhere = _elsewhere(job, plain, base, engine, taken)
-    token, allowance = os.urandom(32).hex(), Allowance.present().to_json()
+    private = {
+        "token": os.urandom(32).hex(),
+        "secrets": values,
+        "environ": taken,
+        "allowance": Allowance.present().to_json(),
+    }
     if engine == LOCAL:
-        taken = _programs_environ(plain, base, taken)
+        private["environ"] = _programs_environ(plain, base, taken)
         check_sockets(new_id(plain.name))  # all ids of a name are of one length
     with kept("keep the job", state_dir()):
         facts = site(plain, base, values, job) | {"engine": engine} | elsewhere
-        name, storage = _take_id(plain.name)
-        try:
-            held = _write(storage, plain, facts, token)
-            if not values and engine == LOCAL:
-                keep(storage, taken, allowance)
-            ours = not key or _take(key, name, _claim(job, base, engine))
-        except BaseException:
-            _undo(storage, key, name)
-            raise
-    if not ours:
-        import shutil
+    with postponing():
+        name = _begin(plain, facts, private, key, _claim(job, base, engine), prepare, warn)
+        if name and engine == LOCAL:
+            launch(str(job_storage(name)), private, fork=fork)
+        if name:
+            announce(name)
+            return name
+    return submit(
+        job,
+        base=base,
+        key=key,
+        fork=fork,
+        environ=environ,
+        engine=engine,
+        prepare=prepare,
+        announce=announce,
+        warn=warn,
+    )
 
-        held.close()
-        shutil.rmtree(storage)
-        return submit(job, base=base, key=key, fork=fork, environ=environ, engine=engine, prepare=prepare)
-    if engine != LOCAL:
-        from trainmaster.client.distant import start
-        from trainmaster.interrupts import undisturbed
 
-        with held:  # until nothing is left of it, where it fails
-            try:
-                start(engine, name, plain, values, token)
-            except BaseException:
-                with undisturbed():
-                    _undo(storage, key, name)
-                raise
-        return name
-    held.close()
-    told = {"token": token, "secrets": values, "environ": taken, "allowance": allowance}
-    prepare(name)
-    launch(str(storage), told, fork=fork)
+def _begin(
+    job: Job, facts: Mapping[str, Any], private: Mapping[str, Any], key: str, claim: Mapping[str, Any], prepare: Callable[[str], object],
+    warn: Callable[[str, str], object],
+) -> str:  # fmt: skip
+    """Make the directory of a new job; on a cluster, start its master too. Where that fails nothing is left.
+
+    Returns its id, or "" where another job has taken the key.
+    """
+    from trainmaster.master.launch import keep
+
+    is_local = facts["engine"] == LOCAL
+    with kept("keep the job", state_dir()):
+        name, storage = _take_id(job.name)
+        with _undone_where_it_fails(storage, key, name):
+            held = _write(storage, job, facts, private["token"])
+    with held, _undone_where_it_fails(storage, key, name):  # nobody takes it up while it is undone
+        with kept("keep the job", state_dir()):
+            if not private["secrets"] and is_local:
+                keep(storage, private["environ"], private["allowance"])
+            if key and not _take(key, name, claim):
+                _undo(storage, key, name)
+                return ""
+        if is_local:
+            prepare(name)
+        else:
+            from trainmaster.client.distant import start
+
+            start(facts["engine"], name, job, private["secrets"], private["token"], warn)
     return name
 
 
@@ -124,6 +158,18 @@ def _elsewhere(job: Job, plain: Job, base: Path, engine: str, environ: Mapping[s
     return told
 
 
+@contextlib.contextmanager
+def _undone_where_it_fails(storage: Path, key: str, name: str) -> Iterator[None]:
+    from trainmaster.interrupts import undisturbed
+
+    try:
+        yield
+    except BaseException:
+        with undisturbed():
+            _undo(storage, key, name)
+        raise
+
+
 def _undo(storage: Path, key: str, name: str) -> None:
     """Nothing was started: leave nothing."""
     import shutil
@@ -133,8 +179,8 @@ def _undo(storage: Path, key: str, name: str) -> None:
         _give_up(key, name)
 
 
-def again(job: str, *, fork: bool = False) -> str:
-    """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id."""
+def again(job: str, *, fork: bool = False, announce: Callable[[str], object] = lambda name: None) -> str:
+    """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id. See `submit`."""
     from trainmaster.core.reading import job_from
 
     storage = job_storage(job)
@@ -149,7 +195,7 @@ def again(job: str, *, fork: bool = False) -> str:
             from trainmaster.client.carried import restored
 
             described = restored(described, told["carried"])
-        return submit(described, base=Path(told["cwd"]), fork=fork, engine=told.get("engine", LOCAL))
+        return submit(described, base=Path(told["cwd"]), fork=fork, engine=told.get("engine", LOCAL), announce=announce)
     except BadInput as error:
         if error.anchor == "unset-variable":
             error.mend = f"the value of a secret is kept nowhere: set the variable, then tm retry {job}"

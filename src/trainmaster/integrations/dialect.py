@@ -116,16 +116,21 @@ class Translation:
         return origin.removeprefix("flag ") if origin.startswith("flag ") else ""
 
     def retold(self, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield what `follow` tells of the job, with the advice of its end in the words of this command line."""
+        """Yield what `follow` tells of the job, with what it waits for and the advice of its end in the words of this command line."""
         for item in items:
-            reason = (item.get("end") or {}).get("reason") or {}
-            if advice := reason.get("advice"):
-                role = str(reason.get("task") or "").partition(":")[0]
-                item = {
-                    **item,
-                    "end": {**item["end"], "reason": {**reason, "advice": self.spoken(advice, f"roles.{role}")}},
-                }
+            if why := item.get("why"):
+                item = {**item, "why": self.spoken(why)}
+            for kind in {"status", "end"} & item.keys():
+                item = {**item, kind: self._spoken_status(item[kind])}
             yield item
+
+    def _spoken_status(self, status: dict[str, Any]) -> dict[str, Any]:
+        changes: dict[str, Any] = {"waiting": self.spoken(status["waiting"])} if status.get("waiting") else {}
+        reason = status.get("reason") or {}
+        if advice := reason.get("advice"):
+            role = str(reason.get("task") or "").partition(":")[0]
+            changes["reason"] = {**reason, "advice": self.spoken(advice, f"roles.{role}")}
+        return {**status, **changes}
 
     @contextmanager
     def speaking(self) -> Iterator[None]:

@@ -430,8 +430,12 @@ async def _hand_over(
         raise
 
 
-async def _priority_warnings(manager: ResourceManager, application: y.ApplicationIdProto, job: Any) -> list[str]:
-    """Return a warning where YARN gave the application another priority than the job asks for: the cluster has a highest, 0 by default."""
+async def _priority_warnings(
+    manager: ResourceManager, application: y.ApplicationIdProto, job: Any
+) -> list[tuple[str, str]]:
+    """Return a warning, (key, text), where YARN gave the application another priority than the job asks for: the cluster has a highest, 0
+    by default.
+    """
     if not job.priority:
         return []
     try:
@@ -441,8 +445,8 @@ async def _priority_warnings(manager: ResourceManager, application: y.Applicatio
     priority = report.application_report.priority.priority
     if priority == job.priority:
         return []
-    limit = "the cluster allows 0 to its yarn.cluster.max-application-priority"
-    return [f"priority: YARN gives the job {priority} instead of {job.priority}; {limit}"]
+    limit = "the highest that the cluster allows is its yarn.cluster.max-application-priority, 0 unless it is set"
+    return [("priority", f"YARN gives the job {priority} instead of {job.priority}; {limit}")]
 
 
 async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why: str) -> None:

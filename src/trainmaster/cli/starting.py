@@ -1,0 +1,33 @@
+"""Submitting a described job, for `run`, `submit` and the command lines of other systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmaster.cli.remarks import Spoken, naming_origins, unchanged, warn, warner
+
+if TYPE_CHECKING:
+    from trainmaster.client.leaving import Begun
+
+
+def start(
+    asked: Any, key: str, begun: Begun, prepare: Callable[[str], object] = lambda job: None, spoken: Spoken = unchanged
+) -> None:
+    """Submit the job and print its warnings; it is `begun.job` from then on. `key`: of idempotency. `spoken`: see `warn`."""
+    from trainmaster.client.submit import submit
+
+    with naming_origins(asked):
+        submit(
+            asked.job, base=asked.base, key=key, fork=True, engine=asked.engine, prepare=prepare, announce=begun.note,
+            warn=warner(asked, spoken),
+        )  # fmt: skip
+    warn(asked, spoken)
+
+
+def say_submitted(job: str) -> None:
+    """Print the id of a job on stdout, and what to do with it on stderr."""
+    click.echo(job)
+    click.echo(f"watch it: tm attach {job}   its output: tm logs -f {job}   end it: tm kill {job}", err=True)
