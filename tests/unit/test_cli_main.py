@@ -275,3 +275,13 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
+
+
+def test_a_reader_that_has_enough_is_no_failure() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "trainmaster.cli", "completion", "bash"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -66,6 +66,12 @@ class Commands(click.Group):
             raise click.UsageError(f"there is no command {name!r}{_nearest(name, COMMANDS)}", ctx)
         return name, self.get_command(ctx, name), args[1:]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click would make a failure of
+            raise click.exceptions.Exit(_unread()) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -96,8 +102,6 @@ def run(args: Sequence[str]) -> NoReturn:
         status = BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as interrupt:
         status = 128 + getattr(interrupt.__cause__, "number", INTERRUPTED - 128)  # click makes an Abort of it
-    except BrokenPipeError:
-        status = _unread()
     except Exception as error:  # noqa: BLE001 - the last place where any can be told
         status = _told(error, "--json" in ours)
     sys.exit(status if isinstance(status, int) else 0)
