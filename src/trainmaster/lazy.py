@@ -2,8 +2,9 @@
 
 attrs builds twenty classes of validators, and imports `inspect` (and by it ast and dis) for signatures, asyncio imports TLS, websockets
 `importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, `urllib.request` (and by it
-http.client) to find a proxy, and protobuf the messages written in Python, beside those in C: together a fifth of what is imported before
-the first program starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
+http.client) to find a proxy, and protobuf the messages written in Python, beside those in C. `subprocess` imports `locale`, `shutil` what
+unpacks, and `traceback` and `linecache` what shows source text. Together they are a fifth of what is imported before the first program
+starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 SELDOM = (
     "attr.validators", "attrs.validators", "inspect", "ssl", "asyncio.sslproto", "importlib.metadata", "urllib.request",
-    "google.protobuf.internal.python_message",
+    "google.protobuf.internal.python_message", "bz2", "lzma", "locale", "textwrap", "tokenize", "copy",
 )  # fmt: skip
 _ASKED_OF_ALL = ("__file__", "__warningregistry__")  # by who goes through all modules, and uses none
 

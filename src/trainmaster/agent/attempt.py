@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.agent import diagnosis, faults
 from trainmaster.agent import program as programs_of
@@ -30,11 +30,14 @@ from trainmaster.agent.outlast import outlasting
 from trainmaster.agent.output import Output
 from trainmaster.agent.place import Place
 from trainmaster.agent.program import CannotStart, Launch, Outcome, Program
+from trainmaster.agent.progress import Progress
 from trainmaster.agent.spool import Spool, tail
 from trainmaster.agent.streaming import Beside, Records
 from trainmaster.agent.threads import answered_within
-from trainmaster.agent.watching import Limits, Told, Watching
 from trainmaster.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from trainmaster.agent.watching import Watching
 
 TAIL = 20  # lines of output in the report of an end
 EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
@@ -65,7 +68,7 @@ class Attempt:
         self._stopped = self._by_itself = False  # by itself: it had ended, or was being ended, before it was stopped
         self._taken = False  # stopped because the engine takes its container
         self._over_at = 0.0  # when what was launched last was over
-        self._told, self._halt = Told(), threading.Event()  # that halts threads that copy
+        self._told, self._halt = Progress(), threading.Event()  # that halts threads that copy
         self._inputs: dict[str, str] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._uploaded: dict[str, Any] = {}
@@ -317,6 +320,8 @@ class Attempt:
     async def _watch(
         self, program: Program, output: Output, records: Records, memory: int | None, group: Any
     ) -> Outcome:
+        from trainmaster.agent.watching import Limits, Watching  # while the program begins
+
         start = self._start
         limits = Limits(memory, start.get("stall"))
         self._watching = Watching(

@@ -46,11 +46,11 @@ ASKS = 1024  # asks of programs waiting to be sent
 log = logging.getLogger(__name__)
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Link:
     """How the master is reached: a Unix socket, or addresses `host:port` under TLS with the job's certificate (PEM) alone."""
 
-    token: str = attrs.field(repr=False)
+    token: str
     grace: float = 30.0
     socket: str = ""
     addresses: Sequence[str] = ()
@@ -238,7 +238,7 @@ class Channel:
             "ping_interval": None, "open_timeout": None, "close_timeout": 1, "user_agent_header": None,
         }  # fmt: skip
         if self._link.socket:
-            connection = await unix_connect(self._link.socket, f"ws://localhost{PATH}", **options)
+            connection = await unix_connect(sock=_connected(self._link.socket), uri=f"ws://localhost{PATH}", **options)
             peer = connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.master = look(struct.unpack("3i", peer)[0])
             return connection
@@ -349,6 +349,20 @@ class Channel:
     def _end(self, why: str) -> None:
         self._closing = True
         self._owner.over(why)
+
+
+def _connected(path: str) -> socket.socket:
+    """Return a connection to a Unix socket, which never has to be waited for: it is there at once, or its backlog is full.
+
+    Raise OSError. The loop's own way imports `ssl`, to look whether the socket is one of TLS.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 async def _reached(address: str) -> socket.socket:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trainmaster.core.plain import Plain
 from trainmaster.log.output import Gap, piece
 
 PIECE = 24 * 1024  # bytes of output in one message
@@ -25,8 +26,8 @@ CHARACTER = 4  # bytes of the longest one in UTF-8
 FOLLOWERS = 256
 
 
-@attrs.frozen(slots=True)
-class Source:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Source(Plain):
     """Where an attempt's output is, of which the `first` bytes are kept in any case; whether it still grows.
 
     `printed` differs each time that it has grown. `begun`: else a file that is not there may still come.
@@ -39,7 +40,7 @@ class Source:
     begun: bool = True
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Chunk:
     """What a source had for a follower at `position`: `data`, from `begin` to `end`; `size` is the position at the end of all of it."""
 
@@ -61,7 +62,7 @@ class Chunk:
         return begin, self.data[begin - self.begin : begin - self.begin + PIECE]
 
 
-@attrs.define(slots=True)
+@attrs.define(slots=True, eq=False, repr=False)
 class Follower:
     id: int
     attempt: int

@@ -14,6 +14,8 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.plain import Plain
+
 # Python's own start ignores these; a program must find them as a shell would give them.
 _OF_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
@@ -23,8 +25,8 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@attrs.frozen(slots=True)
-class Allowance:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Allowance(Plain):
     """Limits (resource number -> soft, hard), umask, ignored and blocked signals of the user who submitted."""
 
     limits: Mapping[int, tuple[int, int]]

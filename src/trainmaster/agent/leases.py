@@ -46,7 +46,7 @@ class Reader(Protocol):
     def reply(self, asked: int, answer: Mapping[str, Any]) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Waiter:
     reader: Reader
     asked: int

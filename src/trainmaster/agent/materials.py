@@ -20,7 +20,7 @@ Tell = Callable[[int, int], None]
 Fields = Mapping[str, Any]
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Materials:
     """The data of one task. `private`: a folder for what is not the program's."""
 

@@ -24,7 +24,7 @@ from trainmaster.linux import Process
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
 
 
-@attrs.define(slots=True, eq=False)
+@attrs.define(slots=True, eq=False, repr=False)
 class Place:
     """The container of one task."""
 
@@ -38,7 +38,7 @@ class Place:
     materials: Materials
     allowance: Allowance
     environ: Mapping[str, str]
-    secrets: Mapping[str, Mapping[str, str]] = attrs.field(repr=False)  # of its role, and of every role under ""
+    secrets: Mapping[str, Mapping[str, str]]  # of its role, and of every role under ""
     report: Callable[..., None]
     acknowledged: Callable[[], Awaitable[None]]  # waits until the master has durably what was reported
     sample: Callable[[dict[str, Any]], None]

@@ -24,6 +24,7 @@ import attrs
 from trainmaster import linux
 from trainmaster.agent import kernel, processes
 from trainmaster.agent.kernel import Allowance
+from trainmaster.core.plain import Plain
 from trainmaster.linux import Process
 
 SHELL = "/bin/sh"
@@ -34,7 +35,7 @@ NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
 Command = Sequence[str] | str
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Launch:
     """What to run. A command as a list is executed as it is; as a string it is given to /bin/sh -c."""
 
@@ -46,8 +47,8 @@ class Launch:
     before: Sequence[Callable[[], None]] = ()  # plain system calls of the child before exec, e.g. joining a cgroup
 
 
-@attrs.frozen(slots=True)
-class Outcome:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Outcome(Plain):
     """How one copy ended: an exit status, or a signal; `reason` is a key of core.reasons."""
 
     reason: str

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from trainmaster.agent import stall
+from trainmaster.agent.progress import Progress
 from trainmaster.agent.samples import EVERY, Sample, Sampler, network, stacks
 from trainmaster.agent.stall import Observation
 
@@ -28,36 +29,11 @@ class Limits:
     stall: float | None = None
 
 
-@attrs.define(slots=True)
-class Told:
-    """What the program itself has told so far."""
-
-    progress: int = 0  # how many times
-    value: float | None = None
-    step: int | None = None
-    phase: str = ""
-    best: dict[str, float] = attrs.field(factory=dict)  # the highest value and step
-
-    def reached(self, value: float | None, step: int | None) -> None:
-        """The program told of its progress. Metrics alone are none."""
-        self.progress += value is not None or step is not None
-        self.value = value if value is not None else self.value
-        self.step = step if step is not None else self.step
-        for name, number in (("value", value), ("step", step)):
-            if number is not None:
-                self.best[name] = max(number, self.best.get(name, number))
-
-    def fed(self, records: int, value: float | None) -> None:
-        """Records went into its stdin: shown as its progress until it tells of its own, but no sign that it gets anywhere."""
-        if not self.progress:
-            self.value, self.step = value, records
-
-
 class Watching:
     """One program's watch. `finishing` is set to (since, limit) once a peer has finished."""
 
     def __init__(
-        self, limits: Limits, told: Told, printed: Callable[[], int], tell: Callable[[dict[str, Any]], None], *,
+        self, limits: Limits, told: Progress, printed: Callable[[], int], tell: Callable[[dict[str, Any]], None], *,
         devices: Sequence[str] = (), own_network: bool = False,
     ) -> None:  # fmt: skip
         self._limits, self._told, self._printed, self._tell = limits, told, printed, tell

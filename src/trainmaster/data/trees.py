@@ -18,12 +18,13 @@ from collections.abc import Mapping
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.plain import Plain
 
 _NAMED = 5  # of what is left out, in one message
 
 
-@attrs.frozen(slots=True)
-class Leaf:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Leaf(Plain):
     """A file. `link`: where it leads, where it is kept as a link; its size is 0 then.
 
     `inode` and `ctime_ns` tell that the name was given to another file.
@@ -43,8 +44,8 @@ class Leaf:
         return self.size, self.mtime_ns, self.link
 
 
-@attrs.frozen(slots=True)
-class Tree:
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Tree(Plain):
     """All that is below a root. `root` is the folder that the paths are relative to. `left_out`: path -> what it is."""
 
     root: str

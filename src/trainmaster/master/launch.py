@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from trainmaster.engines.local.template import Link
 
-AGENT = "trainmaster.agent.main:run"
+AGENT = "trainmaster.agent.forked:run"
 BESIDE = "beside.lock"  # in the job's directory: held by its master, where that is not in a container
 _KEPT = "environ.json"
 

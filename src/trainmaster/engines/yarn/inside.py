@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.packed import opening_stores
@@ -105,12 +104,17 @@ def configure(properties: Mapping[str, str]) -> None:
     folder = Path(CONFIGURATION).absolute()
     folder.mkdir(exist_ok=True)
     rows = "".join(
-        f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        f"<property><name>{_escaped(name)}</name><value>{_escaped(value)}</value></property>\n"
         for name, value in properties.items()
     )
     for name in ("core-site.xml", "hdfs-site.xml", "yarn-site.xml"):
         (folder / name).write_text(f"<configuration>\n{rows}</configuration>\n")
     os.environ["HADOOP_CONF_DIR"] = str(folder)
+
+
+def _escaped(text: str) -> str:
+    """Return a text as it stands in XML. The library's own way imports a whole parser, and `urllib.request`."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def master() -> tuple[str, dict[str, Any], Any]:

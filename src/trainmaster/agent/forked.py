@@ -1,0 +1,12 @@
+"""The agent as a template forks it: all that an agent imports on its way is there before, once for all of them."""
+
+from __future__ import annotations
+
+import websockets.asyncio.client  # noqa: F401
+
+import trainmaster.agent.watching
+import trainmaster.engines.local.limits
+import trainmaster.engines.ports  # noqa: F401
+from trainmaster.agent.main import run
+
+__all__ = ["run"]
