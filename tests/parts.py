@@ -16,6 +16,7 @@ import pytest
 from trainmaster.clusters import jars
 from trainmaster.clusters.kubernetes import Settings, images, needs
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.engines.local import limits
 
 NOT_RUN = "not run: "
 _MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts")  # errors' anchors
@@ -41,6 +42,12 @@ def need_parts(groups: Iterable[str]) -> None:
     for group in groups:
         if group in _CHECKS and (part := _missing(group)):
             not_run_without(part)
+
+
+def need_control_groups() -> None:
+    """End the present test as one that has not run, where no control group for memory can be made."""
+    if limits._parent() is None:
+        not_run("no control group can be made here", "sudo make test, and not in a container that may make none")
 
 
 def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str]]:

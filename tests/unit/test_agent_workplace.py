@@ -37,7 +37,7 @@ def test_a_python_whose_tarfile_knows_no_filters_unpacks_too(
     def extractall(self: tarfile.TarFile, path: str = ".") -> None:
         honest(self, path)
 
-    monkeypatch.delattr(tarfile, "data_filter")
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
     monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
     Workplace(f"{tmp_path}/work", f"{tmp_path}/private").furnish(order)
     assert (tmp_path / "work/train.py").read_text() == "print(1)"

@@ -240,10 +240,14 @@ def test_an_archive_that_is_replaced_while_it_is_unpacked_is_the_one_that_was_ch
 
 
 def test_a_member_that_pythons_own_filter_refuses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(member: tarfile.TarInfo, directory: str) -> None:
-        raise tarfile.AbsolutePathError(member)
+    class Refused(tarfile.TarError):
+        pass
 
-    monkeypatch.setattr(tarfile, "data_filter", refuse)
+    def refuse(member: tarfile.TarInfo, directory: str) -> None:
+        raise Refused(member.name)
+
+    for name, value in (("data_filter", refuse), ("FilterError", Refused)):  # from Python 3.11.4 on it has both
+        monkeypatch.setattr(tarfile, name, value, raising=False)
     with pytest.raises(BadInput, match=r"'a' of x\.tar is refused by Python's own check"):
         unpack(tar(tmp_path / "x.tar", ("a", b"content")), f"{tmp_path}/out")
     assert os.listdir(tmp_path) == ["x.tar"]
@@ -284,7 +288,7 @@ def test_a_file_of_a_zip_that_shares_its_content_with_a_link_does_not_become_one
         plain = copy.copy(link)
         plain.filename, plain.external_attr = "d", (stat.S_IFREG | 0o644) << 16
         packed.filelist.insert(0, plain)
-    with pytest.raises(BadInput, match=r"shares its content with another member"):
+    with pytest.raises(BadInput, match=r"shares its content with another member|Overlapped entries"):  # Debian's Python
         unpack(f"{tmp_path}/x.zip", f"{tmp_path}/in/out")
     assert os.listdir(tmp_path / "in") == ["outside"]
     assert os.listdir(tmp_path / "in/outside") == []

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from parts import need_control_groups
 from waiting import until
 
 from trainmaster.engines.local import limits, places
@@ -21,9 +22,10 @@ _ALLOCATE = "import sys; data = b'x' * (int(sys.argv[1]) << 20); print('held', f
 @pytest.fixture
 def limit() -> MemoryLimit:
     """A group of 64 MiB, removed by the test. Without the right to make one there is nothing to see: see below."""
-    made = MemoryLimit.create("job-1", "worker:0", 64 * MIB)
-    assert made is not None, "no control group can be made here, as in a container without the right to: run as root"
-    return made
+    need_control_groups()
+    limit = MemoryLimit.create("job-1", "worker:0", 64 * MIB)
+    assert limit is not None
+    return limit
 
 
 def allocate(limit: MemoryLimit, mebibytes: int) -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from local_machine import Master, forked, of, request
+from parts import need_control_groups
 from waiting import until
 
 from trainmaster.core.errors import BadInput
@@ -45,6 +46,7 @@ def _a_job(program: Path) -> None:
 
 
 def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path: Path) -> None:
+    need_control_groups()
     program = tmp_path / "program"
     with forked(lambda: _a_job(program)):
         assert sweep() == [], "a live job is left alone"

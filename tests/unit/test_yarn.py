@@ -428,7 +428,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runtime")
     made = archive(folder / "cache")
     with tarfile.open(made) as tar:
-        tar.extractall(folder / "runtime", filter="data")
+        tar.extractall(folder / "runtime", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     return folder / "runtime"
 
 

@@ -56,7 +56,9 @@ def unpack(content: bytes, target: str) -> None:
             write(members, content, target)
         elif hasattr(tarfile, "tar_filter"):
             archive.extractall(target, filter="tar")
-        else:
+        else:  # before Python 3.11.4
+            for member in members:
+                member.mode &= 0o755  # as the filter does
             archive.extractall(target)
 
 
