@@ -179,7 +179,11 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "--input", "x:dwnload=g*.yaml", "--", "true"], "did you mean download?"),
         (["run", "two.yaml"], "roles.worker.replicas: two   (two.yaml line 2)"),
         (["run", "--dry-run", "--set", "files=[nothere.py]", "--", "true"], "files: nothere.py   (flag --set)"),
-        (["run", "--dry-run", "--input", "x=smb://h/x", "--", "true"], "smbprotocol"),
+        (["run", "--dry-run", "--input", "x=smb://h/x", "--", "true"], "pip install smbprotocol"),
+        (["run", "--dry-run", "--set", "archives=[foo://a.zip]", "--", "true"], "archives[0]: foo://a.zip"),
+        (["run", "--dry-run", "--set", "cache=[sftp://h/x#x]", "--", "true"], "pip install paramiko"),
+        (["run", "--dry-run", "--set", "tensorboard.logs=sftp://h/x", "--", "true"], "tensorboard.logs: sftp://h/x"),
+        (["run", "--dry-run", "--set", "environment.archive=sftp://h/x.zip", "--", "true"], "is a file, not a URL"),
         (["run", "--dry-run", "--storage", "hfds://b/x", "--", "true"], "did you mean hdfs://?"),
     ],
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
 
-from trainmaster.client import connect
+from trainmaster.client import connect, places
 from trainmaster.client import submit as submission
 from trainmaster.client.describe import describe, doubts
 from trainmaster.client.files import shipped_files
@@ -21,6 +22,7 @@ from trainmaster.core.events import Event, encode
 from trainmaster.core.job import Job, Output, Role, Secret
 from trainmaster.core.reading import job_from
 from trainmaster.core.redaction import ALL_ROLES, secrets_of
+from trainmaster.engines.kubernetes.client import KubernetesClient
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 from trainmaster.master import launch
@@ -320,3 +322,12 @@ def test_a_shared_working_directory_on_a_cluster_is_warned_of_where_it_was_writt
     assert not [text for text in doubts(written.job, "local", written.origins) if "workdir" in text]
     default = describe(None, {}, ["true"])
     assert not [text for text in doubts(default.job, "yarn", default.origins) if "workdir" in text]
+
+
+def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes brings what this machine has; its client would need a cluster here."""
+    engine = SimpleNamespace(check=lambda job: None, brings=KubernetesClient.brings)
+    monkeypatch.setattr(places, "client_of", lambda name, requests: engine)
+    job = job_from({"environment": {"archive": "s3://b/env.tar.gz"}, "roles": {"worker": {"command": "true"}}})
+    with pytest.raises(BadInput, match="kubernetes brings an archive that is a file of this machine"):
+        check(job, engine="kubernetes")

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from trainmaster.agent.failure import failed
+from trainmaster.core.errors import BadInput
 from trainmaster.core.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
 from trainmaster.core.state import FINAL
+from trainmaster.data.stores import store_for
 
 
 @pytest.mark.parametrize("key", REASONS)
@@ -96,3 +99,12 @@ def test_fault_and_cost() -> None:
 def test_ranks_order_engine_deaths_errors_consequences() -> None:
     ranks = [REASONS[key].rank for key in ("preempted", "signal", "exit", "peer-failed")]
     assert ranks == sorted(set(ranks))
+
+
+def test_a_storage_that_nothing_opens_is_not_tried_again() -> None:
+    """The next attempt would find no other packages."""
+    with pytest.raises(BadInput) as error:
+        store_for("foo://somewhere/x")
+    failure = failed("staging-failed", error.value)
+    assert failure.reason == "storage-unknown"
+    assert REASONS[failure.reason].lasting

@@ -165,6 +165,24 @@ def test_a_scheme_without_its_package_is_refused_before_anything_is_opened(
     assert (refused.value.place, refused.value.mend) == (f"storage: {url}", f"pip install {package}")
 
 
+@pytest.mark.parametrize(
+    ("scheme", "packages"),
+    [("smb", "smbprotocol"), ("sftp", "paramiko"), ("https", "aiohttp"), ("lakefs", "lakefs-spec")],
+)
+def test_the_packages_to_install_are_named_as_they_are_called(
+    scheme: str, packages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module that is missing may have another name: smbclient is of smbprotocol, and a package of its own."""
+    for module in ("smbclient", "paramiko", "aiohttp", "lakefs_spec"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for name in ("http", "smb", "sftp"):
+        monkeypatch.delitem(sys.modules, f"fsspec.implementations.{name}", raising=False)
+    for ask in (lambda url: check_scheme(url, "storage"), storage_for):
+        with pytest.raises(BadInput) as refused:
+            ask(f"{scheme}://host/x")
+        assert refused.value.mend == f"pip install {packages}"
+
+
 def test_a_full_disk_is_called_one_with_its_path(tmp_path: Path) -> None:
     failure = storage_failed("append", str(tmp_path / "log"), OSError(errno.ENOSPC, "whatever"))
     assert failure.anchor == "disk-full"

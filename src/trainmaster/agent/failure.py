@@ -6,7 +6,9 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-TOLD = frozenset({"input-missing", "output-missing", "commit-refused"})  # reasons that an error may carry itself
+TOLD = frozenset(
+    {"input-missing", "storage-unknown", "output-missing", "commit-refused"}
+)  # reasons that an error may carry itself
 INPUTS = frozenset({"no-mount", "input-exists", "unknown-format"})  # anchors of errors about an input as it was given
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -30,8 +32,11 @@ def failed(reason: str, error: BaseException, **figures: Any) -> AttemptFailed:
             return AttemptFailed("disk-full", {"detail": words(error), **figures})
         cause = cause.__cause__ or cause.__context__
     carried = str(getattr(error, "reason", ""))
-    if getattr(error, "anchor", "") in INPUTS:
+    anchor = getattr(error, "anchor", "")
+    if anchor in INPUTS:
         carried = "input-missing"
+    if anchor == "storage-url":
+        carried = "storage-unknown"
     return AttemptFailed(carried if carried in TOLD else reason, {"detail": words(error), **figures})
 
 

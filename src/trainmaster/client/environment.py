@@ -67,6 +67,8 @@ def placed(wanted: Environment, base: Path, here: bool) -> Environment:
         for key, given in found.items()
     }
     key = next((key for key, given in found.items() if given), "path")  # the first is used, as below
+    if here and key == "archive" and _URL.match(found[key]):
+        raise wrong(key, found[key], "on this machine an archive is a file, not a URL", "fetch it, and name its path")
     is_there = os.path.isdir if key == "path" else os.path.isfile
     ours = found[key] and (here or key != "path") and (here or not _URL.match(found[key]))
     if ours and not is_there(found[key]):

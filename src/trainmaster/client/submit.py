@@ -247,7 +247,13 @@ def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
     from trainmaster.client.places import client_of
 
     frameworks.load(job.framework)
-    client_of(engine, requests).check(job)
+    client = client_of(engine, requests)
+    client.check(job)
+    archive = "" if job.environment.path else job.environment.archive
+    if engine != LOCAL and _URL.match(archive) and not client.brings(archive):
+        from trainmaster.client.environment import wrong
+
+        raise wrong("archive", archive, f"{engine} brings an archive that is a file of this machine", "fetch it, and name its path")
     if job.network and engine != LOCAL:
         from trainmaster.agent.interfaces import check as check_network
 
@@ -368,7 +374,12 @@ def _check_schemes(job: Job) -> None:
         for name, target in job.outputs.items()
         if not target.format.startswith(HADOOP)
     }
-    urls |= {"storage": job.storage, "checkpoint.url": job.checkpoint.url if job.checkpoint is not None else ""}
+    urls |= {f"{key}[{number}]": url for key in ("cache", "archives") for number, url in enumerate(getattr(job, key))}
+    urls |= {
+        "storage": job.storage,
+        "checkpoint.url": job.checkpoint.url if job.checkpoint is not None else "",
+        "tensorboard.logs": job.tensorboard.logs if job.tensorboard is not None else "",
+    }
     for key, url in urls.items():
         if _URL.match(url) and not url.lower().startswith(("file://", "local://")):
             from trainmaster.log.objects import check_scheme

@@ -81,6 +81,9 @@ REASONS: dict[str, Reason] = {
         ENGINE, True, "could not fetch its data[: {detail}]",
         advice="[{mend}|check inputs and the storage they are on]",
     ),
+    "storage-unknown": Reason(
+        USER, True, "can open no such storage[: {detail}]", lasting=True, advice="[{mend}|use a path, hdfs://, s3://, gs:// or az://]",
+    ),
     "restore-failed": Reason(ENGINE, True, "could not restore its checkpoint[: {detail}]", advice="check checkpoint.url"),
     "upload-failed": Reason(
         ENGINE, True, "could not upload its output[: {detail}]",

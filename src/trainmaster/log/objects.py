@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import re
 import secrets
 import threading
 import time
@@ -204,12 +205,9 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
         fs, root = url_to_fs(url, use_listings_cache=False)
     except (ImportError, ValueError) as error:
-        raise BadInput(
-            f"cannot open {url}: {error}",
-            place=url,
-            mend="use a path, or a URL that fsspec knows",
-            anchor="storage-url",
-        ) from error
+        package = _package_of(scheme.lower(), error) if isinstance(error, ImportError) else ""
+        mend = f"pip install {package}" if package else "use a path, or a URL that fsspec knows"
+        raise BadInput(f"cannot open {url}: {error}", place=url, mend=mend, anchor="storage-url") from error
     except Exception as error:
         raise storage_failed("open", url, error) from error
     return fs, str(root).rstrip("/")
@@ -236,7 +234,8 @@ def check_scheme(url: str, place: str) -> None:
             get_filesystem_class(scheme)
             return
         except ImportError as error:
-            mend = mend if package else str(error)
+            package = package or _package_of(scheme, error)
+            mend = f"pip install {package}" if package else str(error)
         except ValueError:
             from difflib import get_close_matches
 
@@ -249,6 +248,22 @@ def check_scheme(url: str, place: str) -> None:
                 anchor="storage-url",
             ) from None
     raise BadInput(f"what opens {scheme}:// is not installed", place=f"{place}: {url}", mend=mend, anchor="storage-url")
+
+
+def _package_of(scheme: str, error: ImportError) -> str:
+    """Return the package that fsspec lacks for a scheme: what its extra of this name asks for, else the module that is not there; "" where
+    neither is known. fsspec's own words name several packages, or none.
+    """
+    from importlib.metadata import requires
+
+    extra = scheme.removesuffix("s") if scheme == "https" else scheme
+    rows = [row.partition(";") for row in requires("fsspec") or ()]
+    wanted = [
+        re.split(r"[^\w.-]", name)[0]
+        for name, _, marker in rows
+        if re.search(rf"extra == ['\"]{re.escape(extra)}['\"]", marker)
+    ]
+    return " ".join(wanted) or str(getattr(error.__cause__, "name", None) or "").partition(".")[0].replace("_", "-")
 
 
 def _obstore(protocol: str) -> Any:
