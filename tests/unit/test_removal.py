@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import until
@@ -22,9 +24,20 @@ from trainmaster.log.index import Headline
 HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo over'
 
 
-def tm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+PROPERTY = "<configuration><property><name>{}</name><value>{}</value></property></configuration>"
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{}"}}}}]
+users: [{{name: u, user: {{}}}}]
+"""
+
+
+def tm(*arguments: str, cwd: Path | None = None, **places: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "trainmaster.cli", *arguments]
-    environment = {**os.environ, "NO_COLOR": "1"}
+    environment = {**os.environ, "NO_COLOR": "1", **places}
     return subprocess.run(
         line,
         capture_output=True,
@@ -171,12 +184,28 @@ def test_the_list_takes_the_same_words(over: str) -> None:
 
 
 def test_a_cluster_that_cannot_be_asked_hides_no_job(monkeypatch: pytest.MonkeyPatch, home) -> None:
-    def fails(engine: str) -> None:
-        raise trainmaster.EngineFailed(f"{engine} does not answer")
+    def found(wanted: str) -> dict[str, str]:
+        raise trainmaster.EngineFailed("yarn does not answer")
 
     monkeypatch.setattr(listing, "clusters_at_hand", lambda: ["yarn"])
-    monkeypatch.setattr("trainmaster.client.distant.adopt_all", fails)
+    monkeypatch.setattr(listing, "client_of", lambda engine: SimpleNamespace(found=found))
     with pytest.warns(trainmaster.JobWarning, match="yarn does not answer"):
         assert trainmaster.jobs() == []
     with pytest.raises(trainmaster.EngineFailed):
         trainmaster.jobs("yarn")
+
+
+def test_clusters_that_do_not_answer_are_not_waited_for(tmp_path: Path, home) -> None:
+    """All are asked at once. A server that is stopped takes connections, and its client may try for half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (tmp_path / "core-site.xml").write_text(PROPERTY.format("fs.defaultFS", f"hdfs://127.0.0.1:{port}"))
+        (tmp_path / "yarn-site.xml").write_text(PROPERTY.format("yarn.resourcemanager.address", f"127.0.0.1:{port}"))
+        (tmp_path / "config").write_text(KUBECONFIG.format(port))
+        places = {"HADOOP_CONF_DIR": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
+        begun = time.monotonic()
+        done = tm("prune", "--older", "1d", "--dry-run", **places)
+        took = time.monotonic() - begun
+    for engine in ("yarn", "kubernetes"):
+        assert f"nothing is cleared on {engine}: the cluster of {engine} has not answered within 3 s" in done.stderr
+    assert took < 2 * listing.PATIENCE, done.stderr

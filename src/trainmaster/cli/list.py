@@ -28,17 +28,17 @@ def command(
     """The jobs of this machine, newest first."""
     import time
 
-    from trainmaster.client.listing import headlines, matches, plain
+    from trainmaster.client.listing import adopt_at_hand, headlines, matches, plain
     from trainmaster.client.places import kept, state_dir
     from trainmaster.client.sweep import sweep
     from trainmaster.client.text import ago, columns
 
     if engine:
         from trainmaster.client.describe import check_engine
-        from trainmaster.client.distant import adopt_all
 
         check_engine(engine)
-        adopt_all(engine)
+        for error in adopt_at_hand(engine).values():
+            raise error
     with kept("read the jobs", state_dir()):
         sweep()
     after = time.time() - since if since is not None else 0.0

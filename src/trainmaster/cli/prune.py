@@ -31,12 +31,10 @@ def command(older: float, with_jobs: bool, dry_run: bool, yes: bool) -> None:
     from trainmaster.core.quantities import format_bytes, format_count
 
     limit = time.time() - older
-    reachable = []
-    for engine in clusters_at_hand():
-        if errors := adopt_at_hand(engine):  # then nobody knows which jobs run there
-            click.echo(f"warning: nothing is cleared on {engine}: {errors[0].message}", err=True)
-        else:
-            reachable.append(engine)
+    errors_by_engine = adopt_at_hand()
+    for engine, error in errors_by_engine.items():  # nobody knows which jobs run there
+        click.echo(f"warning: nothing is cleared on {engine}: {error.message}", err=True)
+    reachable = [engine for engine in clusters_at_hand() if engine not in errors_by_engine]
     jobs = ended_before(limit) if with_jobs else []
     entries = list(unused_since(limit, reachable))
     size = format_bytes(sum(entry.size for entry in entries))

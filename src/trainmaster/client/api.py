@@ -284,7 +284,7 @@ def jobs(engine: str = "") -> list[Listed]:
 
     if engine:
         check_engine(engine)
-    for error in adopt_at_hand(engine):
+    for error in adopt_at_hand(engine).values():
         if engine:
             raise error
         warnings.warn(f"a cluster could not be asked: {error.message}", JobWarning, stacklevel=2)

@@ -223,12 +223,10 @@ def adopt(engine: str, wanted: str) -> list[str]:
     return sorted(found)
 
 
-def adopt_all(engine: str) -> None:
-    """Have this machine know all jobs of ours on the cluster."""
-    if engine == "local":
-        return
+def adopt_all(engine: str, jobs: Mapping[str, str]) -> None:
+    """Have this machine know all jobs of ours on the cluster, which it tells of: job -> application."""
     client = client_of(engine)
-    for job, application in client.found("").items():
+    for job, application in jobs.items():
         if not job_storage(job).exists() and (note := client.store().kept(job)) is not None:
             _adopted(engine, job, application, note)
 

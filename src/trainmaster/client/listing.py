@@ -2,29 +2,69 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
-from trainmaster.client.handles import clusters_at_hand
-from trainmaster.client.places import engine_of, kept, state_dir
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.client.handles import LOCAL, clusters_at_hand
+from trainmaster.client.places import client_of, engine_of, kept, state_dir
+from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.log.index import Headline, jobs
 from trainmaster.log.storage import LocalStorage
 
+PATIENCE = 3.0  # seconds for the answer of a cluster that only happens to be configured here
+NAMED_PATIENCE = 15.0  # the same of one that the user names
 
-def adopt_at_hand(engine: str = "") -> list[TrainmasterError]:
-    """Have this machine know the jobs of ours on the clusters at hand, or on that of one engine; return why some could not be asked."""
+
+def adopt_at_hand(engine: str = "") -> dict[str, TrainmasterError]:
+    """Have this machine know the jobs of ours on the clusters at hand, or on that of one engine; return why some could not be asked, by
+    engine. All are asked at once.
+    """
     from trainmaster.client.distant import adopt_all
 
-    errors = []
-    for name in [engine] if engine else clusters_at_hand():
+    listings = [_Listing(name) for name in ([engine] if engine else clusters_at_hand()) if name != LOCAL]
+    for listing in listings:
+        listing.start()
+    patience = NAMED_PATIENCE if engine else PATIENCE
+    limit = time.monotonic() + patience
+    errors = {}
+    for listing in listings:
+        listing.join(max(0.0, limit - time.monotonic()))
         try:
-            adopt_all(name)
+            adopt_all(listing.engine, listing.result(patience))
         except TrainmasterError as error:
-            errors.append(error)
+            errors[listing.engine] = error
     return errors
+
+
+class _Listing(threading.Thread):
+    """A question to a cluster for the jobs of ours. A thread asks: some clients try a dead cluster for half a minute."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__(name=f"jobs of {engine}", daemon=True)
+        self.engine = engine
+        self._jobs: dict[str, str] = {}
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._jobs = client_of(self.engine).found("")
+        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
+            self._error = error
+
+    def result(self, waited: float) -> dict[str, str]:
+        """Return job -> application. Raises what asking raised, EngineFailed where no answer came within the seconds `waited`."""
+        if self.is_alive():
+            raise EngineFailed(
+                f"the cluster of {self.engine} has not answered within {waited:.0f} s",
+                mend="check that it runs, and that its configuration is the one that you mean", anchor=self.engine,
+            )  # fmt: skip
+        if self._error is not None:
+            raise self._error
+        return self._jobs
 
 
 def headlines() -> list[Headline]:
