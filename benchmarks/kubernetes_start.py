@@ -70,19 +70,21 @@ def peer(cluster: Cluster, environ: Mapping[str, str], folder: Path) -> Path:
     read = shipping.read([Shipped(entry.RUNTIME, archive(folder / "runtime", without=WITHOUT), unpacked=True)])
     pieces = [piece for piece, _ in read]
 
+    files = entry.boot(pieces)
+
     async def make() -> None:
         async with Client(config) as client:
-            root = await client.create(CONFIGMAPS, objects.root(NAME, {}, {}, "", entry.boot(pieces)))
+            root = await client.create(CONFIGMAPS, objects.root(NAME, {}, {}, ""))
             owner = objects.owner_of(NAME, root["metadata"]["uid"])
-            kept = await client.create(SECRETS, objects.secret(NAME, owner, {entry.AGENT_SECRET: {}}, ""))
+            await client.create(CONFIGMAPS, objects.run(NAME, owner, files))
+            kept = await client.create(SECRETS, objects.secret(NAME, owner, {entry.agent_key("worker"): {}}, ""))
             await shipping.put(client, objects.owner_of(NAME, kept["metadata"]["uid"], "Secret"), read)
 
     asyncio.run(make())
     job = job_from({"name": NAME, **JOB})
     shape = pods.Shape(NAME, job, settings({}), environ["TRAINMASTER_KUBERNETES_IMAGE"])
-    made = pods.task_pod(
-        shape, pods.request_of("worker", job.roles["worker"]), entry.inside(NAME, entry.AGENT, pieces, {})
-    )
+    inside = entry.inside(NAME, "worker", pieces, entry.digest_of(files), {})
+    made = pods.task_pod(shape, pods.request_of("worker", job.roles["worker"]), inside)
     spec: dict[str, Any] = made["spec"]
     del spec["hostname"], spec["subdomain"]
     spec["containers"][0]["command"] = [part.replace("$", "$$") for part in PROGRAM]

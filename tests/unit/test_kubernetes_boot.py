@@ -7,6 +7,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -36,6 +37,7 @@ from trainmaster.engines.kubernetes.entry import (
 from trainmaster.engines.kubernetes.pods import Shape, master_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.packed import packed, stores_of
+from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.kube.config import ACCOUNT
 
 
@@ -144,6 +146,23 @@ def test_an_init_container_runs_nothing_that_was_changed_since_the_submission(tm
     assert done.returncode == 1
     assert "was changed since the submission" in done.stderr
     assert not list((root / "home").iterdir())
+
+
+@pytest.mark.parametrize("status", [NO_PYTHON, 2, 127], ids=["too-old", "far-too-old", "of-pyenv"])
+def test_a_python_that_cannot_be_used_is_passed_over(tmp_path: Path, status: int) -> None:
+    command, root = filled(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").write_text(f"#!/bin/sh\nexit {status}\n")
+    (folder / "python3").chmod(0o755)
+    path = {"PATH": f"{folder}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["/bin/sh", *command[1:]], check=False, env={"PATH": f"{folder}"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (NO_PYTHON, "the image has no Python >= 3.11\n")
+    (folder / "python3.12").symlink_to(sys.executable)
+    subprocess.run(command, check=True, env=path)
+    assert (root / "home" / "files.tar.gz").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("image", ["", "runtime:1"])

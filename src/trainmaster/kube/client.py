@@ -176,14 +176,16 @@ class Client:
         namespace: str = "",
         sub: str = "",
         dry_run: bool = False,
+        metadata: bool = False,
     ) -> Object:
-        """Change an object: "merge", "strategic", "json" or "apply" (server-side, forced)."""
+        """Change an object: "merge", "strategic", "json" or "apply" (server-side, forced); return it, or its metadata alone."""
         query: dict[str, Any] = _said(dry_run, False)
         if how == "apply":
             query |= {"fieldManager": "trainmaster", "force": "true"}
         request = Request(
-            "PATCH", self._path(kind, namespace, name, sub), query, _data(body), _PATCHES[how], repeatable=how != "json"
-        )
+            "PATCH", self._path(kind, namespace, name, sub), query, _data(body), _PATCHES[how],
+            accept=_ABOUT if metadata else _JSON, repeatable=how != "json",
+        )  # fmt: skip
         return await self._object(request)
 
     async def delete(

@@ -288,21 +288,21 @@ class KubernetesClient:
         kept = await client.create(SECRETS, objects.secret(job_id, owner, carriers, token), metadata=True)
         owner = owner_of(job_id, kept["metadata"]["uid"], "Secret")
         shape = Shape(job_id, job, said, self._image, owner)
-        await asyncio.gather(
+        making: list[Coroutine[Any, Any, Any]] = [
             client.create(SERVICES, objects.names(job_id, owner)), shipping.put(client, owner, read),
-            *(client.create(POD_GROUPS, one) for one in pod_groups(shape)),
-        )  # fmt: skip
+            *(client.create(POD_GROUPS, group) for group in pod_groups(shape)),
+        ]  # fmt: skip
         if here:
+            await asyncio.gather(*making)
             return {**of_master, "owner": owner["uid"]}
-        way: Sequence[Any] = await asyncio.gather(
-            client.create(SERVICES, objects.way_to_master(job_id, owner, PORT)),
-            *(client.create(kind, one) for kind, one in (objects.account(job_id, owner) if not account else [])),
-        )
-        address = {"TRAINMASTER_ADDRESS": way[0]["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
+        if not account:
+            making += [client.create(kind, thing) for kind, thing in objects.account(job_id, owner)]
+        way, *_ = await asyncio.gather(client.create(SERVICES, objects.way_to_master(job_id, owner, PORT)), *making)
+        address = {"TRAINMASTER_ADDRESS": way["spec"]["clusterIP"], "TRAINMASTER_OWNER": str(owner["uid"])}
         inner = inside(job_id, "", pieces, of_master["boot"], {**environment, **address}, said.runtime_image)
         template = master_pod(shape, inner, account or job_id)
         await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
-        spec = first.spec(of_master, job, way[0]["spec"]["clusterIP"])
+        spec = first.spec(of_master, job, way["spec"]["clusterIP"])
         await first.make(client, job_id, self._requests(job), pod_of(of_master, shape, spec))
         return None
 

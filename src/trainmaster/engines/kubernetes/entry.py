@@ -49,7 +49,9 @@ _ACCOUNT_FILES: list[dict[str, Any]] = [
 SCRIPT, MANIFEST = "boot.py", "manifest.json"
 # Python; its first argument is the digest. It is in a shell's single quotes, so it has none.
 _LOAD = f"""\
-import hashlib, sys
+import sys
+if sys.version_info < (3, 11): sys.exit({NO_PYTHON})
+import hashlib
 script, manifest = [open("{BOOT}/" + name, "rb").read() for name in ("{SCRIPT}", "{MANIFEST}")]
 if hashlib.sha256(script + manifest).hexdigest() != sys.argv[1]:
     sys.exit("the ConfigMap that says how to fill this pod was changed since the submission")
@@ -57,11 +59,14 @@ names = dict(__name__="boot")
 exec(compile(script, "{SCRIPT}", "exec"), names)
 names["main"](manifest, *sys.argv[2:])
 """
-# What Kubernetes would expand, $(NAME) and $$, is not in it.
+# What Kubernetes would expand, $(NAME) and $$, is not in it. A Python is started once, for each pod's start waits for it. One that is too
+# old says so, or (2) knows no -I; 126 and 127 are the shell's, and those of scripts that find no such version (pyenv).
 _FIND = f"""\
 for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11; do
-  [ -n "$python" ] && "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
-    exec "$python" -I -S -c '{_LOAD}' "$@"
+  command -v "$python" >/dev/null || continue
+  "$python" -I -S -c '{_LOAD}' "$@"
+  status=$?
+  case $status in {NO_PYTHON}|2|126|127) ;; *) exit $status ;; esac
 done
 echo "the image has no Python >= 3.11" >&2
 exit {NO_PYTHON}

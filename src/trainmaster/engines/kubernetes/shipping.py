@@ -51,35 +51,43 @@ async def put(client: Client, owner: Mapping[str, Any], files: Sequence[tuple[Pi
 
 
 async def _put(client: Client, owner: Mapping[str, Any], name: str, content: bytes) -> None:
-    made = {
+    """Share the piece where it is there already, else make it: who makes one that is there sends all of it before that is told."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + REMOVED_WITHIN
+    while True:
+        refusal: ApiError | None = None
+        try:
+            if await _shared(client, owner, name):
+                return
+        except ApiError as error:  # a right that is not needed where nothing is there
+            refusal = error
+        try:
+            await client.create(SECRETS, _secret(owner, name, content), metadata=True)
+            return
+        except Conflict as error:
+            if refusal is not None:
+                raise EngineFailed(f"the Secret {name} cannot be shared: {refusal}", anchor="kubernetes") from refusal
+            if clock() > until:
+                message = f"the Secret {name} is being removed, and is not gone"
+                raise EngineFailed(message, anchor="kubernetes") from error
+        await asyncio.sleep(0.1)
+
+
+def _secret(owner: Mapping[str, Any], name: str, content: bytes) -> dict[str, Any]:
+    return {
         "metadata": {
             "name": name, "ownerReferences": [dict(owner)],
             "labels": {"app.kubernetes.io/managed-by": "trainmaster", "trainmaster/part": "piece"},
         },
         "immutable": True, "type": "trainmaster/piece", "data": {"piece": base64.b64encode(content).decode()},
     }  # fmt: skip
-    clock = asyncio.get_running_loop().time
-    until = clock() + REMOVED_WITHIN
-    while True:
-        try:
-            await client.create(SECRETS, made)
-            return
-        except Conflict as error:
-            if await _shared(client, owner, name):
-                return
-            if clock() > until:
-                raise EngineFailed(
-                    f"the Secret {name} is being removed, and is not gone", anchor="kubernetes"
-                ) from error
-        await asyncio.sleep(0.1)
 
 
 async def _shared(client: Client, owner: Mapping[str, Any], name: str) -> bool:
-    """Whether what is there under the name is ours too from now on: False where it is being removed."""
+    """Make what is there under the name ours too; False where nothing is, or it is being removed."""
+    ours = {"metadata": {"ownerReferences": [dict(owner)]}}
     try:
-        there = await client.patch(SECRETS, name, {"metadata": {"ownerReferences": [dict(owner)]}}, how="strategic")
+        there = await client.patch(SECRETS, name, ours, how="strategic", metadata=True)
     except NotFound:
         return False
-    except ApiError as error:
-        raise EngineFailed(f"the Secret {name} cannot be shared: {error}", anchor="kubernetes") from error
     return "deletionTimestamp" not in there["metadata"]
