@@ -545,6 +545,8 @@ def test_a_priority_reaches_yarn_or_is_warned_of(tmp_path: Path, monkeypatch: py
             job = Submitted(trainmaster.attach(done.stdout.strip()))
             yarn.jobs.append(job)
             assert yarn.client().report(yarn.application(job)).priority.priority == 4
-            warning = f"warning: --priority: YARN gives the job 4 instead of {priority}; the highest that the cluster allows "
+            warning = (
+                f"warning: --priority: YARN gives the job 4 instead of {priority}; the highest that the cluster allows "
+            )
             assert (warning in done.stderr) == warns, done.stderr
             job.succeeded()

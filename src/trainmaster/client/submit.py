@@ -253,7 +253,12 @@ def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
     if engine != LOCAL and _URL.match(archive) and not client.brings(archive):
         from trainmaster.client.environment import wrong
 
-        raise wrong("archive", archive, f"{engine} brings an archive that is a file of this machine", "fetch it, and name its path")
+        raise wrong(
+            "archive",
+            archive,
+            f"{engine} brings an archive that is a file of this machine",
+            "fetch it, and name its path",
+        )
     if job.network and engine != LOCAL:
         from trainmaster.agent.interfaces import check as check_network
 
