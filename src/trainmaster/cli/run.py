@@ -48,7 +48,7 @@ def command(
         show(asked)
         return
     from trainmaster.client.leaving import letting_go
-    from trainmaster.client.stdin import chosen
+    from trainmaster.client.stdin import chosen, unread_note
 
     choice = output_choice(asked.job, tasks, quiet, timestamps, prefix)
     source = chosen(asked.job, asked.engine, stdin)
@@ -58,6 +58,8 @@ def command(
         if source is not None:
             source.begin()
             choice.stdin_task = source.task
+        elif stdin is None and (text := unread_note(asked.job, asked.engine)):
+            click.echo(click.style("note: ", fg="cyan") + text, err=True)
         watch_to_end(begun.job, choice=choice, exits_as=exits_as)
 
 

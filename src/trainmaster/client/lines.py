@@ -59,6 +59,10 @@ class Lines:
             self._parts[key] = text[end:]
         return [(task, block) for block in (*blocks, text[:end]) if block]
 
+    def unfinished(self, task: str) -> str:
+        """Return the beginning of a line that a task has not ended; "" where there is none."""
+        return next((text for (name, _), text in self._parts.items() if name == task), "")
+
     def close(self) -> list[tuple[str, str]]:
         """What is left, at the end."""
         parts, self._parts = self._parts, {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainmaster.client.view import Watching
 
 LONGEST_QUESTION = 200  # characters
+STANDING = 0.3  # s after which the beginning of a line is no line on its way any more
 AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
 
 
@@ -110,10 +111,20 @@ class Aloud(Plain):
         self._out.flush()
 
 
-def asks(text: str) -> bool:
-    """Return True where the end of some output looks like a question: a line that is not whole, and no progress bar."""
-    line = text.rpartition("\n")[2]
-    return 0 < len(line) < LONGEST_QUESTION and "\r" not in line and line.rstrip(" ")[-1:] in tuple(":?>)]$#")
+class Question:
+    """Finds out whether the task that has the command's stdin waits for an answer."""
+
+    def __init__(self, task: str) -> None:
+        self._task, self._line, self._since = task, "", 0.0
+
+    def is_asked(self, lines: Lines, now: float) -> bool:
+        """Return True where the task's last line is not whole, and ends like a question or stands for a moment; and is no progress bar."""
+        line = lines.unfinished(self._task)
+        if line != self._line:
+            self._line, self._since = line, now
+        if not 0 < len(line) < LONGEST_QUESTION or "\r" in line:
+            return False
+        return line.rstrip(" ")[-1:] in tuple(":?>)]$#") or now - self._since > STANDING
 
 
 class Piped(Plain):

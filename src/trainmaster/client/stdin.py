@@ -81,23 +81,15 @@ def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
     from trainmaster.client.connect import task_names
 
     known = task_names(job)
-    on_this_machine = client_of(engine).inherits_environment  # its programs, like our stdin, are of this machine
-    streams = any(source.as_ == "stream" for source in job.inputs.values())
     if task is None:
-        alone = on_this_machine and len(known) == 1 and not streams
-        return Stdin(known[0]) if alone and _single(job, known[0]) and _is_there() else None
+        has_it = len(known) == 1 and not _refusal(job, engine, known[0]) and _is_there()
+        return Stdin(known[0]) if has_it else None
     if task == NONE:
         return None
     from trainmaster.client.logs import check_task
 
     check_task("", task, known)
-    if not on_this_machine:
-        reason = f"a program on {engine} has an empty stdin"
-    elif streams:
-        reason = "an input `as: stream` is the programs' stdin"
-    elif not _single(job, task):
-        reason = f"{task} has several copies of its program"
-    else:
+    if not (reason := _refusal(job, engine, task)):
         return Stdin(task)
     raise BadInput(
         f"{task} cannot have the command's stdin: {reason}",
@@ -105,6 +97,28 @@ def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
         mend="leave --stdin out",
         anchor="no-stdin",
     )
+
+
+def unread_note(job: Job, engine: str) -> str:
+    """Return what to say where something waits in our stdin, a pipe, and no task was chosen to read it; "" where nothing waits."""
+    if not _waits():
+        return ""
+    from trainmaster.client.connect import task_names
+
+    first = task_names(job)[0]
+    instead = _refusal(job, engine, first) or f"--stdin {first} gives it to a task"
+    return f"nobody reads this command's stdin: {instead}, --stdin {NONE} says that this is meant"
+
+
+def _refusal(job: Job, engine: str, task: str) -> str:
+    """Return why a task cannot have the command's stdin; "" where it can."""
+    if not client_of(engine).inherits_environment:  # its programs, unlike our stdin, are of other machines
+        return f"a program on {engine} has an empty stdin"
+    if any(source.as_ == "stream" for source in job.inputs.values()):
+        return "an input `as: stream` is the programs' stdin"
+    if not _single(job, task):
+        return f"{task} has several copies of its program"
+    return ""
 
 
 def _single(job: Job, task: str) -> bool:
@@ -120,3 +134,19 @@ def _is_there() -> bool:
         return not stat.S_ISCHR(mode)
     except OSError:
         return False
+
+
+def _waits() -> bool:
+    """Return True where our stdin is a pipe or a socket with something in it. An empty one may be a service's, that nobody writes to."""
+    from array import array
+    from fcntl import ioctl
+    from termios import FIONREAD
+
+    size = array("i", [0])
+    try:
+        mode = os.fstat(0).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            ioctl(0, FIONREAD, size)
+    except OSError:
+        return False
+    return size[0] > 0

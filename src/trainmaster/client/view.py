@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from trainmaster.client.connect import Facts
 from trainmaster.client.lines import Lines, without_reports
-from trainmaster.client.printing import Aloud, Choice, Piped, Plain, asks
+from trainmaster.client.printing import Aloud, Choice, Piped, Plain, Question
 from trainmaster.client.restarts import Restarts
 from trainmaster.client.text import clean, ended_lines, left_out_lines, output_sizes, progress, state_word
 from trainmaster.core.quantities import format_bytes, format_seconds
@@ -115,7 +115,7 @@ def watch(
     seen = Watching(job)
     piped = None if out.isatty() else Piped(out, err, choice)
     shown: Plain | Any = piped or (First(out, choice) if lively else Plain(out, err, choice))
-    rich_from = time.monotonic() + MOMENT if lively else None
+    rich_from, question = time.monotonic() + MOMENT if lively else None, Question(choice.stdin_task)
     try:
         for item in items:
             piece = item.get("log")
@@ -131,7 +131,7 @@ def watch(
                 continue
             shown.lines(seen.take(item))
             shown.news(seen)
-            if piece is not None and piece["task"] == choice.stdin_task and asks(piece["data"]):
+            if question.is_asked(seen.lines, time.monotonic()) and not isinstance(shown, Aloud):
                 shown.close()
                 shown, rich_from = Aloud(out, err, choice), None
                 shown.text("".join(block[:-1] for _, block in seen.lines.close()))
