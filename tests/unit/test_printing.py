@@ -197,3 +197,13 @@ def test_only_the_tasks_that_are_asked_for_are_shown(tmp_path: Path, home) -> No
     wrong = tm("run", "--tasks", "ps", "--", "true", cwd=tmp_path)
     assert (wrong.returncode, wrong.stderr.count(b"error")) == (2, 1)
     assert b"the job has no task ps" in wrong.stderr
+
+
+def test_our_words_do_not_stand_behind_a_line_without_an_end(tmp_path: Path, home) -> None:
+    """Where both streams go to one place; a program's bytes alone stay as they are."""
+    line = [*TM, "run", "--", "printf", "abc"]
+    done = subprocess.run(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=True)
+    program, ours = done.stdout.splitlines()
+    assert (program, b"succeeded after" in ours) == (b"abc", True)
+    apart = subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    assert (apart.stdout, apart.stderr.count(b"\n")) == (b"abc", 1)

@@ -9,6 +9,7 @@ The agent leads each line of a task with several copies of its program by the co
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -73,6 +74,7 @@ class Plain:
     def __init__(self, out: TextIO, err: TextIO, choice: Choice) -> None:
         self._out, self._err, self._choice = out, err, choice
         self._reason, self._at = "", 0.0
+        self._is_mid_line = False  # whether the last that was written to `out` has no end of its line
 
     def lines(self, blocks: Iterable[tuple[str, str]]) -> None:
         for task, block in blocks:
@@ -81,8 +83,15 @@ class Plain:
 
     def news(self, seen: Watching) -> None:
         for line in seen.news:
-            print(f"{seen.job}: {line}", file=self._err, flush=True)
+            self.say(f"{seen.job}: {line}")
         seen.news.clear()
+
+    def say(self, line: str) -> None:
+        """Print a line of ours, on a line of its own where a program has not ended its last one."""
+        if self._is_mid_line and _is_one_place(self._out, self._err):
+            print(file=self._err)
+        self._is_mid_line = False
+        print(line, file=self._err, flush=True)
 
     def draw(self, seen: Watching) -> None:
         reason = seen.waiting
@@ -92,7 +101,7 @@ class Plain:
         if (
             _shape(reason) != _shape(self._reason) or now - self._at > AGAIN
         ):  # figures alone may change many times a second
-            print(f"{seen.job}: {reason}", file=self._err, flush=True)
+            self.say(f"{seen.job}: {reason}")
             self._reason, self._at = reason, now
 
     def close(self) -> None:
@@ -109,6 +118,7 @@ class Aloud(Plain):
         """Write text without what moves or erases."""
         self._out.write(clean(text.replace("\r\n", "\n")))
         self._out.flush()
+        self._is_mid_line = not text.endswith("\n") if text else self._is_mid_line
 
 
 class Question:
@@ -164,8 +174,17 @@ class Piped(Plain):
         else:
             binary.write(exact(text))
         self._out.flush()
+        self._is_mid_line = not text.endswith("\n")
 
 
 def _shape(reason: str) -> str:
     """Return how a reason begins, without figures: the rest may change many times a second."""
     return re.sub(r"[\d.]+", "#", " ".join(reason.split()[:3]))
+
+
+def _is_one_place(out: TextIO, err: TextIO) -> bool:
+    """Return True where both go to one terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(out.fileno(), err.fileno())
+    except (OSError, ValueError):  # a text in memory, or what is closed
+        return False

@@ -146,8 +146,9 @@ def watch(
             shown.draw(seen)
     finally:
         shown.close()
+    say = shown.say if isinstance(shown, Plain) else lambda line: print(line, file=err)
     for line in seen.summary() if seen.status else ():
-        print(line, file=err)
+        say(line)
     return seen.status
 
 
