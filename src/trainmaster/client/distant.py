@@ -46,6 +46,7 @@ _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 def adapted(job: Job, engine: str) -> Job:
     """The job as it is on a cluster. Raises BadInput where it names a place of this machine alone."""
     from trainmaster.client.carried import rerouted
+    from trainmaster.client.submit import in_pods
 
     for place, url in _places(job):
         if not _URL.match(url):
@@ -54,7 +55,7 @@ def adapted(job: Job, engine: str) -> Job:
                 f"{url} is a path of this machine, and the nodes of {engine} do not see it", place=f"{place}: {url}",
                 mend=f"put it on storage that they reach (hdfs://, s3://){shared}", anchor="not-on-the-cluster",
             )  # fmt: skip
-    if job.storage and engine != "kubernetes":  # which takes no path at all
+    if job.storage and not in_pods(job.storage, engine):
         _check_is_mounted(job.storage)
     roles = {name: _with_own_cores(attrs.evolve(role, workdir=COPIED)) for name, role in job.roles.items()}
     storage = job.storage or client_of(engine).store(job).jobs

@@ -250,15 +250,11 @@ def check(job: Job, probe: bool = True, engine: str = LOCAL) -> None:
     client = client_of(engine, requests)
     client.check(job)
     archive = "" if job.environment.path else job.environment.archive
-    if engine != LOCAL and _URL.match(archive) and not client.brings(archive):
+    if _URL.match(archive) and not client.brings(archive):
         from trainmaster.client.environment import wrong
 
-        raise wrong(
-            "archive",
-            archive,
-            f"{engine} brings an archive that is a file of this machine",
-            "fetch it, and name its path",
-        )
+        problem = f"{engine} brings an archive that is a file of this machine"
+        raise wrong("archive", archive, problem, "fetch it, and name its path")
     if job.network and engine != LOCAL:
         from trainmaster.agent.interfaces import check as check_network
 

@@ -28,6 +28,11 @@ class LocalClient:
     def __init__(self, requests: Callable[[Any], Sequence[Request]]) -> None:
         self._requests = requests
 
+    @staticmethod
+    def brings(url: str) -> bool:
+        """Tell whether tasks can have an archive at a URL: always, for agents fetch it."""
+        return True
+
     def check(self, job: Any) -> None:
         """BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks; and
         where what a job asks for is not to be had here at all.
