@@ -180,10 +180,8 @@ class Orders:
     def _threads(self, state: State, role: Role, copies: int) -> int:
         """The threads of each copy of the program."""
         if role.threads == MACHINE and self._sharing[0] != state.n:
-            self._sharing = (
-                state.n,
-                tasks_at_once(state) + self.tasks_of_others(),
-            )  # the same for all that start in this turn
+            # The same for all that start in this turn.
+            self._sharing = state.n, tasks_at_once(state) + self.tasks_of_others()
         tasks = self._sharing[1] if role.threads == MACHINE else 1
         return thread_count(role.threads, role.resources.cores, copies, self.machine_cores, tasks)
 
