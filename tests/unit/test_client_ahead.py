@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from cryptography import x509
 
 from trainmaster.client import ahead
+from trainmaster.client.removal import clear, unused_since
 from trainmaster.engines import runtime_archive
+from trainmaster.log.storage import draft_of
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -37,6 +40,10 @@ def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkey
         os.waitpid(pid, os.WNOHANG)
 
 
+def packed(files: Sequence[tuple[str, str]]) -> bytes:
+    return b"the runtime"
+
+
 def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = Barrier(2)
     rename = Path.rename
@@ -45,9 +52,6 @@ def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypa
         written.wait(60)
         return rename(draft, target)
 
-    def packed(files: Sequence[tuple[str, str]]) -> bytes:
-        return b"the runtime"
-
     monkeypatch.setattr(runtime_archive, "_packed", packed)
     monkeypatch.setattr(Path, "rename", together)
     with ThreadPoolExecutor(2) as pool:
@@ -55,3 +59,21 @@ def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypa
     assert first == second
     assert [path.name for path in first.parent.iterdir()] == [first.name]
     assert first.read_bytes() == b"the runtime"
+
+
+def test_an_archive_that_jobs_use_is_not_pruned_and_drafts_go(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_archive, "_packed", packed)
+    folder = home.state / "runtime"
+    draft = Path(draft_of(str(folder / "state" / "archive")))  # of one that was killed
+    draft.parent.mkdir(parents=True)
+    draft.touch()
+    os.utime(draft, (0, 0))
+    made = runtime_archive.archive(folder)
+    assert not draft.exists()
+    for entry in folder.iterdir():
+        os.utime(entry, (0, 0))
+    (used,) = (entry for entry in unused_since(1.0) if entry.place == str(made.parent))
+    assert runtime_archive.archive(folder, known=made.parent.name) == made
+    assert str(made.parent) not in [entry.place for entry in unused_since(time.time() - 60)]
+    assert not clear(used), "a job has taken it since it was listed"
+    assert made.exists()

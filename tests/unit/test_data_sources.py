@@ -14,6 +14,7 @@ from trainmaster.core.job import Input
 from trainmaster.core.splits import Listing
 from trainmaster.data.sources import list_input, mount, write_list
 from trainmaster.data.stores import RemoteStore
+from trainmaster.log.storage import remove_drafts
 
 TREE = (
     "a/1.csv",
@@ -177,3 +178,16 @@ def test_a_listing_knows_its_size(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("12")
     assert isinstance(found := list_input(str(tmp_path)), Listing)
     assert found.size == 2
+
+
+def test_the_draft_of_a_list_is_swept_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(source: str, target: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_list(Listing("", ()), str(tmp_path / "train.list"))
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    remove_drafts(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,7 @@ from trainmaster.client.places import client_of, job_storage, kept, site_of
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.job import HADOOP, Input, Job
 from trainmaster.core.quantities import format_bytes
+from trainmaster.log.storage import draft_of
 
 if TYPE_CHECKING:
     from trainmaster.core.splits import File, Listing
@@ -177,7 +178,7 @@ def _put(given: Input, url: str, inputs: str) -> None:
         return
     if store.exists(digest):
         return
-    draft = f".{secrets.token_hex(8)}.tmp"
+    draft = draft_of(digest)
     try:
         put_all(listing.files, draft)
         if not store.exists(digest):  # of two who put the same, the second finds it there

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from trainmaster.core.splits import File
 from trainmaster.data.transfer import CHUNK
 from trainmaster.log.dfs import DfsError, open_dfs
 from trainmaster.log.hdfs import opened, put, read_range
-from trainmaster.log.storage import storage_failed
+from trainmaster.log.storage import draft_of, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import FileReader, FileStatus
@@ -192,8 +191,7 @@ class HdfsStore:
     def _write(self, path: str, chunks: Iterator[bytes], step: Step) -> None:
         """Under a name of its own first: nobody sees a part of it under its name."""
         at = self._at(path)
-        folder, name = os.path.split(at)
-        draft = f"{folder}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
+        draft = draft_of(at)
         try:
             writer = opened(self._dfs, draft, self._mode, self._folder_mode)
             for data in chunks:

@@ -21,7 +21,7 @@ from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.job import Input
 from trainmaster.core.splits import File, Listing, fixed_prefix, has_pattern, visible
 from trainmaster.data.stores import Entry, Store, local_path, store_for
-from trainmaster.log.storage import storage_failed
+from trainmaster.log.storage import draft_of, storage_failed
 
 
 def list_input(given: Input | str, key: str = "") -> Listing:
@@ -57,7 +57,7 @@ def list_input(given: Input | str, key: str = "") -> Listing:
 
 def write_list(listing: Listing, path: str) -> None:
     """The file that a task with an input `as: list` finds: the paths or URLs of its part, one a line."""
-    draft = f"{path}.tmp"
+    draft = draft_of(path)
     with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{found.path}\n" for found in listing.files)
     os.replace(draft, path)

@@ -9,19 +9,20 @@ installed files.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import importlib.util
 import io
 import marshal
 import os
-import secrets
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.statuses import NO_PYTHON
+from trainmaster.log.storage import draft_of, remove_drafts
 
 DISTRIBUTIONS = (
     "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "nvidia-ml-py", "protobuf", "psutil", "starlette",
@@ -70,7 +71,8 @@ def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Pat
         return made
     content = _packed(found)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = place / f".{secrets.token_hex(8)}.tmp"  # several threads may make it at once
+    remove_drafts(str(folder))
+    draft = Path(draft_of(str(place / "archive")))  # several threads may make it at once
     try:
         draft.write_bytes(content)
         return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
@@ -93,7 +95,12 @@ def files(without: Collection[str] = ()) -> list[tuple[str, str]]:
 
 
 def _made(place: Path) -> Path | None:
-    return next(place.glob("*.tar.gz"), None)
+    """Return the archive of a state, which is used now; None where it is not made."""
+    made = next(place.glob("*.tar.gz"), None)
+    if made is not None:
+        with contextlib.suppress(FileNotFoundError):  # it is being removed: who reads it will say so
+            os.utime(place)  # its last use, for `tm prune`
+    return made
 
 
 def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,6 @@ import contextlib
 import errno
 import io
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.log.dfs import Dfs, DfsError, open_dfs
-from trainmaster.log.storage import Appender, Entry, checked, storage_failed
+from trainmaster.log.storage import Appender, Entry, checked, draft_of, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import FileReader, FileWriter
@@ -293,8 +292,7 @@ def put(dfs: Dfs, at: str, data: bytes, overwrite: bool, mode: int = 0o644, fold
 
 def _drafted(dfs: Dfs, at: str, data: bytes, mode: int, folder_mode: int) -> tuple[str, FileWriter]:
     """A new file beside `at`, with all that it will hold; its path."""
-    folder, _, name = at.rpartition("/")
-    draft = f"{folder}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
+    draft = draft_of(at)
     with _discarded(dfs, draft):
         writer = opened(dfs, draft, mode, folder_mode)
         if data:

@@ -368,7 +368,9 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def draft_of(full: str) -> str:
-    """A name of one's own beside `full`."""
+    """Return a path of one's own beside `full`, to write it at first; listings leave such names out, and `remove_drafts` knows them. All
+    drafts are named so, on HDFS too.
+    """
     folder, name = os.path.split(full)
     return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
 
