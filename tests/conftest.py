@@ -23,7 +23,7 @@ from _pytest.nodeid import coerce_node_id
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from kubernetes import over as kubernetes_over
-from parts import need_parts, not_run_tests
+from parts import need_parts, not_run_tests, outcome
 from rotation import Choice, changed_files, choice, is_late, summary
 from s3 import s3, s3_for_pods, s3_server
 
@@ -198,6 +198,8 @@ def seeds(request: pytest.FixtureRequest) -> Seeds:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    if call.excinfo is not None:
+        call.excinfo = outcome(call.excinfo)
     report = yield
     used: Seeds | None = getattr(item, "seeds", None)
     if report.failed and used is not None and used.present is not None:

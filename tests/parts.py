@@ -7,18 +7,23 @@ it. It must not look like one that passed, so under `CI=true`, where every part 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from trainmaster.clusters import jars
 from trainmaster.clusters.kubernetes import Settings, images, needs
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.engines.local import limits
 
 NOT_RUN = "not run: "
+AS_ROOT = "sudo make test, and not in a container that may not do this"
 _MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts")  # errors' anchors
 
 
@@ -30,24 +35,48 @@ def not_run(missing: str, install: str) -> NoReturn:
     pytest.skip(NOT_RUN + reason)
 
 
-def not_run_without(part: TrainmasterError) -> NoReturn:
-    """End the present test as one that has not run, where the error is that a part of the machine is missing; raise any other error."""
-    if part.anchor not in _MISSING:
-        raise part
-    not_run(part.message, part.mend.partition("; or ")[0])  # what a user may do without the part is nothing to a test
+def outcome(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
+    """Return what a test has raised, or that it has not run where the error says that a part of the machine is missing."""
+    error = raised.value
+    if not isinstance(error, TrainmasterError) or error.anchor not in _MISSING:
+        return raised
+    try:
+        not_run(
+            error.message, error.mend.partition("; or ")[0]
+        )  # what a user may do without the part is nothing to a test
+    except (pytest.skip.Exception, pytest.fail.Exception):
+        return pytest.ExceptionInfo.from_current()
 
 
 def need_parts(groups: Iterable[str]) -> None:
-    """End the present test where a part is missing that the tests of one of its groups need."""
+    """Raise the error of a part that the tests of one of these groups need and that is missing."""
     for group in groups:
-        if group in _CHECKS and (part := _missing(group)):
-            not_run_without(part)
+        if group in _CHECKS and (error := _missing(group)):
+            raise error
+
+
+@contextmanager
+def mounted(place: Path, options: str) -> Iterator[None]:
+    """Have a file system of its own in memory at `place`, with these options of `mount`."""
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        not_run("no file system can be mounted here", AS_ROOT)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def need_root() -> None:
+    """End the present test as one that has not run, where it may not become another user."""
+    if os.geteuid() != 0:
+        not_run("only root may become another user", AS_ROOT)
 
 
 def need_control_groups() -> None:
     """End the present test as one that has not run, where no control group for memory can be made."""
     if limits._parent() is None:
-        not_run("no control group can be made here", "sudo make test, and not in a container that may make none")
+        not_run("no control group can be made here", AS_ROOT)
 
 
 def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str]]:
@@ -72,6 +101,10 @@ def _missing(group: str) -> TrainmasterError | None:
 
 def _check_hadoop() -> None:
     jars.java()
+    if shutil.which("javac") is None:  # Maven's package brings a Java without it
+        raise BadInput(
+            "there is no javac on the path", mend="apt-get install openjdk-17-jdk-headless", anchor="no-java"
+        )
     jars.jars()
 
 

@@ -6,13 +6,13 @@ Each has a small file system of its own (a tmpfs, which needs root), in place of
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chaos.faults import full_disk
 from conformance.engines import Engine, python, workers
+from parts import mounted
 from waiting import until
 
 pytestmark = pytest.mark.needs("local-master")
@@ -24,12 +24,9 @@ MIB = 1 << 20
 def small_state(home) -> Iterator[Path]:
     """The state directory on a file system of 24 MiB."""
     home.state.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", home.state], check=True)
-    try:
+    with mounted(home.state, "size=24m"):
         yield home.state
-    finally:
         assert not list(home.state.glob("live/*"))
-        subprocess.run(["umount", "-l", home.state], check=True)
 
 
 def test_while_staging(small_state: Path, engine: Engine) -> None:
@@ -104,16 +101,13 @@ def test_events_that_can_never_be_appended_end_the_job(small_state: Path, engine
 def test_an_output_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], check=True)
-    try:
+    with mounted(place, "size=4m"):
         program = "mkdir m; head -c 8000000 /dev/zero > m/weights"
         job = engine.submit(workers(program, restart="never"), outputs={"m": {"url": str(place / "out")}})
         status = job.end()
         assert status["reason"]["reason"] in ("upload-failed", "disk-full"), job.story(status)
         assert "full" in status["reason"]["words"]
         assert not (place / "out/worker-0").exists()
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_a_state_directory_that_is_full_at_submit(small_state: Path, engine: Engine) -> None:

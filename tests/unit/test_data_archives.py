@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from parts import mounted, need_root
 
 from trainmaster.core.errors import BadInput
 from trainmaster.data.archives import pack, unpack
@@ -125,6 +126,7 @@ except BadInput as error:
 
 @pytest.mark.parametrize(("name", "by"), [("roots", "listed"), ("lib/secret", "pack")])
 def test_what_cannot_be_read_is_refused_by_its_name(name: str, by: str) -> None:
+    need_root()
     with tempfile.TemporaryDirectory() as place:  # pytest's own is closed to others
         os.chmod(place, 0o755)
         Path(place, "project/lib").mkdir(parents=True)
@@ -418,13 +420,10 @@ def test_a_damaged_archive_is_refused(make: Callable[[Path], None], tmp_path: Pa
 def test_a_disk_without_room_is_named(tmp_path: Path) -> None:
     archive = tar(tmp_path / "x.tar", ("large", b"x" * (2 << 20)))
     (tmp_path / "disk").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path / "disk"], check=True)
-    try:
+    with mounted(tmp_path / "disk", "size=1m"):
         with pytest.raises(DiskFull, match="2 MiB needed, 1 MiB free"):
             unpack(archive, f"{tmp_path}/disk/out")
         assert os.listdir(tmp_path / "disk") == []
-    finally:
-        subprocess.run(["umount", tmp_path / "disk"], check=True)
 
 
 def test_what_is_packed_may_be_given_another_name(tmp_path: Path) -> None:

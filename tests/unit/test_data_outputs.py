@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from parts import mounted
 
 from trainmaster.agent.materials import Materials
 from trainmaster.core.errors import BadInput, StorageFailed
@@ -599,12 +599,8 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a directory"):
         check_outputs(job(Output("model", f"{tmp_path}/file/out")))
     (tmp_path / "disk").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", tmp_path / "disk"], check=True)
-    try:
-        with pytest.raises(BadInput, match="no permission to write"):
-            check_outputs(job(Output("model", f"{tmp_path}/disk/out")))
-    finally:
-        subprocess.run(["umount", tmp_path / "disk"], check=True)
+    with mounted(tmp_path / "disk", "ro"), pytest.raises(BadInput, match="no permission to write"):
+        check_outputs(job(Output("model", f"{tmp_path}/disk/out")))
 
 
 def test_a_place_where_one_may_put_and_not_remove(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 import fsspec
 import pytest
-import waiting
+from parts import mounted
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.splits import File, Listing
@@ -253,12 +253,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
-    try:
+    with mounted(place, "size=1m"):
         yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
-        waiting.until(lambda: not os.path.ismount(place))
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(small_disk: Path, tmp_path: Path) -> None:

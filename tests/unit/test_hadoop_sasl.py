@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.clusters import jars
 from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
 from trainmaster.hadoop.sasl import Digest, Rc4, read_directives
@@ -47,7 +48,7 @@ class Jdk:
 
 @pytest.fixture(scope="module")
 def jdk() -> Iterator[Jdk]:
-    command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(PROGRAM)]
+    command = [jars.java(), "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(PROGRAM)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Jdk(process)
         assert process.stdin is not None

@@ -11,7 +11,6 @@ PACKAGES = "apt-get install containerd runc"
 TESTS = f"""
 import pytest
 from hadoop import own_hadoop
-from parts import not_run_without
 from trainmaster.clusters.hadoop import Settings
 from trainmaster.core.errors import BadInput
 
@@ -19,23 +18,29 @@ from trainmaster.core.errors import BadInput
 def test_of_a_group():
     raise AssertionError("it ran")
 
-def test_with_a_cluster_of_its_own():
-    with own_hadoop(Settings()):
-        raise AssertionError("it ran")
+@pytest.fixture(scope="session")
+def cluster():
+    with own_hadoop(Settings()) as started:
+        yield started
+
+def test_first_with_a_cluster(cluster):
+    raise AssertionError("it ran")
+
+def test_second_with_a_cluster(cluster):
+    raise AssertionError("it ran")
 
 def test_of_a_real_kubernetes():
     mend = "{PACKAGES}; or have nodes that only say that they run pods: --nodes 0 --simulated 10"
-    not_run_without(BadInput("a Kubernetes needs what is not here", mend=mend, anchor="no-kubernetes-parts"))
+    raise BadInput("a Kubernetes needs what is not here", mend=mend, anchor="no-kubernetes-parts")
 
 def test_that_needs_nothing():
     pass
 """
 REFUSED = """
-import parts
 from trainmaster.core.errors import BadInput
 
 def test_whose_job_is_refused():
-    parts.not_run_without(BadInput("there is no such queue", anchor="no-queue"))
+    raise BadInput("there is no such queue", anchor="no-queue")
 """
 
 
@@ -57,23 +62,23 @@ def test_a_test_whose_part_is_missing_is_named_below_the_line_that_installs_it(t
     run = run_pytest(tmp_path, TESTS)
     lines = run.stdout.splitlines()
     assert run.returncode == 0, run.stdout
-    assert "1 passed, 3 skipped" in lines[-1]
+    assert "1 passed, 4 skipped" in lines[-1]
     kubernetes, java = (at for at, line in enumerate(lines) if " tests not run -" in line)
     assert lines[kubernetes + 1 : kubernetes + 4] == [
         "a Kubernetes needs what is not here", PACKAGES, "    test_inner.py::test_of_a_real_kubernetes",
     ]  # fmt: skip
     assert lines[java + 1] == "there is no Java in JAVA_HOME (/nowhere), which Hadoop's daemons need"
     assert "apt-get install openjdk" in lines[java + 2]
-    assert lines[java + 3 : java + 5] == [
-        "    test_inner.py::test_of_a_group", "    test_inner.py::test_with_a_cluster_of_its_own",
-    ]  # fmt: skip
+    assert lines[java + 3 : java + 6] == [
+        f"    test_inner.py::test_{name}" for name in ("first_with_a_cluster", "of_a_group", "second_with_a_cluster")
+    ]
 
 
 def test_under_ci_a_missing_part_is_a_failure(tmp_path: Path) -> None:
     run = run_pytest(tmp_path, TESTS, CI="true")
     assert run.returncode == 1, run.stdout
     assert "1 passed" in run.stdout
-    assert run.stdout.count("apt-get install openjdk") >= 2
+    assert run.stdout.count("apt-get install openjdk") >= 3
     assert PACKAGES in run.stdout
     assert " tests not run -" not in run.stdout
 
