@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,12 @@ def test_what_may_come_to_be_is_not_refused(folder: Path, command: Any, keys: di
     command = [word.format(folder=folder) for word in command] if isinstance(command, list) else command
     keys = {**keys, "env": {"PATH": str(folder)}} if "env" in keys else keys
     check(folder, command, **keys)
+
+
+def test_where_there_is_python3_alone_that_is_said(folder: Path) -> None:
+    (folder / "python3").symlink_to(sys.executable)
+    with pytest.raises(BadInput, match="there is python3: write that"):
+        check(folder, ["python", "x.py"], env={"PATH": str(folder)})
+    (folder / "python3").unlink()
+    with pytest.raises(BadInput, match="it is looked for in PATH"):
+        check(folder, ["python", "x.py"], env={"PATH": str(folder)})

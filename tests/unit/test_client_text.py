@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trainmaster.client.events import event_line
 from trainmaster.client.lines import LONGEST, REPORTER, Lines, last, without_progress, without_reports
+from trainmaster.client.logs import check_task
 from trainmaster.client.text import (
     clean,
     columns,
@@ -23,6 +24,7 @@ from trainmaster.client.text import (
     task_rows,
 )
 from trainmaster.client.view import Watching, spark, watch
+from trainmaster.core.errors import NotFound
 
 
 def piece(data: str, task: str = "worker:0", attempt: int = 1) -> dict[str, object]:
@@ -328,3 +330,25 @@ def test_a_sample_counts_once() -> None:
         seen.take({"status": {**ended("running"), "tasks": [task(cpu=cpu, at=at)]}})
     assert list(seen.cpu["worker:0"]) == [0.5, 1.0]
     assert spark([0.0, 0.5, 1.0], 1.0) == "▁▅█"
+
+
+@pytest.mark.parametrize(
+    ("task", "roles_too", "words"),
+    [
+        ("wrker", True, "has no task wrker; did you mean worker?"),
+        ("wrker", False, "has no task wrker; did you mean worker:0?"),
+        ("wroker:1", True, "has no task wroker:1; did you mean worker:1?"),
+        ("worker", False, "has no task worker; did you mean worker:0?"),
+        ("worker:7", True, "has no task worker:7\n"),
+        ("sidecar", True, "has no task sidecar\n"),
+        (
+            "worker:0.1",
+            True,
+            "worker:0.1 is no task but one of the copies of the program of worker:0\n  name the task: worker:0",
+        ),
+    ],
+)
+def test_a_task_that_is_misspelt_is_told_with_the_nearest(task: str, roles_too: bool, words: str) -> None:
+    with pytest.raises(NotFound) as error:
+        check_task("", task, ["worker:0", "worker:1", "ps:0"], roles_too)
+    assert words in str(error.value)

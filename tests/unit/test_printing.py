@@ -145,6 +145,8 @@ def test_much_output_arrives_exactly_and_is_filtered(tmp_path: Path, home) -> No
     assert b"".join(line.removeprefix(b"worker:0 ") for line in shown) == plain + b"\n"
     assert tm("logs", "many", cwd=tmp_path).stdout.splitlines()[-1] == b"worker:0 no end"
     assert tm("attach", "--all-output", "--quiet", "many", cwd=tmp_path).stdout == b""
+    quiet = tm("run", "--quiet", "--", "sh", "-c", "echo seen", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stdout, b"succeeded after" in quiet.stderr) == (0, b"", True)
     wrong = tm("attach", "--tasks", "worker:7", "many", cwd=tmp_path)
     assert (wrong.returncode, wrong.stderr.count(b"error")) == (2, 1)
     assert b"has no task worker:7" in wrong.stderr

@@ -39,7 +39,7 @@ def output_choice(
     known = task_names(job)
     for name in tasks:
         if name not in job.roles:
-            check_task("", name, known)
+            check_task("", name, known, roles_too=True)
     chosen = [task for task in known if not tasks or task in tasks or task.partition(":")[0] in tasks]
     if prefix is None:
         prefix = len(chosen) > 1 or sys.stdout.isatty()

@@ -33,7 +33,10 @@ def _check_name(role: Role, name: str, environ: Mapping[str, str]) -> None:
     path = role.env.get("PATH") or environ.get("PATH", os.defpath)
     if any(not os.path.isabs(folder) for folder in path.split(":")) or shutil.which(name, path=path):
         return
-    raise _refusal(role, name, f"the command {name} was not found", f"it is looked for in PATH: {path}")
+    mend = f"it is looked for in PATH: {path}"
+    if name == "python" and shutil.which("python3", path=path):
+        mend = "there is python3: write that, or activate the environment that has python"
+    raise _refusal(role, name, f"the command {name} was not found", mend)
 
 
 def _check_path(role: Role, name: str, path: str) -> None:

@@ -133,18 +133,39 @@ def _masters_following(job: str, epoch: int | None) -> Iterator[Facts]:
                 yield piece
 
 
-def check_task(job: str, task: str, known: Collection[str]) -> None:
-    """Raise NotFound where `task` is not among the tasks of `job` ("": of one that is not submitted yet)."""
+def check_task(job: str, task: str, known: Collection[str], roles_too: bool = False) -> None:
+    """Raise NotFound where `task` is not among the tasks of `job` ("": of one that is not submitted yet), and suggest one that is. With
+    `roles_too` a role may be suggested.
+    """
     if task in known:
         return
-    from difflib import get_close_matches
-
-    near = get_close_matches(task, known, 1, 0.5)
+    mend = f"see its tasks: tm status {job}" if job else f"its tasks: {names(list(known))}"
+    owner = task.rpartition(".")[0]
+    if owner in known:
+        raise NotFound(
+            f"{task} is no task but one of the copies of the program of {owner}", mend=f"name the task: {owner}",
+            anchor="no-such-task",
+        )  # fmt: skip
+    near = _nearest_task(task, known, roles_too)
     raise NotFound(
-        f"{job or 'the job'} has no task {task}" + (f"; did you mean {near[0]}?" if near else ""),
-        mend=f"see its tasks: tm status {job}" if job else f"its tasks: {names(list(known))}",
+        f"{job or 'the job'} has no task {task}" + (f"; did you mean {near}?" if near else ""),
+        mend=mend,
         anchor="no-such-task",
     )
+
+
+def _nearest_task(task: str, known: Collection[str], roles_too: bool) -> str:
+    """Return the task, or the role, that was most likely meant; "" where none is like it."""
+    from difflib import get_close_matches
+
+    name, _, index = task.partition(":")
+    roles = dict.fromkeys(other.partition(":")[0] for other in known)
+    role = next(iter(get_close_matches(name, roles, 1, 0.5)), "")
+    if f"{role}:{index}" in known:
+        return f"{role}:{index}"
+    if not role or (index and role == name):  # the role is there, and has no such index
+        return ""
+    return role if roles_too else f"{role}:0"
 
 
 def for_people(piece: Facts) -> Facts:
