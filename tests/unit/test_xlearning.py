@@ -366,7 +366,9 @@ def test_a_chief_is_worker_0() -> None:
     assert value(told(f"{chief} --output-index 0"), "outputs.b.from") == "chief:0"
     assert value(told(f"{chief} --output-index 2"), "outputs.b.from") == "worker:1"
     assert value(told(f"{chief} --board-index 0"), "links.TensorBoard.role") == "chief"
-    assert "outputs of INDEX 0 lie in chief-0, those of INDEX 1 in worker-0" in told(chief).remarks[0]
+    assert told(chief).remarks[0].endswith("of INDEX 0 in chief-0, of INDEX 1 to 2 in worker-0 to worker-1")
+    evaluated = told(f"{chief} --tf-evaluator true").remarks[0]
+    assert evaluated.endswith("of INDEX 0 in chief-0, of INDEX 1 in worker-0, of the evaluator in evaluator-0")
     assert not told(f"{chief} --output-index 0").remarks
 
 

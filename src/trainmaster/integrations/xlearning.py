@@ -417,9 +417,7 @@ class _Translating:
         alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
         for name, url, local, said in self._places("output"):
             if "chief" in roles and not writer:
-                self.draft.remark(
-                    "--output: folders are named by our tasks: outputs of INDEX 0 lie in chief-0, those of INDEX 1 in worker-0, and so on"
-                )
+                self.draft.remark(f"--output: folders are named by our tasks: {self._folders(roles)}")
             at = ("outputs", name)
             say((*at, "url"), url, said)
             say((*at, "as"), how, strategy)
@@ -433,6 +431,14 @@ class _Translating:
                 say((*at, "layout"), "flat", table["createcontainerid.dir"])
             say(("saves", "names"), "interResult", self.always)
             say(("saves", "keep"), 1000, self.always)
+
+    def _folders(self, roles: Sequence[str]) -> str:
+        """Where the outputs of a job with a chief lie, by the INDEX that its programs are told."""
+        last = count(self.table["worker.num"], 1) - 1 - ("evaluator" in roles)
+        others = f"INDEX 1 to {last} in worker-0 to worker-{last - 1}" if last > 1 else "INDEX 1 in worker-0"
+        return f"of INDEX 0 in chief-0, of {others}" + (
+            ", of the evaluator in evaluator-0" if "evaluator" in roles else ""
+        )
 
     def _writer(self, roles: Sequence[str]) -> str:
         """The one task that writes outputs, "" where all do; a chief is worker 0."""
