@@ -166,7 +166,8 @@ def test_what_is_shown_from_the_middle_on_begins_with_a_line() -> None:
     assert lines.add({**tail, "task": "w:1", "offset": 106, "data": "\nthen\n"}) == [("w:1", "then\n")]
 
 
-def test_rows_and_the_output_above_them_do_not_mix() -> None:
+def test_rows_and_the_output_above_them_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
     shown, seen = Rows(out, Choice()), Watching("digits-abcdef")
     try:
