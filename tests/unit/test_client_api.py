@@ -15,6 +15,7 @@ from typing import get_type_hints
 
 import attrs
 import pytest
+from waiting import until
 
 import trainmaster
 from trainmaster import aio
@@ -24,6 +25,7 @@ from trainmaster.client.follow import follow
 from trainmaster.client.places import job_storage
 from trainmaster.client.results import Listed, Status, Task
 from trainmaster.core import job as model
+from trainmaster.engines.local.processes import MASTER, living
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +145,7 @@ def test_a_failure_is_an_error_that_says_why(tmp_path: Path) -> None:
 def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
     run = trainmaster.submit(job("true"), directory=tmp_path)
     run.wait()
+    until(lambda: not living(run.id, MASTER))  # else it may still write
     (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
@@ -151,6 +154,7 @@ def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
+        assert len(waits) < 100
         if len(waits) == 3:
             log.write_bytes(b"".join(lines))
 
