@@ -26,6 +26,7 @@ ROWS = (
     "memory",
     "tasks200",
     "training_speed",
+    "agents10000",
     "upkeep",
     "hdfs_log",
     "hdfs_staging",
