@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from trainmaster.agent.channel import Channel, Link
-from trainmaster.engines.kubernetes.entry import AGENT_SECRET
+from trainmaster.engines.kubernetes.entry import agent_key
 from trainmaster.engines.kubernetes.names import selector
 from trainmaster.engines.packed import SPEC
 from trainmaster.kube.client import Client
@@ -92,7 +92,7 @@ class Played:
 
 
 class Crowd:
-    """The agents of a job's pods. `made`: when each pod was, by the API server's word, in whole seconds since the epoch: this process has
+    """The agents of the pods of a job's role `worker`. `made`: when each pod was, by the API server's word, in whole seconds since the epoch: this process has
     so much to do that it hears of them late.
     """
 
@@ -106,7 +106,7 @@ class Crowd:
 
     async def __aenter__(self) -> Self:
         secret = await self._client.get(SECRETS, self._job_id)
-        self._secret = json.loads(b64decode(secret["data"][AGENT_SECRET]))
+        self._secret = json.loads(b64decode(secret["data"][agent_key("worker")]))
         self._following = asyncio.create_task(self._follow())
         return self
 
