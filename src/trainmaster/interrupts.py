@@ -106,7 +106,7 @@ def run(work: Coroutine[Any, Any, T], undo: Callable[[], object]) -> T:
     A second Ctrl-C is an exception anywhere within asyncio's loop. Here none is heard after the first, until all is undone.
     """
     task: asyncio.Task[T] | None = None
-    first = 0  # the number of the first signal
+    first = _postponed[0] if _postponed else 0  # the number of the first signal
 
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal first

@@ -131,6 +131,20 @@ def test_what_is_postponed_is_done_first_and_what_takes_long_is_broken_off() -> 
         press()
 
 
+def test_what_was_postponed_breaks_off_what_can_be_undone() -> None:
+    """Between two steps of a submission, too, a signal undoes it."""
+    times: list[None] = []
+
+    def submit() -> None:
+        with interrupting(), postponing():
+            signal.raise_signal(signal.SIGTERM)
+            run(asyncio.Event().wait(), lambda: times.append(None))
+
+    with pytest.raises(Interrupted) as end:
+        submit()
+    assert (end.value.number, times) == (signal.SIGTERM, [None])
+
+
 def test_signals_behind_the_first_do_not_break_off_what_it_has_begun() -> None:
     """A terminal that is closed sends SIGHUP, its shell another one."""
     did = []
