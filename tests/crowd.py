@@ -92,8 +92,10 @@ class Played:
 
 
 class Crowd:
-    """The agents of the pods of a job's role `worker`. `made`: when each pod was, by the API server's word, in whole seconds since the epoch: this process has
-    so much to do that it hears of them late.
+    """The agents of the pods of a job's role `worker`.
+
+    `made`: when each pod was, by the API server's word, in whole seconds since the epoch: this process has so much to do that it hears of
+    them late.
     """
 
     def __init__(self, config: Config, job_id: str) -> None:
