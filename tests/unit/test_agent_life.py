@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 from websockets.exceptions import ConnectionClosed
 
 import trainmaster
-from trainmaster.core.frames import Joiner, split
+from trainmaster.core.frames import Joiner, content_frames, split
 from trainmaster.data.archives import pack
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
@@ -329,6 +329,26 @@ def test_copies_files_and_a_directory_of_its_own(play: Callable[..., None]) -> N
         work = master.folder / "storage" / "work" / "worker-0"
         assert sorted(master.log().split("\n"))[1:] == [f"worker:0.{n} {n} at 127.0.0.1 code {work}" for n in "01"]
         assert (work / "list.txt").read_text() == "in the directory"
+
+    play(act)
+
+
+def test_large_files_that_came_ahead_of_a_start_are_there(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        digest, frames = content_frames(b'{"worker": "' + b"x" * 100_000 + b'"}')
+        master.begin()
+        await master.order("prepare", workdir="share", cwd=str(master.folder))
+        await master.report("ready")
+        assert master.connection is not None
+        for frame in frames:
+            await master.connection.send(frame)
+        await master.order(
+            "start", command="cat $PEERS $SAME $SMALL | wc -c", files={"small.txt": "four"},
+            env={"PEERS": "{files}/peers.json", "SAME": "{files}/same.json", "SMALL": "{files}/small.txt"},
+            contents={"peers.json": digest, "same.json": digest},
+        )  # fmt: skip
+        await master.report("ended")
+        assert master.log().split() == [str(2 * 100_014 + 4)]
 
     play(act)
 

@@ -108,7 +108,8 @@ class Agent:
 
     def _with_contents(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the order with the large files that came ahead of it."""
-        contents = {name: self._contents.pop(digest, "") for name, digest in order.get("contents", {}).items()}
+        contents = {name: self._contents[digest] for name, digest in order.get("contents", {}).items()}
+        self._contents.clear()
         return {**order, "files": {**order["files"], **contents}} if contents else order
 
     def _follow(self, kind: str, message: Mapping[str, Any]) -> None:
