@@ -206,16 +206,23 @@ class Play:
         self.kill_master(lambda: self.finish(task, attempt))
 
     def kill_agent(self) -> None:
-        task = self.choice.choice(self.left)
-        self.struck.append(f"agent of {task}")
-        kill(self.row.agent(self.job, task))
+        self.end_attempt("agent", lambda task: kill(self.row.agent(self.job, task)))
 
     def kill_program(self) -> None:
+        def kill_programs(task: str) -> None:
+            for pid, owner in programs(self.row.engine).items():
+                if owner == task:
+                    kill(pid)
+
+        self.end_attempt("program", kill_programs)
+
+    def end_attempt(self, what: str, kill_it: Callable[[str], None]) -> None:
+        """Kill what runs a task, and return when the master has begun its next attempt: until then all may look as before."""
         task = self.choice.choice(self.left)
-        self.struck.append(f"program of {task}")
-        for pid, owner in programs(self.row.engine).items():
-            if owner == task:
-                kill(pid)
+        self.struck.append(f"{what} of {task}")
+        before = self.job.task(task)["attempt"]
+        kill_it(task)
+        until(lambda: self.job.task(task)["attempt"] > before, LIMIT, what=lambda: (self.struck, self.job.said()))
 
     def finish_one(self) -> None:
         task = self.draw()

@@ -228,10 +228,19 @@ class Cluster:
     def wait_ready(self, limit: float = READY) -> None:
         """Return when everything serves. EngineFailed with a daemon's last words as soon as one is dead, or after `limit` seconds."""
         self._wait(
-            lambda: api.waits(self.place, self.tokens["admin"], self.settings) or self._waits_for_dns(),
+            lambda: (
+                api.waits(self.place, self.tokens["admin"], self.settings)
+                or self._waits_for_rights()
+                or self._waits_for_dns()
+            ),
             self.names,
             limit,
         )
+
+    def _waits_for_rights(self) -> str:
+        """The API server is ready before its authorizer has read the role bindings that were made last."""
+        allowed = self.ask("GET", f"/api/v1/namespaces/{self.namespace}/configmaps?limit=1", user="edit").status == 200
+        return "" if allowed else "the user edit has no rights yet"
 
     def _waits_for_dns(self) -> str:
         return "" if not self.settings.nodes or api.serves(self.place.ip, 8181, "/ready") else "the DNS is not ready"
