@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import gc
 import json
 import logging
 import os
@@ -47,12 +46,11 @@ from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
 from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
 from trainmaster.log.writer import Writer, open_writer
+from trainmaster.master import garbage
 from trainmaster.master.launch import BESIDE
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-# Python's own: what a start is spared (`cli.main`) would be hundreds of MiB of dead requests here.
-_COLLECTING = (700, 10, 10)
 _TIDYING = 10.0  # s that the end of the job waits for it
 _AGAIN = 2.0  # s between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
@@ -146,8 +144,7 @@ class _Life:
             self.shell = self._shell(Drive(state), writer)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
-            gc.freeze()  # what is loaded by now lives as long as we do
-            gc.set_threshold(*_COLLECTING)
+            garbage.begin()
             # Not before: the first line of an epoch is its master's own.
             serving = asyncio.create_task(self._serve())
             await self.shell.run(serving)
