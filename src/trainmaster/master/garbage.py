@@ -26,7 +26,7 @@ def begin() -> None:
 
 
 class Watch:
-    """What follows collections (`gc.callbacks`)."""
+    """One of `gc.callbacks`: freezes what a slow collection has kept."""
 
     def __init__(self) -> None:
         self._began, self._left_out_since = 0.0, 0.0  # no time: nothing is left out
