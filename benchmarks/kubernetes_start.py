@@ -138,7 +138,13 @@ def of_ours(cluster: Cluster, environ: Mapping[str, str], folder: Path) -> Run:
     ready.wait(LIMIT)
     began = time.time()
     command = [figures.TM, "run", "--engine", "kubernetes", "-n", "2", *size, "--", *PROGRAM]
-    done = subprocess.run(command, env=environ, cwd=folder / "empty", capture_output=True, text=True, timeout=LIMIT)
+    limited = [
+        "timeout",
+        "--signal=INT",
+        f"{LIMIT:.0f}",
+        *command,
+    ]  # by a signal: then the command tells what the job waits for
+    done = subprocess.run(limited, env=environ, cwd=folder / "empty", capture_output=True, text=True)
     ended = time.time()
     watching.cancel()
     if done.returncode:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster import __version__, linux
+from trainmaster import __version__, garbage, linux
 from trainmaster.core import snapshot
 from trainmaster.core.drive import Drive
 from trainmaster.core.errors import StorageFailed, TrainmasterError
@@ -46,7 +46,6 @@ from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
 from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
 from trainmaster.log.writer import Writer, open_writer
-from trainmaster.master import garbage
 from trainmaster.master.launch import BESIDE
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainmaster.master import garbage
+from trainmaster import garbage
 
 
 @pytest.fixture
