@@ -138,13 +138,9 @@ def of_ours(cluster: Cluster, environ: Mapping[str, str], folder: Path) -> Run:
     ready.wait(LIMIT)
     began = time.time()
     command = [figures.TM, "run", "--engine", "kubernetes", "-n", "2", *size, "--", *PROGRAM]
-    limited = [
-        "timeout",
-        "--signal=INT",
-        f"{LIMIT:.0f}",
-        *command,
-    ]  # by a signal: then the command tells what the job waits for
-    done = subprocess.run(limited, env=environ, cwd=folder / "empty", capture_output=True, text=True)
+    # By SIGINT first: a command that hangs then tells what its job waits for.
+    limit = ["timeout", "--signal=INT", "--kill-after=60", f"{LIMIT:.0f}"]
+    done = subprocess.run([*limit, *command], env=environ, cwd=folder / "empty", capture_output=True, text=True)
     ended = time.time()
     watching.cancel()
     if done.returncode:

@@ -238,7 +238,7 @@ class Cluster:
         )
 
     def _waits_for_rights(self) -> str:
-        """The API server is ready before its authorizer has read the role bindings that were made last."""
+        """Say that the user `edit` has no rights yet, "" once it has: the API server is ready before its authorizer knows all bindings."""
         allowed = self.ask("GET", f"/api/v1/namespaces/{self.namespace}/configmaps?limit=1", user="edit").status == 200
         return "" if allowed else "the user edit has no rights yet"
 
