@@ -67,7 +67,7 @@ HEAD = ["figure", "ours", "peer", "ratio", "target", "reached", "note"]
 
 def spread(values: Sequence[float], unit: str) -> str:
     """Min, median and max."""
-    digits = {"s": 3, "x": 2}.get(unit, 1)
+    digits = {"s": 3, "x": 2, "%": 2}.get(unit, 1)
     numbers = " / ".join(f"{value:.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
     return f"{numbers} {unit}"
 

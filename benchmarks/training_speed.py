@@ -3,73 +3,100 @@
     python benchmarks/training_speed.py [--runs 3]
 
 The programs are PyTorch's DistributedDataParallel over gloo, a Keras model, and NumPy alone. Tasks of the first train one model together,
-those of the others a model each; their rates are added up. A program warms up, waits until all others have, and then counts its steps for
-some seconds, so that neither imports nor starts are measured. torchrun starts any Python program; by hand, each program is a child process
+those of the others a model each; their rates are added up. torchrun starts any Python program; by hand, each program is a child process
 with the variables of its rank and nothing said about threads. The peer of a row is the faster of the two in each run.
+
+A machine's own speed may go up and down by a third within seconds. So all launchers start their programs at once, and when all have warmed
+up, they train in turn, for some tenths of a second each, while the others sleep. What our own processes take away from programs runs in
+everyone's turns and is therefore counted by itself: their CPU time in all of these turns, as a share of the time of all cores.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 PROGRAMS = {"ddp": "PyTorch DDP", "keras": "Keras", "plain": "NumPy"}
 TASKS = (1, 2, 4)
-SECONDS = 2.0  # that steps are counted
+MARK = "BENCHMARK_LAUNCHER"  # a variable that names the launcher of a process
+TURN = 0.5  # s that the programs of one launcher train
+PAUSE = 0.1  # s of each turn in which nobody begins a step: threads of a library go on for a while
+ROUNDS = 8
 WARM_STEPS = 20
-LIMIT = 120.0  # s of one run
+LIMIT = 180.0  # s of one run
+MOST_TAKEN = 2.0  # %: a program that gets the rest trains at 0.98 of its speed
 RATE = re.compile(rb"rate=([0-9.]+)")
 
 
 # -- the programs --
 
 
-def train(program: str, folder: str, tasks: int) -> None:
-    """Be one of `tasks` programs: print the rate at which it trains while all others do."""
+def train(program: str, folder: str, tasks: int, place: int) -> None:
+    """Be one of `tasks` programs of the launcher that trains as number `place`: print the rate at which it trains in its turns."""
     step = {"ddp": ddp, "keras": keras, "plain": plain}[program]()
     for _ in range(WARM_STEPS):
         step()
-    (Path(folder) / f"warm-{os.getpid()}").touch()
-    while len(list(Path(folder).glob("warm-*"))) < tasks:
-        time.sleep(0.005)
-    if program == "ddp":  # steps are taken together, so all count the same number of them
-        counted, seconds = count_together(step)
-    else:
-        counted, seconds = count_alone(step)
+    (Path(folder) / f"warm-{place}-{os.getpid()}").touch()
+    began = all_warm(Path(folder), tasks)
+    count = count_together if program == "ddp" else count_alone
+    counted, seconds = 0, 0.0
+    for number in range(ROUNDS):
+        begins = began + (number * len(LAUNCHERS) + place) * TURN
+        time.sleep(max(0.0, begins - time.time()))
+        first = time.perf_counter()
+        counted += count(step, begins + TURN - PAUSE)
+        seconds += time.perf_counter() - first
     print(f"rate={counted / seconds:.3f}", flush=True)
+    if program == "ddp":
+        leave_group()
 
 
-def count_alone(step: Callable[[], None]) -> tuple[int, float]:
-    began, counted = time.perf_counter(), 0
-    while (seconds := time.perf_counter() - began) < SECONDS:
+def all_warm(folder: Path, tasks: int) -> float:
+    """Wait for the programs of all launchers; the time at which the first turn begins, by their files and so the same for all."""
+    while len(files := list(folder.glob("warm-*"))) < tasks * len(LAUNCHERS):
+        time.sleep(0.05)
+    return max(file.stat().st_mtime for file in files) + 2 * PAUSE
+
+
+def count_alone(step: Callable[[], object], until: float) -> int:
+    counted = 0
+    while time.time() < until:
         step()
         counted += 1
-    return counted, seconds
+    return counted
 
 
-def count_together(step: Callable[[], None]) -> tuple[int, float]:
-    """The same where the rank 0 says when it is enough: a step that a peer does not take would hang."""
+def count_together(step: Callable[[], object], until: float) -> int:
+    """The same where rank 0 says when it is enough: a step that a peer does not take would hang."""
     import torch
     import torch.distributed as dist
 
-    began, counted, enough = time.perf_counter(), 0, torch.zeros(1)
+    counted, enough = 0, torch.zeros(1)
     while not enough:
-        for _ in range(10):
+        for _ in range(3):
             step()
-        counted += 10
-        enough[0] = float(time.perf_counter() - began >= SECONDS)
+        counted += 3
+        enough[0] = float(time.time() >= until)
         dist.broadcast(enough, 0)
-    seconds = time.perf_counter() - began
-    dist.barrier()  # a rank that leaves while another still sends would end it by SIGABRT
+    return counted
+
+
+def leave_group() -> None:
+    """Leave together: a rank that leaves while another still sends would end it by SIGABRT."""
+    import torch.distributed as dist
+
+    dist.barrier()
     dist.destroy_process_group()
-    return counted, seconds
 
 
 def ddp() -> Callable[[], None]:
@@ -171,43 +198,77 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def rate(launcher: str, program: str, tasks: int, environ: Mapping[str, str]) -> float:
-    """Steps a second of all tasks together."""
-    with tempfile.TemporaryDirectory() as folder:
+def rates(program: str, tasks: int, environ: Mapping[str, str]) -> tuple[dict[str, float], float]:
+    """Steps a second of all tasks together by launcher, and the share of all cores in percent that our own processes took meanwhile."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(LAUNCHERS)) as pool:
         command = [sys.executable, str(Path(__file__).absolute()), program, folder, str(tasks)]
-        rates = [float(found) for found in RATE.findall(LAUNCHERS[launcher](program, tasks, command, environ, folder))]
-    if len(rates) != tasks:
-        raise RuntimeError(f"{len(rates)} of {tasks} programs of {program} {launcher} said their rate")
-    return sum(rates) / (tasks if program == "ddp" else 1)
+        running = {
+            name: pool.submit(launch, program, tasks, [*command, str(place)], {**environ, MARK: name}, folder)
+            for place, (name, launch) in enumerate(LAUNCHERS.items())
+        }
+        while len(list(Path(folder).glob("warm-*"))) < tasks * len(LAUNCHERS):
+            wait(running.values(), timeout=0.1, return_when=FIRST_COMPLETED)
+            for ended in (future for future in running.values() if future.done()):
+                raise RuntimeError(f"a launcher ended before all programs were warm: {ended.result()!r}")
+        began = all_warm(Path(folder), tasks)
+        programs = {int(file.name.rpartition("-")[2]) for file in Path(folder).glob("warm-*")}
+        time.sleep(max(0.0, began - time.time()))
+        before, first = our_seconds(programs), time.monotonic()
+        time.sleep((ROUNDS - 1) * len(LAUNCHERS) * TURN)  # the first launcher has its last turn then, and ends
+        after, last = our_seconds(programs), time.monotonic()
+        taken = sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
+        found = {name: [float(rate) for rate in RATE.findall(future.result())] for name, future in running.items()}
+    for name, said in found.items():
+        if len(said) != tasks:
+            raise RuntimeError(f"{len(said)} of {tasks} programs of {program} {name} said their rate")
+    together = {name: sum(said) / (tasks if program == "ddp" else 1) for name, said in found.items()}
+    return together, 100 * taken / ((last - first) * len(os.sched_getaffinity(0)))
+
+
+def our_seconds(programs: Set[int]) -> dict[int, float]:
+    """CPU seconds of each process that `tm run` started and that is no program: the command, the master, the agents and what they start."""
+    import psutil
+
+    seconds = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in programs and process.environ().get(MARK) == "ours":
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+    if not seconds:
+        raise RuntimeError("none of our processes was found while programs trained")
+    return seconds
 
 
 def measure(runs: int) -> list[object]:
-    import statistics
-
     import figures
 
     rows: list[object] = []
     with figures.place() as environ:
         for program, title in PROGRAMS.items():
+            shares: list[float] = []
             for tasks in TASKS:
-                rates: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+                of: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
                 for _ in range(runs):
-                    for launcher, measured in rates.items():
-                        measured.append(rate(launcher, program, tasks, environ))
-                best = [max(pair) for pair in zip(rates["torchrun"], rates["by hand"], strict=True)]
-                note = ", ".join(f"{name} {statistics.median(rates[name]):.0f}" for name in ("torchrun", "by hand"))
+                    measured, share = rates(program, tasks, environ)
+                    shares.append(share)
+                    for launcher, rate in measured.items():
+                        of[launcher].append(rate)
+                best = [max(pair) for pair in zip(of["torchrun"], of["by hand"], strict=True)]
+                note = ", ".join(f"{name} {statistics.median(of[name]):.0f}" for name in ("torchrun", "by hand"))
                 rows.append(
                     figures.Row(
-                        f"{title}, {tasks} {'task' if tasks == 1 else 'tasks'}", rates["ours"], "steps/s",
+                        f"{title}, {tasks} {'task' if tasks == 1 else 'tasks'}", of["ours"], "steps/s",
                         peer_name="the faster", peer=best, least=0.98, note=note, more_is_better=True,
                     )
                 )  # fmt: skip
+            rows.append(figures.Row(f"{title}, cores' time that our processes take", shares, "%", limit=MOST_TAKEN))
     return rows
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in PROGRAMS:
-        train(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+        train(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         import figures
 
