@@ -57,7 +57,7 @@ class Generous:
         return ()
 
     async def ask(self, requests: Sequence[Any]) -> None:
-        from trainmaster.core.stimuli import Granted
+        from trainmaster.core.machine.stimuli import Granted
 
         for request in requests:
             if (key := (request.task, request.serial)) not in self._granted:
@@ -65,7 +65,7 @@ class Generous:
                 self._news.put_nowait(Granted(*key, f"container-{request.task}-{request.serial}", "node"))
 
     async def release(self, task: str, serial: int) -> None:
-        from trainmaster.core.stimuli import ContainerExited
+        from trainmaster.core.machine.stimuli import ContainerExited
 
         self._news.put_nowait(ContainerExited(task, serial, None))
 
@@ -128,7 +128,7 @@ def master(storage: str, certificate: str, key: str) -> int:
 
 
 def make_storage(folder: Path) -> Path:
-    from trainmaster.core.reading import job_from, job_to
+    from trainmaster.core.spec.reading import job_from, job_to
 
     storage = folder / JOB
     (storage / "logs" / "master").mkdir(parents=True)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainmaster.core.events import Event, decode, encode
+from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.snapshots import restart, write_snapshot
 from trainmaster.log.storage import storage_for

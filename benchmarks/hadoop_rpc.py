@@ -26,9 +26,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from trainmaster.clusters import hadoop, jars  # noqa: E402
-from trainmaster.hadoop.auth import Simple  # noqa: E402
+from trainmaster.clusters import hadoop  # noqa: E402
+from trainmaster.clusters.hadoop import jars  # noqa: E402
 from trainmaster.hadoop.conf import load  # noqa: E402
+from trainmaster.hadoop.security.auth import Simple  # noqa: E402
 from trainmaster.hadoop.yarn import ResourceManager  # noqa: E402
 
 LEAST = 3_000  # calls/s, with many in flight

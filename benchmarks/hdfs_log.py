@@ -17,7 +17,7 @@ import uuid
 import figures
 import hdfs_place
 
-from trainmaster.core.events import Event, encode
+from trainmaster.core.machine.events import Event, encode
 from trainmaster.log.hdfs import HdfsStorage
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import storage_for

@@ -43,7 +43,7 @@ def shell(*arguments: str) -> None:
 
 
 def _folder() -> Iterator[str]:
-    from trainmaster.data.stores import store_for
+    from trainmaster.data.store.stores import store_for
 
     name = f"bench-{uuid.uuid4().hex[:8]}"
     yield f"hdfs:///tmp/{name}"

@@ -43,9 +43,9 @@ def measure(runs: int) -> list[figures.Row]:
 
 def put(url: str, folder: str) -> None:
     from trainmaster.data.outputs import upload_leaves
-    from trainmaster.data.stores import store_for
-    from trainmaster.data.transfer import Flow
-    from trainmaster.data.trees import scan
+    from trainmaster.data.store.stores import store_for
+    from trainmaster.data.store.transfer import Flow
+    from trainmaster.data.store.trees import scan
 
     block = os.urandom(1 << 20)
     for name, count, size in (("one", 1, LARGE), ("many", MANY, SMALL)):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import figures
 
-from trainmaster.cli.commands import COMMANDS
+from trainmaster.cli.tm import COMMANDS
 
 
 def timed(command: Sequence[str], environ: Mapping[str, str]) -> float:

@@ -21,8 +21,8 @@ import figures
 from kubernetes_start import place
 
 import trainmaster
-from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster
+from trainmaster.host import linux
 
 LIMIT = 180.0  # s
 PROGRAM = "echo pid $$; exec sleep 3600"

@@ -30,10 +30,13 @@ import figures
 
 from trainmaster.clusters import kubernetes
 from trainmaster.clusters.kubernetes import Cluster, Settings
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Shipped
-from trainmaster.engines.kubernetes import entry, names, objects, pods, shipping
+from trainmaster.engines.kubernetes import names
+from trainmaster.engines.kubernetes.container import entry
+from trainmaster.engines.kubernetes.pods import pods
 from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.kubernetes.submit import objects, shipping
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.kube.blocking import loop
 from trainmaster.kube.client import Client

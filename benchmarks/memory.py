@@ -49,7 +49,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 
 def two_tasks(environ: Mapping[str, str]) -> dict[str, float]:
-    from trainmaster.engines.local.processes import AGENT, MASTER, living
+    from trainmaster.host.processes import AGENT, MASTER, living
 
     command = [figures.TM, "submit", "--json", "-n", "2", "--", "sleep", "600"]
     job = json.loads(subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout)["job"]
@@ -121,8 +121,8 @@ class Host:
     epoch = 1
 
     def __init__(self) -> None:
-        from trainmaster.core.reading import job_from
-        from trainmaster.core.state import State, populate
+        from trainmaster.core.machine.state import State, populate
+        from trainmaster.core.spec.reading import job_from
 
         self.state = State(id="bench-aaaaaa")
         populate(

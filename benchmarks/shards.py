@@ -97,8 +97,8 @@ def main() -> None:
 
 async def ours(pairs: int, batch: str) -> float:
     """Pairs/s of two programs, from their common start to the last shard's being done."""
-    from trainmaster.agent.programs import Programs
-    from trainmaster.core.shards import Options, ShardTable
+    from trainmaster.agent.link.programs import Programs
+    from trainmaster.core.input.shards import Options, ShardTable
 
     table = ShardTable.make([("part", pairs)], Options(size=1), name="train")
     agents = []
@@ -171,7 +171,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def memory(shuffle: bool) -> int:
     """Peak bytes of a table of a million shards, 40,000 of them leased and every other one of those reported."""
-    from trainmaster.core.shards import Options, ShardTable
+    from trainmaster.core.input.shards import Options, ShardTable
 
     tracemalloc.start()
     try:

@@ -15,8 +15,8 @@ import time
 import figures
 
 import trainmaster
-from trainmaster.engines.local import processes
 from trainmaster.engines.local.sweep import sweep
+from trainmaster.host import processes
 
 LIMIT = 60.0  # s
 SWEEPS = 20

@@ -19,8 +19,7 @@ from pathlib import Path
 import figures
 import yarn_place
 
-from trainmaster.clusters import jars
-from trainmaster.clusters.hadoop import Settings
+from trainmaster.clusters.hadoop import Settings, jars
 
 CALM = 3.0  # s in which the cluster clears up after the run before, of whichever side
 WARM = 4  # runs of each before those that count
@@ -74,7 +73,9 @@ def measure(runs: int) -> list[figures.Row]:
                     first[side].append(line)
                     whole[side].append(end)
         for _ in range(3 * runs):
-            imports[0].append(imported("import trainmaster.client.submit, trainmaster.engines.yarn.client", environ))
+            imports[0].append(
+                imported("import trainmaster.client.submit.submit, trainmaster.engines.yarn.client", environ)
+            )
             imports[1].append(imported("", environ))
     name = "distributed shell"
     return [

@@ -25,9 +25,9 @@ import yarn_place
 from memory import pss
 
 import trainmaster
-from trainmaster import linux
 from trainmaster.clusters.hadoop import Settings
 from trainmaster.hadoop.conf import load
+from trainmaster.host import linux
 
 sys.path.append(str(figures.ROOT / "tests"))
 from unmanaged import unmanaged

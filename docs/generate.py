@@ -74,7 +74,7 @@ SHAPES = {
 
 def job() -> str:
     """Every key of the job file."""
-    from trainmaster.core.job import Job, keys
+    from trainmaster.core.spec.job import Job, keys
 
     parts = ["# The job file", (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.", ""]
     sections: dict[str, list[Any]] = {}
@@ -96,7 +96,7 @@ def job() -> str:
 
 def command_line() -> str:
     """Every command, as `--help` shows it."""
-    from trainmaster.cli.commands import tm
+    from trainmaster.cli.tm import tm
 
     root = click.Context(tm, info_name="tm", **{**tm.context_settings, "terminal_width": WIDTH})
     parts = ["# Commands", "", "```text", tm.get_help(root), "```", ""]
@@ -136,7 +136,7 @@ def variables() -> str:
 
 def reasons() -> str:
     """The closed table of reasons."""
-    from trainmaster.core.reasons import REASONS
+    from trainmaster.core.machine.reasons import REASONS
 
     rows = [
         (code(key), found.whole[0], found.fault, "yes" if found.restart_costs else "no", found.whole[1])
@@ -150,7 +150,7 @@ def reasons() -> str:
 
 def events() -> str:
     """The types of events."""
-    from trainmaster.core.events import EVENTS, VERSION
+    from trainmaster.core.machine.events import EVENTS, VERSION
 
     head = (
         f"One JSON object a line, of version {VERSION}: `v`, `n` (rising by one), `at` (seconds since 1970), `epoch` "

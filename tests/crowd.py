@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Self
 
-from trainmaster.agent.channel import Channel, Link
-from trainmaster.engines.kubernetes.entry import agent_key
+from trainmaster.agent.link.channel import Channel, Link
+from trainmaster.engines.kubernetes.container.entry import agent_key
 from trainmaster.engines.kubernetes.names import selector
 from trainmaster.engines.packed import SPEC
 from trainmaster.kube.client import Client

@@ -11,11 +11,11 @@ from pathlib import Path
 import attrs
 from hadoop_server import PROTOCOL, Responses, asked
 
-from trainmaster.hadoop.auth import Auth, ByToken, Simple
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.handshake import Peer
 from trainmaster.hadoop.rpc import Connection
+from trainmaster.hadoop.security.auth import Auth, ByToken, Simple
+from trainmaster.hadoop.security.credentials import Token
 
 RECORDED = Path(__file__).parent / "recordings/hadoop_rpc.json"
 BOB = ByToken(Token(b"\x03bob", b"password of bob", "TEST", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from trainmaster.clusters.jars import jars, java
+from trainmaster.clusters.hadoop.jars import jars, java
 
 PROGRAM = Path(__file__).parent / "programs/HadoopSays.java"
 

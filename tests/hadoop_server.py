@@ -15,8 +15,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.message import Message
 
-from trainmaster.clusters.jars import jars, java
-from trainmaster.hadoop.credentials import Token
+from trainmaster.clusters.hadoop.jars import jars, java
+from trainmaster.hadoop.security.credentials import Token
 
 PROGRAM = Path(__file__).parent / "programs/RpcServer.java"
 PROTOCOL = "org.apache.hadoop.ipc.GenericRefreshProtocol"

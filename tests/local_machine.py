@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from waiting import until_async
 
 from trainmaster.engines.contract import Change, Holder, Request
-from trainmaster.engines.local import places, processes
 from trainmaster.engines.local.engine import LocalMaster
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity
+from trainmaster.host import places, processes
 
 T = TypeVar("T")
 GIB = 1 << 30

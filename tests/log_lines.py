@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.core.events import Event, encode
+from trainmaster.core.machine.events import Event, encode
 from trainmaster.log.epochs import take
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import Storage

@@ -17,10 +17,10 @@ from typing import NoReturn
 
 import pytest
 
-from trainmaster.clusters import jars
+from trainmaster.clusters.hadoop import jars
 from trainmaster.clusters.kubernetes import Settings, images, needs
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.engines.local import limits
+from trainmaster.host import limits
 
 NOT_RUN = "not run: "
 AS_ROOT = "sudo make test, and not in a container that may not do this"

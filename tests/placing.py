@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 
-from trainmaster.core.formation import Formation, Peer
-from trainmaster.core.ranks import Member, assign
+from trainmaster.core.machine.formation import Formation, Peer
+from trainmaster.core.machine.ranks import Member, assign
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIMIT = 240.0  # s that a program may take; reached only by a failure

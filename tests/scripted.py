@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.core import stimuli
-from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.drive import Drive
-from trainmaster.core.events import Event
-from trainmaster.core.state import Task
+from trainmaster.core.decide.drive import Drive
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.state import Task
 
 
 def role(replicas: Any = 1, scope: str = "task", limit: int = 3, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.data import checkpoints
 from trainmaster.data.checkpoints import Set
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
 
 
 def sets(url: str) -> list[Set]:

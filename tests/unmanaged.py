@@ -19,11 +19,11 @@ import attrs
 from waiting import LIMIT, until_async
 
 from trainmaster.hadoop import yarn
-from trainmaster.hadoop.auth import Auth, Simple
 from trainmaster.hadoop.conf import Configuration, rpc_protection
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.auth import Auth, Simple
+from trainmaster.hadoop.security.credentials import Token
 
 USER = Simple("tester")
 

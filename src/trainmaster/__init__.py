@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from trainmaster.client.api import status as status
     from trainmaster.client.api import submit as submit
     from trainmaster.client.api import wait as wait
-    from trainmaster.client.results import Event as Event
-    from trainmaster.client.results import Listed as Listed
-    from trainmaster.client.results import Status as Status
+    from trainmaster.client.watch.results import Event as Event
+    from trainmaster.client.watch.results import Listed as Listed
+    from trainmaster.client.watch.results import Status as Status
     from trainmaster.core.errors import BadInput as BadInput
     from trainmaster.core.errors import EngineFailed as EngineFailed
     from trainmaster.core.errors import JobFailed as JobFailed
@@ -39,7 +39,7 @@ _FROM = {
     **dict.fromkeys(
         ("Job", "JobWarning", "Run", "submit", "attach", "wait", "logs", "status", "jobs"), "trainmaster.client.api"
     ),
-    **dict.fromkeys(("Event", "Listed", "Status"), "trainmaster.client.results"),
+    **dict.fromkeys(("Event", "Listed", "Status"), "trainmaster.client.watch.results"),
     **dict.fromkeys(
         ("TrainmasterError", "BadInput", "NotFound", "JobFailed", "EngineFailed"), "trainmaster.core.errors"
     ),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import attrs
 
-from trainmaster.engines.local import processes
-from trainmaster.engines.local.processes import AGENT, MASTER, PROGRAM, TEMPLATE, Mark
+from trainmaster.host import processes
+from trainmaster.host.processes import AGENT, MASTER, PROGRAM, TEMPLATE, Mark
 
 
 def living(job: str, *kinds: str) -> list[Mark]:

@@ -32,7 +32,7 @@ from conformance.engines import LIMIT, TM, Local, Submitted, python, workers
 from waiting import until
 
 import trainmaster
-from trainmaster.engines.local import places, processes
+from trainmaster.host import places, processes
 
 FILES, LINES = 40, 25
 KILLS_A_JOB = 10
@@ -256,7 +256,7 @@ def test_a_master_that_comes_back_late_stops_acting(engine: Local) -> None:
     job.until_status("some progress", lambda status: status["shards"] and status["shards"]["train"]["done"] > 5)
     (old,) = living(job.id, "master")
     processes.send(old.process, signal.SIGSTOP)
-    from trainmaster.master.launch import resume
+    from trainmaster.engines.local.launch import resume
 
     resume(job.id)
     until(lambda: len(living(job.id, "master")) == 2, what="its successor")
@@ -302,13 +302,13 @@ def test_interrupting_the_command_line_detaches(engine: Local) -> None:
 
 
 def engine_jobs() -> list[str]:
-    from trainmaster.client.places import job_ids
+    from trainmaster.client.jobs.places import job_ids
 
     return job_ids()
 
 
 def engine_state() -> Any:
-    from trainmaster.client.places import state_dir
+    from trainmaster.client.jobs.places import state_dir
 
     return state_dir()
 

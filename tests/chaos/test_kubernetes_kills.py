@@ -24,9 +24,9 @@ from kubernetes import own_kubernetes, revived
 from s3 import Server, serving
 from waiting import until
 
-from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
 from trainmaster.core.errors import EngineFailed
+from trainmaster.host import linux
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 

@@ -24,10 +24,9 @@ from conformance.test_kubernetes_faults import kubernetes_on
 from hadoop import own_hadoop
 from waiting import until
 
-from trainmaster.clusters import pages
-from trainmaster.clusters.hadoop import Settings
-from trainmaster.engines.local import processes
-from trainmaster.linux import lives, look
+from trainmaster.clusters.hadoop import Settings, pages
+from trainmaster.host import processes
+from trainmaster.host.linux import lives, look
 
 LIMIT = 240.0  # s for a kill to be followed; reached by a failure alone
 WAIT = python("""

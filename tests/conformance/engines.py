@@ -32,9 +32,9 @@ from hadoop import Cluster, revived
 from waiting import until
 
 import trainmaster
-from trainmaster import linux
-from trainmaster.client.connect import Past
+from trainmaster.client.jobs.past import Past
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.host import linux
 
 LIMIT = 180.0  # s for a job to end; reached by a failure alone
 SMALL = {"cores": 0.05, "memory": "64MiB"}
@@ -259,7 +259,7 @@ class Local(Engine):
     }
 
     def close(self) -> None:
-        from trainmaster.engines.local.limits import ancestry
+        from trainmaster.host.limits import ancestry
 
         for made in self.jobs:
             self._end(made)
@@ -281,7 +281,7 @@ class Local(Engine):
             except TrainmasterError:
                 break
         if processes_of(made.id):
-            LocalClient(lambda job: []).kill(made.id)
+            LocalClient().end(made.id)
             sweep()
 
 
@@ -317,7 +317,7 @@ class Yarn(Engine):
         self._store().put(name, content.encode() if isinstance(content, str) else content)
 
     def files(self, name: str) -> dict[str, bytes]:
-        from trainmaster.data.stores import store_for
+        from trainmaster.data.store.stores import store_for
 
         store = store_for(self.place(name))
         return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
@@ -344,20 +344,20 @@ class Yarn(Engine):
     def client(self) -> Any:
         from trainmaster.engines.yarn.client import YarnClient
 
-        return YarnClient(lambda job: ())
+        return YarnClient()
 
     def close(self) -> None:
         client = self.client()
         for made in self.jobs:
             application = self.application(made)
-            if client.fate_of(application)[0] == "running" and made.run.status()["state"] in ("pending", "running"):
+            if client.fate(application)[0] == "running" and made.run.status()["state"] in ("pending", "running"):
                 client.end(application)  # a failed test has left it
-            until(lambda name=application: client.fate_of(name)[0] != "running", what="the application's end")
+            until(lambda name=application: client.fate(name)[0] != "running", what="the application's end")
             until(lambda name=application: not in_containers(name), what=lambda name=application: in_containers(name))
         self._store().remove("")
 
     def _store(self) -> Any:
-        from trainmaster.data.stores import store_for
+        from trainmaster.data.store.stores import store_for
 
         return store_for(f"hdfs://{self.root}")
 
@@ -406,6 +406,6 @@ def container_process(application: str, container: str, what: str) -> int:
 
 def processes_of(job: str) -> list[Any]:
     """The living processes of a job of the local engine."""
-    from trainmaster.engines.local import processes
+    from trainmaster.host import processes
 
     return processes.living(job)

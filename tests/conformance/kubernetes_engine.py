@@ -22,9 +22,9 @@ from kubernetes import Cluster, host_volumes, revived
 from s3 import Server
 from waiting import until
 
-from trainmaster import linux
-from trainmaster.client.sweep import resume
+from trainmaster.client.jobs.sweep import resume
 from trainmaster.clusters.kubernetes.images import HOST
+from trainmaster.host import linux
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.config import load
 from trainmaster.kube.kinds import (
@@ -102,7 +102,7 @@ class Kubernetes(Engine):
         self._store().put(name, content.encode() if isinstance(content, str) else content)
 
     def files(self, name: str) -> dict[str, bytes]:
-        from trainmaster.data.stores import store_for
+        from trainmaster.data.store.stores import store_for
 
         store = store_for(self.place(name))
         return {file.path: store.read(file.path, 0, file.size) for file in store.files()}
@@ -154,7 +154,7 @@ class Kubernetes(Engine):
     def client(self) -> Any:
         from trainmaster.engines.kubernetes.client import KubernetesClient
 
-        return KubernetesClient(lambda job: ())
+        return KubernetesClient()
 
     def close(self) -> None:
         client = self.client()
@@ -189,7 +189,7 @@ class Kubernetes(Engine):
         ]  # fmt: skip
 
     def _store(self) -> Any:
-        from trainmaster.data.stores import store_for
+        from trainmaster.data.store.stores import store_for
 
         return store_for(f"s3://{self._bucket}")
 

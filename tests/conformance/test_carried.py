@@ -8,7 +8,7 @@ import pytest
 from conformance.engines import Engine, Submitted, workers
 
 import trainmaster
-from trainmaster.client.places import job_ids
+from trainmaster.client.jobs.places import job_ids
 from trainmaster.core.errors import BadInput
 
 COUNTS = "mkdir -p sums; for name in train one whole; do find $name -type f | sort | xargs cat > sums/$name; done"

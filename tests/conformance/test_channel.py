@@ -23,7 +23,7 @@ GROWTH = 24 << 20  # bytes that the master may grow by, whatever comes
 
 def place(job: Submitted, name: str = "master") -> str:
     """A socket of the job's master: `master` for commands, `agents` for agents."""
-    from trainmaster.client.places import master_socket
+    from trainmaster.client.jobs.places import master_socket
 
     found = master_socket(job.id).with_name(f"{name}.sock")
     until(found.exists, what=f"the socket {name}")
@@ -63,7 +63,7 @@ def websocket(job: Submitted, given: str | None) -> Any:
 
 
 def master(job: Submitted) -> int:
-    from trainmaster.engines.local import processes
+    from trainmaster.host import processes
 
     (found,) = [made for made in processes_of(job.id) if made.kind == processes.MASTER]
     return int(found.process.pid)

@@ -14,9 +14,9 @@ import pytest
 import waiting
 from hadoop import own_hadoop
 
-from trainmaster.clusters import daemons, pages
+from trainmaster.clusters import daemons
 from trainmaster.clusters import hadoop as hadoop_clusters
-from trainmaster.clusters.hadoop import Cluster, Settings
+from trainmaster.clusters.hadoop import Cluster, Settings, pages
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 SOAK = pytest.mark.soak  # what takes long and differs little from what does not

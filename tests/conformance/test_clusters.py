@@ -16,10 +16,10 @@ import pytest
 from conformance.engines import Engine, Submitted, Yarn, role, workers
 from waiting import until
 
-from trainmaster import linux
-from trainmaster.client.places import job_ids
+from trainmaster.client.jobs.places import job_ids
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.yarn.client import YarnClient
+from trainmaster.host import linux
 from trainmaster.log.dfs import open_dfs
 
 NODES = pytest.mark.needs("nodes")
@@ -269,7 +269,7 @@ def test_a_submission_that_cannot_be_noted_leaves_nothing(engine: Engine, monkey
         with pytest.raises(OSError, match="No space left"):
             engine.submit(workers("sleep 1000"))
     assert isinstance(engine, Yarn)
-    assert engine.client().fate_of(asked[0])[0] == "killed"
+    assert engine.client().fate(asked[0])[0] == "killed"
     assert job_ids() == []
 
 

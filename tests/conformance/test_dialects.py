@@ -17,7 +17,7 @@ from conformance.engines import TM, Engine, Submitted
 from waiting import until
 
 import trainmaster
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 
 pytestmark = pytest.mark.needs("local-data")  # on YARN: test_dialects_yarn
 

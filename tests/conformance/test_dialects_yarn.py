@@ -13,7 +13,7 @@ from conformance.engines import TM
 from conformance.test_dialects import DEMO
 from waiting import until
 
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 LIMIT = 240.0  # s for a job; reached by a failure alone

@@ -10,8 +10,8 @@ import pytest
 from kubernetes import Cluster
 from waiting import until
 
-from trainmaster.client import doctor
-from trainmaster.engines.kubernetes import rights
+from trainmaster.client.jobs import doctor
+from trainmaster.engines.kubernetes.submit import rights
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 

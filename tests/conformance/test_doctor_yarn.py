@@ -6,7 +6,7 @@ import getpass
 
 import pytest
 
-from trainmaster.client import doctor
+from trainmaster.client.jobs import doctor
 from trainmaster.clusters.hadoop import Cluster
 from trainmaster.hadoop.conf import default_fs, load
 from trainmaster.log.dfs import open_dfs

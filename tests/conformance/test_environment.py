@@ -117,7 +117,7 @@ def test_the_limits_of_a_program_are_those_of_its_submitter_not_of_a_later_maste
     """A master that was taken over hands the same on."""
     from conformance.engines import processes_of
 
-    from trainmaster.engines.local import processes
+    from trainmaster.host import processes
 
     wait = f"while ! test -e '{engine.folder}/go'; do sleep 0.02; done"
     flaky = f"ulimit -Sn; umask; test $TRAINMASTER_ATTEMPT = 2 || {{ echo ready; {wait}; exit 1; }}"

@@ -17,10 +17,10 @@ import pytest
 from conformance.engines import Engine, Submitted, python, workers
 from waiting import until
 
-from trainmaster import linux
-from trainmaster.clusters.hadoop_cluster import Cluster
+from trainmaster.clusters.hadoop.cluster import Cluster
 from trainmaster.core.errors import BadInput
-from trainmaster.data.stores import Store, store_for
+from trainmaster.data.store.stores import Store, store_for
+from trainmaster.host import linux
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.needs("only-engine")]
 

@@ -12,12 +12,12 @@ import pytest
 from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster
-from trainmaster.hadoop.auth import Simple
 from trainmaster.hadoop.conf import Configuration, default_fs, hdfs_native_settings, load
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Token
 from trainmaster.hadoop.errors import RemoteError
 from trainmaster.hadoop.hdfs import Block, Namenode, filed
 from trainmaster.hadoop.proto import hdfs_pb2 as h
+from trainmaster.hadoop.security.auth import Simple
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, Token
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 

@@ -12,12 +12,12 @@ from hadoop import own_hadoop
 from waiting import until, until_async
 
 from trainmaster.clusters.hadoop import Cluster, Daemon, Settings
-from trainmaster.hadoop.auth import PROTECTION, Simple
 from trainmaster.hadoop.conf import load, resource_managers
 from trainmaster.hadoop.errors import AuthenticationFailed, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Peer
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.rpc import Client, Connection, Retry
+from trainmaster.hadoop.security.auth import PROTECTION, Simple
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 

@@ -24,16 +24,17 @@ from unmanaged import killed, report, submitted
 from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster, Settings
-from trainmaster.clusters.kerberos import REALM
-from trainmaster.hadoop import conf, delegation, errors, gssapi, kerberos_errors, yarn
-from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken, Kerberos, Simple
+from trainmaster.clusters.hadoop.kerberos import REALM
+from trainmaster.hadoop import conf, errors, yarn
 from trainmaster.hadoop.conf import Configuration
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.proto.security_pb2 import GetDelegationTokenRequestProto
+from trainmaster.hadoop.security import delegation, gssapi, kerberos_errors
+from trainmaster.hadoop.security.auth import PROTECTION, Auth, ByToken, Kerberos, Simple
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 

@@ -11,11 +11,11 @@ from hadoop_server import PROTOCOL, Responses, Servers, asked, hadoop_servers
 from waiting import until_async
 
 from trainmaster.hadoop import rpc
-from trainmaster.hadoop.auth import PROTECTION, Auth, ByToken, Simple
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Peer
 from trainmaster.hadoop.rpc import Client, Connection, Retry
+from trainmaster.hadoop.security.auth import PROTECTION, Auth, ByToken, Simple
+from trainmaster.hadoop.security.credentials import Token
 
 pytestmark = pytest.mark.xdist_group("hadoop-server")
 

@@ -12,11 +12,11 @@ from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster
 from trainmaster.hadoop import yarn
-from trainmaster.hadoop.auth import ByToken
 from trainmaster.hadoop.conf import Configuration, load
 from trainmaster.hadoop.errors import RemoteError
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.auth import ByToken
 from trainmaster.hadoop.yarn import ApplicationState, ExitStatus, FinalStatus
 
 pytestmark = pytest.mark.xdist_group("hadoop")

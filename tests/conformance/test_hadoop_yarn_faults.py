@@ -14,9 +14,9 @@ from waiting import until_async
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.conf import Configuration, load
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.yarn import FinalStatus
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]

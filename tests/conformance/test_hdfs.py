@@ -22,13 +22,13 @@ from hadoop import Cluster, own_hadoop
 from log_lines import line, start_master
 from waiting import until
 
-from trainmaster.client.places import job_ids
+from trainmaster.client.jobs.places import job_ids
 from trainmaster.clusters.hadoop import Settings
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
-from trainmaster.core.splits import Piece
+from trainmaster.core.input.splits import Piece
 from trainmaster.data.locality import preferred_hosts
 from trainmaster.data.sources import list_input
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
 from trainmaster.log import epochs
 from trainmaster.log.dfs import open_dfs
 from trainmaster.log.hdfs import opened
@@ -288,7 +288,7 @@ def test_an_output_that_may_not_be_written_is_refused_at_submit(
 def test_one_probe_leaves_nothing(hdfs: str) -> None:  # noqa: F811
     store = store_for(hdfs)
     store.put("there", b"")
-    assert store_for(f"{hdfs}/a/b/c").unwritable() is None  # type: ignore[attr-defined]
+    assert store_for(f"{hdfs}/a/b/c").unwritable("probe") is None
     assert [file.path for file in store.files()] == ["there"]
     assert [entry.name for entry in store.entries("")] == ["there"]
 

@@ -18,12 +18,20 @@ from waiting import until_async
 
 from trainmaster.clusters.kubernetes.cluster import Cluster
 from trainmaster.clusters.kubernetes.settings import Settings
-from trainmaster.core.reading import job_from
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Waiting, Warned
+from trainmaster.core.machine.stimuli import (
+    ContainerExited,
+    ContainerLost,
+    GangOverdue,
+    Granted,
+    Refused,
+    Waiting,
+    Warned,
+)
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Change, Holder, Request
-from trainmaster.engines.kubernetes.engine import KubernetesMaster
+from trainmaster.engines.kubernetes.master.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
-from trainmaster.engines.kubernetes.pods import Inside, Shape, request_of, task_pod
+from trainmaster.engines.kubernetes.pods.pods import Inside, Shape, request_of, task_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.kube.client import Client

@@ -11,12 +11,12 @@ import pytest
 from waiting import until
 
 from trainmaster.clusters.kubernetes import Cluster
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.names import subdomain_of
-from trainmaster.engines.kubernetes.objects import masters_set, owner_of
-from trainmaster.engines.kubernetes.pods import HOME, WORK, Inside, Shape, check, master_pod, request_of, task_pod
+from trainmaster.engines.kubernetes.pods.pods import HOME, WORK, Inside, Shape, check, master_pod, request_of, task_pod
+from trainmaster.engines.kubernetes.pods.templates import applied, template
 from trainmaster.engines.kubernetes.settings import settings
-from trainmaster.engines.kubernetes.templates import applied, template
+from trainmaster.engines.kubernetes.submit.objects import masters_set, owner_of
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.config import load
 from trainmaster.kube.errors import ApiError, Forbidden

@@ -22,10 +22,10 @@ from kubernetes import own_kubernetes, revived
 from s3 import Server, lead_to, serving
 from waiting import until
 
-from trainmaster import linux
 from trainmaster.clusters.kubernetes import Cluster, Settings
 from trainmaster.clusters.kubernetes.images import DEBIAN as IMAGE
 from trainmaster.core.errors import NotFound
+from trainmaster.host import linux
 
 pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]  # of the file a part; the rest is for the soak
 

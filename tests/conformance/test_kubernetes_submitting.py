@@ -32,13 +32,13 @@ from parts import not_run
 from waiting import until
 
 import trainmaster
-from trainmaster.client.places import job_ids
+from trainmaster.client.jobs.places import job_ids
 from trainmaster.clusters.kubernetes import images
 from trainmaster.clusters.kubernetes.images import HOST
 from trainmaster.core.errors import EngineFailed
-from trainmaster.core.reading import job_from
-from trainmaster.engines.kubernetes import objects, rights
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.client import KubernetesClient
+from trainmaster.engines.kubernetes.submit import objects, rights
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
@@ -329,7 +329,7 @@ def created(client: KubernetesClient, job_id: str, certificate: str) -> None:
 
 
 def test_a_submission_whose_id_is_taken_leaves_the_other_job_alone(bare: Place) -> None:
-    client = KubernetesClient(lambda job: ())
+    client = KubernetesClient()
     created(client, "t-aaaaaa", "the first")
     before = bare.left()
     with pytest.raises(EngineFailed, match="already exists"):
@@ -340,7 +340,7 @@ def test_a_submission_whose_id_is_taken_leaves_the_other_job_alone(bare: Place) 
 
 
 def test_a_look_for_a_job_deletes_nobodys_expired_job(bare: Place) -> None:
-    client = KubernetesClient(lambda job: ())
+    client = KubernetesClient()
     created(client, "t-aaaaaa", "certificate")
     bare.kubectl("annotate", "configmap", "t-aaaaaa", f"{objects.ENDED}=2020-01-01T00:00:00Z")
     assert [*client.found("t-")] == ["t-aaaaaa"]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conformance.engines import Engine, Submitted, python, workers
 
-from trainmaster.engines.ports import Ports
+from trainmaster.host.ports import Ports
 
 LISTEN = python("""
     import json, os, socket, time

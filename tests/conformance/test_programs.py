@@ -12,8 +12,8 @@ import pytest
 from conformance.engines import Engine, python, role, workers
 from waiting import until
 
-from trainmaster.client.connect import Past
-from trainmaster.core.threads import VARIABLES
+from trainmaster.client.jobs.past import Past
+from trainmaster.core.spec.threads import VARIABLES
 
 MIB = 1 << 20
 

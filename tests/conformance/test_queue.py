@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("local-master")
 
 
 def cores() -> float:
-    from trainmaster.engines.local.machine import cores
+    from trainmaster.host.machine import cores
 
     return cores()
 
@@ -67,7 +67,7 @@ def test_who_waits_for_the_end_is_told_what_that_waits_for(engine: Engine) -> No
 def test_a_dead_job_frees_its_place_at_once(engine: Engine) -> None:
     from conformance.engines import processes_of
 
-    from trainmaster.engines.local import processes
+    from trainmaster.host import processes
 
     first = holding(engine, engine.folder / "never")
     first.until_line("started")
@@ -107,7 +107,7 @@ def test_a_job_that_waits_can_be_killed(engine: Engine) -> None:
 
 
 def test_memory_is_reserved_too(engine: Engine) -> None:
-    from trainmaster.engines.local.machine import memory
+    from trainmaster.host.machine import memory
 
     size = {"cores": 0.05, "memory": f"{int(memory() * 0.6) >> 20}MiB"}
     wait = f"echo started; while ! test -e '{engine.folder}/go'; do sleep 0.02; done"

@@ -6,8 +6,8 @@ import pytest
 from conformance.engines import Engine, workers
 from waiting import until
 
-from trainmaster.client.places import job_ids, job_storage
-from trainmaster.client.sweep import abandoned
+from trainmaster.client.jobs.places import job_ids, job_storage
+from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.log.storage import place_of, storage_for
 
@@ -19,7 +19,7 @@ def test_a_job_that_is_over_is_removed_from_its_cluster_too(engine: Engine) -> N
     job.until_line("here")
     job.succeeded()
     place = place_of(str(job_storage(job.id)))
-    until(lambda: abandoned(job.id), what="its master to have left")
+    until(lambda: is_abandoned(job.id), what="its master to have left")
     done = engine.tm("remove", job.id)
     assert done.returncode == 0, done.stderr
     engine.jobs.clear()

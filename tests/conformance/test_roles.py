@@ -105,7 +105,7 @@ def test_more_gpus_than_there_are_is_refused(engine: Engine) -> None:
 @pytest.mark.needs("local-master")
 def test_the_group_is_as_large_as_there_is_room_for(engine: Engine) -> None:
     """Between min and max: with what is granted, without gaps; the rest is left out."""
-    from trainmaster.engines.local.machine import cores
+    from trainmaster.host.machine import cores
 
     each = cores() / 2.5  # two fit, three do not
     roles = {

@@ -18,9 +18,9 @@ from elsewhere import HDFS, elsewhere, hdfs  # noqa: F401  fixtures
 from s3 import serving
 from waiting import until
 
-from trainmaster.client.logs import pieces
-from trainmaster.client.places import job_ids
-from trainmaster.engines.local import processes
+from trainmaster.client.jobs.places import job_ids
+from trainmaster.client.watch.logs import pieces
+from trainmaster.host import processes
 from trainmaster.log.storage import Storage, storage_for
 
 pytestmark = pytest.mark.needs("only-engine")

@@ -15,16 +15,16 @@ from s3 import serving
 from stored_sets import sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import Job, Output, Role
-from trainmaster.core.splits import Piece
+from trainmaster.core.input.splits import Piece
+from trainmaster.core.spec.job import Job, Output, Role
 from trainmaster.data import checkpoints, saves
 from trainmaster.data.checks import check_outputs
-from trainmaster.data.formats import records
+from trainmaster.data.formats.formats import records
 from trainmaster.data.outputs import CommitRefused, commit, finish, upload
 from trainmaster.data.sources import list_input
 from trainmaster.data.staging import download, staging_path
-from trainmaster.data.stores import store_for
-from trainmaster.data.transfer import Stopped
+from trainmaster.data.store.stores import store_for
+from trainmaster.data.store.transfer import Stopped
 from trainmaster.log.storage import storage_for
 
 ODD = "a b+c%20ü[1].txt"

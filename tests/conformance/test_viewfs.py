@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainmaster.clusters.hadoop import Cluster
-from trainmaster.clusters.hadoop_conf import xml
+from trainmaster.clusters.hadoop.conf import xml
 from trainmaster.core.errors import BadInput
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
 from trainmaster.hadoop.conf import default_fs, load
 from trainmaster.log.storage import storage_for
 

@@ -17,11 +17,11 @@ from conformance.engines import LIMIT, Submitted, Yarn, yarn_on
 from hadoop import own_hadoop, revived
 from waiting import until
 
-from trainmaster.clusters import pages
-from trainmaster.clusters.hadoop_cluster import Cluster
-from trainmaster.clusters.settings import Settings
+from trainmaster.clusters.hadoop import pages
+from trainmaster.clusters.hadoop.cluster import Cluster
+from trainmaster.clusters.hadoop.settings import Settings
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.yarn.nodes import FAILURES
+from trainmaster.engines.yarn.master.nodes import FAILURES
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 

@@ -21,11 +21,10 @@ from waiting import until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from trainmaster import linux
-from trainmaster.clusters import pages
-from trainmaster.clusters.hadoop import Cluster, Settings
+from trainmaster.clusters.hadoop import Cluster, Settings, pages
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
+from trainmaster.host import linux
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
@@ -96,7 +95,7 @@ def goes_on_to_its_end(yarn: Yarn, job: Submitted, tasks: int = 2) -> None:
     assert [task["attempt"] for task in status["tasks"]] == [1] * tasks
     for index in range(tasks):
         assert [line.split()[0] for line in job.lines(f"worker:{index}")] == ["pid", "done"]
-    assert yarn.client().fate_of(yarn.application(job))[0] == "ended"
+    assert yarn.client().fate(yarn.application(job))[0] == "ended"
 
 
 # -- the ResourceManager --
@@ -114,7 +113,7 @@ def test_a_resource_manager_comes_back_and_grants_again(cluster: Cluster, yarn: 
     status = job.succeeded(TELL)
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
     assert lives_no_more(pids)
-    assert yarn.client().fate_of(yarn.application(job))[0] == "ended"
+    assert yarn.client().fate(yarn.application(job))[0] == "ended"
 
 
 def lives_no_more(pids: list[int]) -> bool:
@@ -133,7 +132,7 @@ def test_a_job_ends_while_there_is_no_resource_manager(cluster: Cluster, yarn: Y
     cluster.daemon("resourcemanager").start()
     cluster.wait_ready()
     job.succeeded(TELL)
-    assert until(lambda: yarn.client().fate_of(yarn.application(job))[0] == "ended", TELL)
+    assert until(lambda: yarn.client().fate(yarn.application(job))[0] == "ended", TELL)
 
 
 # -- what a ResourceManager does not know any more, or does not grant for now --

@@ -28,15 +28,15 @@ from placing import EXAMPLES
 from waiting import until
 
 import trainmaster
-from trainmaster.client import doctor
+from trainmaster.client.jobs import doctor
 from trainmaster.clusters.hadoop import Cluster, Settings
-from trainmaster.clusters.kerberos import REALM
+from trainmaster.clusters.hadoop.kerberos import REALM
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
-from trainmaster.data.stores import store_for
-from trainmaster.hadoop import delegation
-from trainmaster.hadoop.auth import Kerberos
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
+from trainmaster.data.store.stores import store_for
 from trainmaster.hadoop.errors import RemoteError
+from trainmaster.hadoop.security import delegation
+from trainmaster.hadoop.security.auth import Kerberos
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 

@@ -27,16 +27,16 @@ from hadoop import own_hadoop, revived
 from waiting import until
 
 import trainmaster
-from trainmaster.client.places import job_ids, site_of
-from trainmaster.client.preview import preview
-from trainmaster.client.submit import submit
-from trainmaster.client.sweep import abandoned
+from trainmaster.client.jobs.places import job_ids, site_of
+from trainmaster.client.jobs.sweep import is_abandoned
+from trainmaster.client.submit.preview import preview
+from trainmaster.client.submit.submit import submit
 from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.core.errors import BadInput, EngineFailed
-from trainmaster.core.reading import job_from
-from trainmaster.data.stores import store_for
+from trainmaster.core.spec.reading import job_from
+from trainmaster.data.store.stores import store_for
 from trainmaster.engines.yarn.client import YarnClient
-from trainmaster.engines.yarn.store import FOLDER, user_of
+from trainmaster.engines.yarn.submit.store import FOLDER, user_of
 from trainmaster.log.dfs import open_dfs
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
@@ -111,8 +111,8 @@ def on_hdfs() -> list[str]:
 
 def going() -> list[str]:
     """The applications that have not ended."""
-    client = YarnClient(lambda job: ())
-    return [text for text in client.found("").values() if client.fate_of(text)[0] == "running"]
+    client = YarnClient()
+    return [text for text in client.found("").values() if client.fate(text)[0] == "running"]
 
 
 def nothing_left() -> None:
@@ -525,7 +525,7 @@ def test_what_jobs_share_on_hdfs_is_pruned_while_none_runs(yarn: Yarn) -> None:
     assert done.returncode == 0, done.stderr
     assert cached() == there
     assert yarn.tm("kill", job.id).returncode == 0
-    until(lambda: abandoned(job.id), limit=LIMIT)
+    until(lambda: is_abandoned(job.id), limit=LIMIT)
     done = yarn.tm("prune", "--older", "0s", "--yes")
     assert done.returncode == 0, done.stderr
     assert cached() == []

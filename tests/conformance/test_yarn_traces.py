@@ -20,13 +20,13 @@ from unmanaged import its_token, killed, submitted
 from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Request
-from trainmaster.engines.yarn.engine import YarnMaster
+from trainmaster.engines.yarn.master.engine import YarnMaster
 from trainmaster.hadoop import yarn
-from trainmaster.hadoop.auth import Simple
 from trainmaster.hadoop.conf import load, rpc_protection
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.auth import Simple
 from trainmaster.simulation.traces import reproduce, told
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]

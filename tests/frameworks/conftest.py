@@ -13,7 +13,7 @@ import pytest
 from placing import EXAMPLES, LIMIT, Place, Program, Start
 
 from trainmaster import frameworks
-from trainmaster.core.formation import Formation
+from trainmaster.core.machine.formation import Formation
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainmaster.engines.local import processes
+from trainmaster.host import processes
 
 
 def run(spec: dict[str, Any]) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from unmanaged import Master, register
 
-from trainmaster.hadoop import conf, delegation, yarn
-from trainmaster.hadoop.auth import ByToken
-from trainmaster.hadoop.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
+from trainmaster.hadoop import conf, yarn
 from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security import delegation
+from trainmaster.hadoop.security.auth import ByToken
+from trainmaster.hadoop.security.credentials import AM_RM_TOKEN, RM_DELEGATION_TOKEN, Credentials
 
 
 async def asked(here: conf.Configuration, held: Credentials, file: str, words: list[str]) -> list[str]:

@@ -11,8 +11,8 @@ from itertools import islice
 
 import pytest
 
-from trainmaster.client.events import event_line
-from trainmaster.core.events import EVENTS, encode
+from trainmaster.client.watch.events import event_line
+from trainmaster.core.machine.events import EVENTS, encode
 from trainmaster.simulation import engine, network
 from trainmaster.simulation.__main__ import play
 from trainmaster.simulation.faults import ALL, FATAL

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from waiting import until_async
 
-from trainmaster.agent import attempt as attempts
-from trainmaster.agent.attempt import Attempt
-from trainmaster.agent.channel import Link
-from trainmaster.agent.kernel import Allowance
-from trainmaster.agent.materials import Materials
-from trainmaster.agent.place import Place
-from trainmaster.agent.programs import Programs
-from trainmaster.agent.shipping import Shipping
+from trainmaster.agent.attempt import attempt as attempts
+from trainmaster.agent.attempt.attempt import Attempt
+from trainmaster.agent.attempt.materials import Materials
+from trainmaster.agent.attempt.place import Place
+from trainmaster.agent.attempt.workplace import Workplace
+from trainmaster.agent.link.channel import Link
+from trainmaster.agent.link.programs import Programs
+from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.supervise import Agent
-from trainmaster.agent.workplace import Workplace
+from trainmaster.host.allowance import Allowance
 from trainmaster.log.storage import LocalStorage
 
 
@@ -42,7 +42,7 @@ def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) ->
         return {}
 
     return Place(
-        job="job", task="worker:0", serial=1, engine="elsewhere", logs=str(folder), workplace=workplace,
+        job="job", task="worker:0", serial=1, on_this_machine=False, memory_limit="", logs=str(folder), workplace=workplace,
         programs=Programs(str(folder / "none.sock"), nothing), materials=Materials("job", "worker:0", str(folder)),
         allowance=Allowance.present(), environ={}, secrets={}, report=lambda kind, number, **fields: reports.append((kind, number)),
         acknowledged=nothing, sample=lambda message: None, grown=lambda: None,

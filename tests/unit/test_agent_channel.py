@@ -15,10 +15,10 @@ from waiting import until_async
 from websockets.asyncio.server import ServerConnection, unix_serve
 from websockets.exceptions import ConnectionClosed
 
-from trainmaster.agent import channel
-from trainmaster.agent.channel import Channel, Link
-from trainmaster.agent.leasing import Leasing
-from trainmaster.agent.outbox import Outbox
+from trainmaster.agent.input.leasing import Leasing
+from trainmaster.agent.link import channel
+from trainmaster.agent.link.channel import Channel, Link
+from trainmaster.agent.link.outbox import Outbox
 from trainmaster.core.frames import Joiner, split
 
 

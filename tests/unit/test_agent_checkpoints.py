@@ -13,8 +13,8 @@ import pytest
 from stored_sets import sets
 from waiting import until_async
 
-from trainmaster.agent import checkpointing
-from trainmaster.agent.checkpointing import Checkpointing
+from trainmaster.agent.attempt import checkpointing
+from trainmaster.agent.attempt.checkpointing import Checkpointing
 from trainmaster.data import watch
 from trainmaster.data.checkpoints import restore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.cover import Cover
+from trainmaster.agent.output.redactor import Cover
 
 VALUE = "abcabcabd-secret"
 

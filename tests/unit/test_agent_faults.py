@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent import faults, program
-from trainmaster.agent.faults import ERROR_FILE, ErrorFiles, recorded
-from trainmaster.agent.kernel import Allowance
-from trainmaster.agent.output import Output
-from trainmaster.agent.program import Launch
-from trainmaster.agent.spool import Spool
+from trainmaster.agent.attempt import faults, program
+from trainmaster.agent.attempt.faults import ERROR_FILE, ErrorFiles, recorded
+from trainmaster.agent.attempt.program import Launch
+from trainmaster.agent.output.capture import Output
+from trainmaster.agent.output.spool import Spool
+from trainmaster.host.allowance import Allowance
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
 STACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in main\nValueError: no such class: 11\n'

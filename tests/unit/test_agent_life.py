@@ -24,10 +24,11 @@ from trainmaster.core.frames import Joiner, content_frames, split
 from trainmaster.data.archives import pack
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
-from trainmaster.engines.local import places
-from trainmaster.engines.local import processes as marked
+from trainmaster.engines.contract import BY_AGENT, BY_ENGINE
 from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
-from trainmaster.linux import look
+from trainmaster.host import places
+from trainmaster.host import processes as marked
+from trainmaster.host.linux import look
 
 SOURCE = str(Path(trainmaster.__file__).parent.parent)
 # As in a container; once the agent has ended it says what of the modules that are seldom needed was loaded.
@@ -65,7 +66,7 @@ class Master:
 
     def spec(self, **more: Any) -> dict[str, Any]:
         return {
-            "job_id": "job", "task": "worker:0", "serial": 1, "engine": "elsewhere", "socket": self.socket, "token": "secret",
+            "job_id": "job", "task": "worker:0", "serial": 1, "socket": self.socket, "token": "secret",
             "storage": str(self.folder / "storage"), "runtime": str(self.runtime), "secrets": {"": {"HF_TOKEN": "hidden"}},
             "cwd": str(self.folder), **more,
         }  # fmt: skip
@@ -438,12 +439,12 @@ def test_a_prepare_command_is_stopped_as_the_role_says(play: Callable[..., None]
     play(act)
 
 
-@pytest.mark.parametrize("engine", ["elsewhere", "local"])
-def test_memory_over_the_limit_is_ended_and_told_with_figures(play: Callable[..., None], engine: str) -> None:
+@pytest.mark.parametrize("memory_limit", [BY_ENGINE, BY_AGENT])
+def test_memory_over_the_limit_is_ended_and_told_with_figures(play: Callable[..., None], memory_limit: str) -> None:
     """With a control group where one can be made, and by looking where not."""
 
     async def act(master: Master) -> None:
-        master.begin(engine=engine)
+        master.begin(memory_limit=memory_limit)
         command = [
             sys.executable,
             "-c",
@@ -561,7 +562,7 @@ def test_an_agent_whose_runtime_directory_is_gone_ends_its_program_after_the_gra
     async def act(master: Master) -> None:
         gone = await asyncio.create_subprocess_exec("true")
         await gone.wait()
-        master.begin(engine="local", grace=1.0, master_pid=gone.pid)
+        master.begin(on_this_machine=True, memory_limit=BY_AGENT, grace=1.0, master_pid=gone.pid)
         await master.start("exec sleep 1000", stop={"grace": 1})
         pid = (await master.report("started"))["pid"]
         shutil.rmtree(master.runtime)
@@ -605,7 +606,7 @@ def test_an_agent_stays_small(play: Callable[..., None]) -> None:
 
 def test_a_program_of_the_local_engine_is_marked_and_its_agent_stands_by(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
-        master.begin(engine="local", master_pid=os.getpid())
+        master.begin(on_this_machine=True, memory_limit=BY_AGENT, master_pid=os.getpid())
         await master.start("exec sleep 1000", memory=1 << 30)
         pid = (await master.report("started"))["pid"]
         assert [(made.kind, made.process.pid) for made in marked.living("job")] == [("program", pid)]

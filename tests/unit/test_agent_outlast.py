@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.agent import outlast
-from trainmaster.agent.threads import Threads
+from trainmaster.agent.attempt import storage_retry as outlast
+from trainmaster.agent.attempt.threads import Threads
 from trainmaster.core.errors import StorageFailed
 from trainmaster.log.storage import storage_failed
 

@@ -16,14 +16,17 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
-from trainmaster import linux
-from trainmaster.agent import output, processes, program, spool
-from trainmaster.agent.follow import CREDIT, Follows, Source
-from trainmaster.agent.kernel import Allowance
-from trainmaster.agent.output import Output
-from trainmaster.agent.program import Launch
-from trainmaster.agent.spool import MIB, Spool
-from trainmaster.agent.threads import DiskThread
+from trainmaster.agent.attempt import program
+from trainmaster.agent.attempt.program import Launch
+from trainmaster.agent.attempt.threads import DiskThread
+from trainmaster.agent.output import capture as output
+from trainmaster.agent.output import spool
+from trainmaster.agent.output.capture import Output
+from trainmaster.agent.output.followers import CREDIT, Follows, Source
+from trainmaster.agent.output.spool import MIB, Spool
+from trainmaster.host import linux
+from trainmaster.host import process_tree as processes
+from trainmaster.host.allowance import Allowance
 
 
 @pytest.fixture(autouse=True)

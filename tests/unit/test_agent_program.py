@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
-from trainmaster import children, linux
-from trainmaster.agent import processes, program
-from trainmaster.agent.kernel import Allowance
-from trainmaster.agent.program import CannotStart, Launch, Program
+from trainmaster.agent.attempt import program
+from trainmaster.agent.attempt.program import CannotStart, Launch, Program
+from trainmaster.host import children, linux
+from trainmaster.host import process_tree as processes
+from trainmaster.host.allowance import Allowance
 
 PATIENCE = 20.0
 
@@ -327,8 +328,8 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 def test_a_program_dies_with_its_agent(tmp_path: Path) -> None:
     starter = f"""
 import asyncio, os, sys
-from trainmaster.agent import program
-from trainmaster.agent.kernel import Allowance
+from trainmaster.agent.attempt import program
+from trainmaster.host.allowance import Allowance
 async def act():
     running = await program.start(program.Launch(["sleep", "1000"], "/", dict(os.environ), Allowance.present()), [(1, 2)])
     print(running.pids[0], flush=True)

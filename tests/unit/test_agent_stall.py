@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from trainmaster.agent import gpus, stall
-from trainmaster.agent.samples import Sampler, stacks
-from trainmaster.agent.stall import Observation, Stall, Watch, verdict
+from trainmaster.agent.watch import gpus, stall
+from trainmaster.agent.watch.samples import Sampler, stacks
+from trainmaster.agent.watch.stall import Observation, Stall, Watch, verdict
 
 STALL = 1800.0
 

@@ -17,9 +17,9 @@ import attrs
 import pytest
 from waiting import until, until_async
 
-from trainmaster.agent import successor
-from trainmaster.agent.successor import Presence
-from trainmaster.linux import look
+from trainmaster.agent.link import successor
+from trainmaster.agent.link.successor import Presence
+from trainmaster.host.linux import look
 
 MASTER = """
 import json, os, pathlib, signal, socket, sys

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.activation import fix
-from trainmaster.agent.diagnosis import disk_full
-from trainmaster.agent.program import Outcome
-from trainmaster.agent.threads import answered_within
+from trainmaster.agent.attempt.activation import fix
+from trainmaster.agent.attempt.diagnosis import disk_full
+from trainmaster.agent.attempt.program import Outcome
+from trainmaster.agent.attempt.threads import answered_within
 
 
 def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_end() -> None:

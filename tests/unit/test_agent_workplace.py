@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.agent.workplace import Workplace
+from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.data.archives import pack
 
 OUTPUTS = {"model": {"as": "upload", "local": "out/model"}}

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from trainmaster import children
-from trainmaster.agent import processes
+from trainmaster.host import children
+from trainmaster.host import process_tree as processes
 
 
 def test_what_is_swept_meanwhile_is_not_ours() -> None:

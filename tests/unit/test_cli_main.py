@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from trainmaster.cli.commands import COMMANDS
 from trainmaster.cli.main import main, submits
+from trainmaster.cli.tm import COMMANDS
 
 HEAVY = {
     "rich",
@@ -98,7 +98,9 @@ def test_what_is_forked_ahead_is_for_a_job_of_its_engine(line: str, engine: str)
     assert submits(line.split()) == engine
 
 
-@pytest.mark.parametrize("moment", ["trainmaster.master.launch.agents", "trainmaster.master.launch.prepare"])
+@pytest.mark.parametrize(
+    "moment", ["trainmaster.engines.local.launch.agents", "trainmaster.engines.local.launch.prepare"]
+)
 def test_ctrl_c_before_anything_has_begun_is_no_fault(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

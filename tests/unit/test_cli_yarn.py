@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainmaster.client import doctor
-from trainmaster.client.handles import resolve
-from trainmaster.client.places import client_of
+from trainmaster.client.jobs import doctor
+from trainmaster.client.jobs.handles import resolve
+from trainmaster.client.jobs.places import client_side
 from trainmaster.core.errors import EngineFailed, NotFound
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.rpc import Retry
@@ -84,7 +84,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_resource_manager_that_is_down_is_named_with_the_key_and_the_file(home, nobody: str, tmp_path: Path) -> None:
     with pytest.raises(EngineFailed) as error:
-        client_of("yarn").free()
+        client_side("yarn").free()
     place = f"yarn.resourcemanager.address of {tmp_path}/yarn-site.xml:2"
     assert error.value.message == f"the ResourceManager at {nobody} ({place}) refuses the connection: is it running?"
     assert (error.value.status, error.value.anchor) == (3, "yarn")

@@ -13,8 +13,8 @@ from threading import Barrier
 import pytest
 from cryptography import x509
 
-from trainmaster.client import ahead
-from trainmaster.client.removal import clear, unused_since
+from trainmaster.client.jobs.removal import clear, unused_since
+from trainmaster.client.submit import ahead
 from trainmaster.engines import runtime_archive
 from trainmaster.log.storage import draft_of
 

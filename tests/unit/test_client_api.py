@@ -19,13 +19,13 @@ from waiting import until
 
 import trainmaster
 from trainmaster import aio
-from trainmaster.client import keys
-from trainmaster.client import submit as submission
-from trainmaster.client.follow import follow
-from trainmaster.client.places import job_storage
-from trainmaster.client.results import Listed, Status, Task
-from trainmaster.core import job as model
-from trainmaster.engines.local.processes import MASTER, living
+from trainmaster.client.jobs.places import job_storage
+from trainmaster.client.spec import keys
+from trainmaster.client.submit import submit as submission
+from trainmaster.client.watch.follow import follow
+from trainmaster.client.watch.results import Listed, Status, Task
+from trainmaster.core.spec import job as model
+from trainmaster.host.processes import MASTER, living
 
 ROOT = Path(__file__).parents[2]
 

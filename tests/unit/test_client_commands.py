@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.client.commands import check_commands
+from trainmaster.client.spec.commands import check_commands
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 
 
 def check(folder: Path, command: Any, **keys: Any) -> None:

@@ -12,18 +12,21 @@ from typing import Any
 import attrs
 import pytest
 
-from trainmaster.client import actions, connect, distant, removal, submit
-from trainmaster.client.follow import follow
-from trainmaster.client.listing import headlines
-from trainmaster.client.places import job_storage, site_of
-from trainmaster.client.sweep import resume
+from trainmaster.client.jobs import actions, adopting, removal
+from trainmaster.client.jobs import cluster as clusters
+from trainmaster.client.jobs.listing import headlines
+from trainmaster.client.jobs.places import job_storage, site_of
+from trainmaster.client.jobs.sweep import resume
+from trainmaster.client.submit import for_cluster, submit
+from trainmaster.client.watch import connect
+from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, StorageFailed
-from trainmaster.core.events import Event, encode
-from trainmaster.core.reading import job_from
+from trainmaster.core.machine.events import Event, encode
+from trainmaster.core.spec.reading import job_from
 from trainmaster.log.epochs import MasterRecord, write_master
 from trainmaster.log.storage import Storage, place_of, storage_for
 from trainmaster.log.writer import open_writer
-from trainmaster.master import launch
+from trainmaster.master import client_side
 
 JOB = "hostile-aaaaaa"
 KEYS: dict[str, Any] = {"name": "hostile", "roles": {"worker": {"command": "true"}}}
@@ -34,7 +37,7 @@ class Cluster:
     """A namespace in which somebody has written a job."""
 
     note: dict[str, Any]
-    fate: str = "ended"
+    present: str = "ended"
     asked: list[str] = attrs.field(factory=list)
 
     def found(self, _: str) -> dict[str, str]:
@@ -46,18 +49,18 @@ class Cluster:
     def kept(self, _: str) -> dict[str, Any]:
         return self.note
 
-    def beside(self, _: str) -> dict[str, Any]:
+    def master_payload(self, _: str) -> dict[str, Any]:
         return {"environ": {"PYTHONSTARTUP": "/tmp/evil"}}
 
-    def fate_of(self, _: str) -> tuple[str, str]:
-        return self.fate, "it was removed"
+    def fate(self, _: str) -> tuple[str, str]:
+        return self.present, "it was removed"
 
     def waits(self, application: str, _: Any) -> str:
-        return f"the cluster has {application} as {self.fate}"
+        return f"the cluster has {application} as {self.present}"
 
     def end(self, application: str) -> None:
         self.asked.append(f"end {application}")
-        self.fate = "killed"
+        self.present = "killed"
 
     def forget(self, job: str, _: str) -> None:
         self.asked.append(f"forget {job}")
@@ -67,7 +70,7 @@ class Cluster:
 def started(home: Any, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The masters that were started."""
     masters: list[object] = []
-    monkeypatch.setattr(launch, "_spawn", lambda *told: masters.append(told))
+    monkeypatch.setattr(client_side, "start_master", lambda *told: masters.append(told))
     return masters
 
 
@@ -79,14 +82,14 @@ def cluster(home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clust
     }  # fmt: skip
     job = {**KEYS, "storage": f"memory://{uuid.uuid4()}/jobs"}
     namespace = Cluster({"job": job, "site": site, "token": "t", "certificate": "c", "shared": True, "submitted": 5.0})
-    for module in (distant, removal):
-        monkeypatch.setattr(module, "client_of", lambda engine: namespace)
+    for module in (adopting, clusters, for_cluster, removal):
+        monkeypatch.setattr(module, "client_side", lambda engine: namespace)
     return namespace
 
 
 @pytest.fixture
 def adopted(cluster: Cluster) -> str:
-    [job_id] = distant.adopt("kubernetes", JOB)
+    [job_id] = adopting.adopt("kubernetes", JOB)
     return job_id
 
 
@@ -131,11 +134,10 @@ def test_of_anothers_job_nothing_is_taken_that_says_what_is_run_or_read_here(ado
 
 
 def test_no_master_of_this_machine_takes_up_anothers_job(adopted: str, started: list[object]) -> None:
-    assert not distant.taken_up(adopted)
-    assert not distant.conclude(adopted)
+    assert not resume(adopted)
     place = job_storage(adopted) / "site.json"
     place.write_text(json.dumps({**site_of(adopted), "beside": True}))
-    assert not distant.taken_up(adopted)
+    assert not resume(adopted)
     assert started == []
 
 
@@ -146,7 +148,7 @@ def test_a_kill_of_anothers_job_asks_the_cluster_alone(
     """A master of this machine would act as this user, on the storage and the outputs that somebody has planted."""
     if force:
         written(storage_for(place_of(job_storage(adopted))), "submitted")
-    cluster.fate = "running"
+    cluster.present = "running"
     assert actions.kill(adopted, force=force) is None
     assert (cluster.asked, started) == ([f"end context@namespace/{JOB}"], [])
     with pytest.raises(EngineFailed, match="its end is not written yet"):
@@ -154,7 +156,7 @@ def test_a_kill_of_anothers_job_asks_the_cluster_alone(
 
 
 @pytest.mark.parametrize(
-    "begin", [lambda job: launch.conclude(job, {}), lambda job: launch.beside(job, "yarn", "", {})]
+    "begin", [lambda job: client_side.conclude(job, {}), lambda job: client_side.run(job, "yarn", "", {})]
 )
 def test_no_master_begins_in_a_directory_that_others_may_write_to(
     started: list[object], begin: Callable[[str], None]
@@ -187,7 +189,7 @@ def test_of_anothers_job_the_storage_is_removed_where_its_master_has_signed_alon
 
 def test_a_storage_that_is_a_path_must_be_there(cluster: Cluster, tmp_path: Path) -> None:
     def adapted(place: Path) -> str:
-        return distant.adapted(job_from({**KEYS, "storage": f"file://{place}"}), "yarn").storage
+        return for_cluster.adapted(job_from({**KEYS, "storage": f"file://{place}"}), "yarn").storage
 
     with pytest.raises(BadInput, match=f"{tmp_path}/mounted is no directory of this machine") as refused:
         adapted(tmp_path / "mounted")
@@ -214,5 +216,5 @@ def test_a_log_at_a_path_that_only_the_nodes_have_gets_no_end_here(
     written(storage_for(place_of(job_storage(job))), "submitted")
     assert [row.word for row in headlines()] == ["waiting"], "it is mounted now"
     assert started == []
-    assert distant.conclude(job), "its master died before it had written the end"
+    assert resume(job), "its master died before it had written the end"
     assert len(started) == 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.client import doctor
-from trainmaster.client.view import Watching, task_cells
-from trainmaster.engines.local import machine
+from trainmaster.client.jobs import doctor
+from trainmaster.client.watch.watched import Watching, task_cells
 from trainmaster.engines.local.queue import Capacity
+from trainmaster.host import machine
 
 
 @pytest.mark.parametrize(

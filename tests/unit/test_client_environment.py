@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.client.environment import activated
+from trainmaster.client.spec.environment import activated
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import Environment
+from trainmaster.core.spec.job import Environment
 
 MINE = {"PATH": os.environ["PATH"], "PYTHONHOME": "/elsewhere"}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.client import files
-from trainmaster.client.files import largest, much_shipped, pack_files, shipped_files
-from trainmaster.client.preview import lines, preview
-from trainmaster.core.reading import job_from
+from trainmaster.client.submit import files
+from trainmaster.client.submit.files import largest, much_shipped, pack_files, shipped_files
+from trainmaster.client.submit.preview import lines, preview
+from trainmaster.core.spec.reading import job_from
 from trainmaster.data import archives
 from trainmaster.data.archives import unpack
 

@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import attrs
 import pytest
 
-from trainmaster.client import connect, places
-from trainmaster.client import submit as submission
-from trainmaster.client.describe import describe, doubts
-from trainmaster.client.files import shipped_files
-from trainmaster.client.handles import parse, resolve
-from trainmaster.client.secrets import names, of_stores, separated
-from trainmaster.client.submit import check, new_id, prepared, site, submit
+from trainmaster.client.jobs import this_machine
+from trainmaster.client.jobs.backends import backend
+from trainmaster.client.jobs.handles import parse, resolve
+from trainmaster.client.spec.describe import describe, doubts
+from trainmaster.client.spec.secrets import names, of_stores, separated
+from trainmaster.client.submit import idempotency
+from trainmaster.client.submit.checks import check
+from trainmaster.client.submit.files import shipped_files
+from trainmaster.client.submit.submit import new_id, place, site_facts, submit
 from trainmaster.core.errors import BadInput, NotFound, StorageFailed
-from trainmaster.core.events import Event, encode
-from trainmaster.core.job import Job, Output, Role, Secret
-from trainmaster.core.reading import job_from
-from trainmaster.core.redaction import ALL_ROLES, secrets_of
+from trainmaster.core.machine.events import Event, encode
+from trainmaster.core.spec.job import Job, Output, Role, Secret
+from trainmaster.core.spec.reading import job_from
+from trainmaster.core.spec.redaction import ALL_ROLES, secrets_of
 from trainmaster.engines.kubernetes.client import KubernetesClient
+from trainmaster.engines.local import launch
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
-from trainmaster.master import launch
 
 
 @pytest.mark.parametrize(
@@ -189,9 +190,9 @@ def test_a_path_with_a_colon_is_no_url_and_a_tilde_is_the_home(tmp_path: Path, m
     (tmp_path / "me" / "x.tar.gz").touch()
     keys = {"roles": {"worker": {"command": "x"}}, "archives": ["~/x.tar.gz#there", "s3://b/y.zip"]}
     given = job_from(keys | {"inputs": {"a": {"url": "data:v2/x.csv"}, "b": {"url": "s3://data/x"}}})
-    plain, values = prepared(given, tmp_path, {})
+    plain, values = place(given, tmp_path, {}, backend("local"))
     assert [one.url for one in plain.inputs.values()] == [f"{tmp_path}/data:v2/x.csv", "s3://data/x"]
-    assert site(plain, tmp_path, values)["archives"] == [f"{tmp_path}/me/x.tar.gz#there", "s3://b/y.zip"]
+    assert site_facts(plain, tmp_path, values)["archives"] == [f"{tmp_path}/me/x.tar.gz#there", "s3://b/y.zip"]
 
 
 @pytest.mark.parametrize("key", ["", "k"])
@@ -208,19 +209,19 @@ def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, mon
     """Two wait for it in vain; the later one does not free what the earlier one has taken by then."""
     dead, next_one = home.state / "jobs" / "dead-aaaaaa", home.state / "jobs" / "next-bbbbbb"
     (home.state / "jobs").mkdir(parents=True)
-    assert submission._take("k", dead.name, {})
+    assert idempotency.take("k", dead.name, {})
     looked = []
 
     def beginning(name: str) -> bool:
         looked.append(name)
         if name == dead.name:  # the earlier one sees it too, and is quicker
-            submission._give_up("k", name)
-            assert submission._take("k", next_one.name, {})
+            idempotency.give_up("k", name)
+            assert idempotency.take("k", next_one.name, {})
             (next_one / "logs").mkdir(parents=True)
         return False
 
-    monkeypatch.setattr(connect, "beginning", beginning)
-    assert submission._submitted_under("k") == next_one.name
+    monkeypatch.setattr(this_machine, "beginning", beginning)
+    assert idempotency._submitted_under("k") == next_one.name
     assert looked == [dead.name]
 
 
@@ -228,13 +229,13 @@ def test_a_key_is_held_as_long_as_a_master_has_to_begin(home, monkeypatch: pytes
     token = home.state / "jobs" / "slow-aaaaaa" / "token"
     token.parent.mkdir(parents=True)
     token.touch()
-    assert submission._take("k", "slow-aaaaaa", {})
+    assert idempotency.take("k", "slow-aaaaaa", {})
     monkeypatch.setattr(time, "sleep", lambda seconds: (token.parent / "logs").mkdir())
     os.utime(token, (time.time() - 20, time.time() - 20))
-    assert submission._submitted_under("k") == "slow-aaaaaa"
+    assert idempotency._submitted_under("k") == "slow-aaaaaa"
     (token.parent / "logs").rmdir()
     os.utime(token, (time.time() - 40, time.time() - 40))
-    assert submission._submitted_under("k") == ""
+    assert idempotency._submitted_under("k") == ""
 
 
 def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
@@ -246,11 +247,11 @@ def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
     for name, content in (("token", "x"), ("site.json", '{"engine": "yarn"}')):
         (folder / name).write_text(content)
         os.utime(folder / name, (1.0, 1.0))
-    assert submission._take("k", folder.name, {})
+    assert idempotency.take("k", folder.name, {})
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="nowhere"):
         submit(job({}), base=tmp_path, key="k")
-    assert submission._holder("k") == folder.name
+    assert idempotency._holder("k") == folder.name
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
 )
 def test_what_is_not_to_be_had_here_is_refused(keys: dict[str, object], key: str) -> None:
     with pytest.raises(BadInput, match=key):
-        check(job_from({"roles": {"worker": {"command": "true"}}, **keys}))
+        check(job_from({"roles": {"worker": {"command": "true"}}, **keys}), backend("local"))
 
 
 @pytest.mark.parametrize(
@@ -326,8 +327,7 @@ def test_a_shared_working_directory_on_a_cluster_is_warned_of_where_it_was_writt
 
 def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes brings what this machine has; its client would need a cluster here."""
-    engine = SimpleNamespace(check=lambda job: None, brings=KubernetesClient.brings)
-    monkeypatch.setattr(places, "client_of", lambda name, requests: engine)
+    monkeypatch.setattr(KubernetesClient, "check", lambda self, job, requests: None)
     job = job_from({"environment": {"archive": "s3://b/env.tar.gz"}, "roles": {"worker": {"command": "true"}}})
     with pytest.raises(BadInput, match="kubernetes brings an archive that is a file of this machine"):
-        check(job, engine="kubernetes")
+        check(job, backend("kubernetes"))

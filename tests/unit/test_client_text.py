@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.client.events import event_line
-from trainmaster.client.lines import LONGEST, REPORTER, Lines, last, without_progress, without_reports
-from trainmaster.client.logs import check_task
-from trainmaster.client.text import (
+from trainmaster.client.watch.events import event_line
+from trainmaster.client.watch.lines import LONGEST, REPORTER, Lines, last, without_progress, without_reports
+from trainmaster.client.watch.logs import check_task
+from trainmaster.client.watch.text import (
     clean,
     columns,
     ended_lines,
@@ -23,7 +23,8 @@ from trainmaster.client.text import (
     standing,
     task_rows,
 )
-from trainmaster.client.view import Watching, spark, watch
+from trainmaster.client.watch.view import watch
+from trainmaster.client.watch.watched import Watching, spark
 from trainmaster.core.errors import NotFound
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trainmaster.client.lines import Lines
-from trainmaster.client.printing import Choice
-from trainmaster.client.rows import Rows, rows
-from trainmaster.client.view import COLOURS, First, Watching, colour, spark, watch
+from trainmaster.client.watch.lines import Lines
+from trainmaster.client.watch.printing import Choice
+from trainmaster.client.watch.rows import Rows, rows
+from trainmaster.client.watch.view import First, watch
+from trainmaster.client.watch.watched import COLOURS, Watching, colour, spark
 
 
 def task(name: str = "worker:0", state: str = "running", **more: object) -> dict[str, Any]:

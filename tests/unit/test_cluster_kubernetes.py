@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from trainmaster.cli import cluster_options
-from trainmaster.cli.commands import run
+from trainmaster.cli.options import cluster_options
+from trainmaster.cli.tm import run
 from trainmaster.clusters import kubernetes as clusters
 from trainmaster.clusters import records
 from trainmaster.clusters.kubernetes import Settings, api, binaries, boundary, certificates, conf, images, needs

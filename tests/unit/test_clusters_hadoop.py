@@ -16,12 +16,13 @@ import pytest
 import waiting
 import watchdog
 
-from trainmaster import linux
-from trainmaster.clusters import daemons, hadoop, hadoop_conf, jars, kerberos, ports
-from trainmaster.clusters.hadoop import Settings
-from trainmaster.clusters.hadoop_cluster import Cluster
+from trainmaster.clusters import daemons, hadoop, ports
+from trainmaster.clusters.hadoop import Settings, jars, kerberos
+from trainmaster.clusters.hadoop import conf as hadoop_conf
+from trainmaster.clusters.hadoop.cluster import Cluster
 from trainmaster.clusters.records import RECORD
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
+from trainmaster.host import linux
 
 # -- settings --
 

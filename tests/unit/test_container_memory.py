@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.container_memory import ContainerMemory
+from trainmaster.agent.watch.container_memory import ContainerMemory
 
 UNIFIED = {
     "memory.events": "low 0\nhigh 0\nmax 7\noom 1\noom_kill {}\n",

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core import stimuli
-from trainmaster.core.actions import CommitFor, Order, Release, Step
 from trainmaster.core.errors import BadInput
-from trainmaster.core.fold import COMMIT
-from trainmaster.core.incidents import SETTLE
-from trainmaster.core.reading import job_from, job_to
-from trainmaster.core.report import end_reason, status
-from trainmaster.core.snapshot import dump, load
-from trainmaster.core.state import LIVE
+from trainmaster.core.fold.changes import COMMIT
+from trainmaster.core.fold.incidents import SETTLE
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import CommitFor, Order, Release, Step
+from trainmaster.core.machine.report import end_reason, status
+from trainmaster.core.machine.snapshot import dump, load
+from trainmaster.core.machine.state import LIVE
+from trainmaster.core.spec.reading import job_from, job_to
 
 OUT = {"model": {"url": "memory://out"}}
 

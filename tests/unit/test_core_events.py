@@ -8,12 +8,12 @@ import attrs
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core.drive import needs_barrier
+from trainmaster.core.decide.drive import needs_barrier
 from trainmaster.core.errors import BadInput
-from trainmaster.core.events import EVENTS, VERSION, Event, decode, encode, whole
-from trainmaster.core.fold import _CHANGES, fold
-from trainmaster.core.snapshot import dump
-from trainmaster.core.state import State
+from trainmaster.core.fold.changes import _CHANGES, fold
+from trainmaster.core.machine.events import EVENTS, VERSION, Event, decode, encode, whole
+from trainmaster.core.machine.snapshot import dump
+from trainmaster.core.machine.state import State
 
 EVENT = Event(7, 1_700_000_000.25, 2, "granted", {"task": "worker:0", "node": "größe-1"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core import stimuli
-from trainmaster.core.actions import Ask, Order, Release, Step
-from trainmaster.core.advance import PARTIAL_BACKOFF
-from trainmaster.core.report import status
+from trainmaster.core.decide.consequences import PARTIAL_BACKOFF
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Ask, Order, Release, Step
+from trainmaster.core.machine.report import status
 
 ELASTIC = {"min": 2, "max": 4}
 

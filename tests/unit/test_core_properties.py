@@ -11,19 +11,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trainmaster.core import state as core
-from trainmaster.core import stimuli
-from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.audit import audit
-from trainmaster.core.decide import REPORTS, decide
-from trainmaster.core.drive import Drive
-from trainmaster.core.events import EVENTS, Event, decode, encode
-from trainmaster.core.failures import FREE_LIMIT
-from trainmaster.core.fold import fold
-from trainmaster.core.plan import plan, plan_all
-from trainmaster.core.reasons import REASONS
-from trainmaster.core.snapshot import dump, load
-from trainmaster.core.state import State
+from trainmaster.core.decide.decisions import REPORTS, decide
+from trainmaster.core.decide.drive import Drive
+from trainmaster.core.decide.failures import FREE_LIMIT
+from trainmaster.core.decide.plan import plan, plan_all
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.input.audit import audit
+from trainmaster.core.machine import state as core
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import EVENTS, Event, decode, encode
+from trainmaster.core.machine.reasons import REASONS
+from trainmaster.core.machine.snapshot import dump, load
+from trainmaster.core.machine.state import State
 from trainmaster.simulation.scenes import STRANGE_NAMES, rename_roles
 
 LISTING = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainmaster.agent.failure import failed
+from trainmaster.agent.attempt.failure import failed
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
-from trainmaster.core.state import FINAL
-from trainmaster.data.stores import store_for
+from trainmaster.core.machine.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
+from trainmaster.core.machine.state import FINAL
+from trainmaster.data.store.stores import store_for
 
 
 @pytest.mark.parametrize("key", REASONS)

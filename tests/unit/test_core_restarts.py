@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core import stimuli
-from trainmaster.core.actions import Ask, Order, Release
-from trainmaster.core.drive import PASSED_A_TURN
-from trainmaster.core.events import Event, decode, encode
-from trainmaster.core.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_RUN, backoff
-from trainmaster.core.fold import fold
-from trainmaster.core.incidents import SETTLE
-from trainmaster.core.reasons import words
-from trainmaster.core.snapshot import dump, load
-from trainmaster.core.state import State
-from trainmaster.core.units import Unit, unit_from
+from trainmaster.core.decide.drive import PASSED_A_TURN
+from trainmaster.core.decide.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_RUN, backoff
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.fold.incidents import SETTLE
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Ask, Order, Release
+from trainmaster.core.machine.events import Event, decode, encode
+from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.snapshot import dump, load
+from trainmaster.core.machine.state import State
+from trainmaster.core.machine.units import Unit, unit_from
 
 PAIR = ("worker:0", "worker:1")
 

@@ -20,7 +20,7 @@ from parts import mounted, need_root
 
 from trainmaster.core.errors import BadInput
 from trainmaster.data.archives import pack, unpack
-from trainmaster.data.transfer import DiskFull
+from trainmaster.data.store.transfer import DiskFull
 
 
 @pytest.fixture

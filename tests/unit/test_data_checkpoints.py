@@ -15,10 +15,11 @@ import waiting
 from stored_sets import put_back, sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.data import checkpoints, trees
+from trainmaster.data import checkpoints
 from trainmaster.data.checkpoints import Unsettled, prune, restore, save_set
-from trainmaster.data.stores import Store, store_for
-from trainmaster.data.transfer import Flow, Stopped
+from trainmaster.data.store import trees
+from trainmaster.data.store.stores import Store, store_for
+from trainmaster.data.store.transfer import Flow, Stopped
 from trainmaster.data.watch import Watch, writers
 
 

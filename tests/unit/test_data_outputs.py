@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from parts import mounted
 
-from trainmaster.agent.materials import Materials
+from trainmaster.agent.attempt.materials import Materials
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import Job, Output, Role
+from trainmaster.core.spec.job import Job, Output, Role
 from trainmaster.data import outputs, saves
 from trainmaster.data.checks import check_outputs
 from trainmaster.data.outputs import CommitRefused, commit, finish, upload
-from trainmaster.data.stores import store_for
+from trainmaster.data.store.stores import store_for
 
 
 @pytest.fixture(params=["path", "memory"])

@@ -10,10 +10,10 @@ import fsspec
 import pytest
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import Input
-from trainmaster.core.splits import Listing
+from trainmaster.core.input.splits import Listing
+from trainmaster.core.spec.job import Input
 from trainmaster.data.sources import list_input, mount, write_list
-from trainmaster.data.stores import RemoteStore
+from trainmaster.data.store.stores import RemoteStore
 from trainmaster.log.storage import remove_drafts
 
 TREE = (

@@ -17,12 +17,13 @@ import pytest
 from parts import mounted
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.splits import File, Listing
-from trainmaster.data import staging, transfer
+from trainmaster.core.input.splits import File, Listing
+from trainmaster.data import staging
 from trainmaster.data.sources import list_input
 from trainmaster.data.staging import download, staging_path
-from trainmaster.data.stores import LocalStore, store_for
-from trainmaster.data.transfer import DiskFull, Flow, Stopped, retried
+from trainmaster.data.store import transfer
+from trainmaster.data.store.stores import LocalStore, store_for
+from trainmaster.data.store.transfer import DiskFull, Flow, Stopped, retried
 
 
 @pytest.fixture(params=["path", "memory"])
@@ -200,7 +201,7 @@ INTERRUPTED = """
 import sys, threading
 from trainmaster.data.sources import list_input
 from trainmaster.data.staging import download
-from trainmaster.data import transfer
+from trainmaster.data.store import transfer
 transfer.CHUNK = 1 << 16
 def tell(done, total):
     if done * 2 >= total:

@@ -24,13 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import Input
-from trainmaster.core.splits import File, Piece, split_records
-from trainmaster.data import formats, rows
-from trainmaster.data.formats import cuttable, records, shard_files, source_of
+from trainmaster.core.input.splits import File, Piece, split_records
+from trainmaster.core.spec.job import Input
+from trainmaster.data.formats import formats, rows
+from trainmaster.data.formats.formats import cuttable, records, shard_files, source_of
 from trainmaster.data.sources import list_input
+from trainmaster.data.store.transfer import Stopped
 from trainmaster.data.streams import Fed, Parts, feed, shuffled
-from trainmaster.data.transfer import Stopped
 
 
 def put(path: Path, data: bytes) -> str:

@@ -9,8 +9,8 @@ import pytest
 from local_machine import forked
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines import devices
-from trainmaster.engines.devices import Devices
+from trainmaster.host import devices
+from trainmaster.host.devices import Devices
 
 
 def host(n: int, busy: tuple[int, ...] = ()) -> Callable[[], devices.Found]:

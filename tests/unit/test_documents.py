@@ -13,9 +13,9 @@ import click
 import pytest
 import yaml
 
-from trainmaster.cli.commands import COMMANDS, tm
+from trainmaster.cli.tm import COMMANDS, tm
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 from trainmaster.integrations.dialect import parsed
 
 ROOT = Path(__file__).parents[2]

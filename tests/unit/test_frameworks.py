@@ -14,10 +14,10 @@ import pytest
 import trainmaster
 from trainmaster import frameworks
 from trainmaster.core.errors import BadInput, NotFound
-from trainmaster.core.formation import Formation, Peer, bracketed, formation
-from trainmaster.core.job import Job, Replicas, Role, variable_name
-from trainmaster.core.ranks import Member, assign
-from trainmaster.core.state import State, populate
+from trainmaster.core.machine.formation import Formation, Peer, bracketed, formation
+from trainmaster.core.machine.ranks import Member, assign
+from trainmaster.core.machine.state import State, populate
+from trainmaster.core.spec.job import Job, Replicas, Role, variable_name
 from trainmaster.frameworks import variables
 
 PORTS = {"rendezvous": 23000, "tensorflow": 23001}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hadoop_oracle import says
 
-from trainmaster.clusters.jars import jars
+from trainmaster.clusters.hadoop.jars import jars
 from trainmaster.hadoop import sitefile
 from trainmaster.hadoop.conf import (
     DEFAULTS,
@@ -26,9 +26,9 @@ from trainmaster.hadoop.conf import (
     rpc_protection,
     split_address,
 )
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Token
 from trainmaster.hadoop.errors import ConfError, Unreachable
 from trainmaster.hadoop.hdfs import filed
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, Token
 
 
 def site(properties: dict[str, str], more: str = "") -> str:

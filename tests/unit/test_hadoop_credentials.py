@@ -11,7 +11,9 @@ from hadoop_oracle import says
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.hadoop.credentials import (
+from trainmaster.hadoop.errors import Garbled
+from trainmaster.hadoop.proto.security_pb2 import CredentialsProto
+from trainmaster.hadoop.security.credentials import (
     AM_RM_TOKEN,
     HDFS_DELEGATION_TOKEN,
     Credentials,
@@ -19,8 +21,6 @@ from trainmaster.hadoop.credentials import (
     Token,
     vint,
 )
-from trainmaster.hadoop.errors import Garbled
-from trainmaster.hadoop.proto.security_pb2 import CredentialsProto
 
 TOKENS = st.builds(Token, st.binary(max_size=300), st.binary(max_size=30), st.text(max_size=20), st.text(max_size=20))
 ANY = st.builds(

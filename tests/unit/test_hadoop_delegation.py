@@ -9,11 +9,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trainmaster.hadoop import conf, delegation
-from trainmaster.hadoop.auth import Kerberos
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
-from trainmaster.hadoop.delegation import Identifier
+from trainmaster.hadoop import conf
 from trainmaster.hadoop.errors import ConfError, Garbled, Unreachable
+from trainmaster.hadoop.security import delegation
+from trainmaster.hadoop.security.auth import Kerberos
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
+from trainmaster.hadoop.security.delegation import Identifier
 
 OF_HDFS = Token(
     b"\x00\x16alice@TRAINMASTER.TEST\x04yarn\x00\x8a\x01\xa2\x01oo\x1a\x8a\x01\xa2%{\xf3\x1a\x01\x02",

@@ -12,11 +12,12 @@ import pytest
 from kdc import Kdc, running_kdc, skew
 from waiting import until
 
-from trainmaster.hadoop import errors, gssapi, kerberos_errors, libgssapi, tickets
-from trainmaster.hadoop.auth import Kerberos
+from trainmaster.hadoop import errors
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
-from trainmaster.hadoop.gssapi import AUTHENTICATION, INTEGRITY, PRIVACY, Gssapi
-from trainmaster.hadoop.libgssapi import Handle, _Buffer, empty, given, taken
+from trainmaster.hadoop.security import gssapi, kerberos_errors, libgssapi, tickets
+from trainmaster.hadoop.security.auth import Kerberos
+from trainmaster.hadoop.security.gssapi import AUTHENTICATION, INTEGRITY, PRIVACY, Gssapi
+from trainmaster.hadoop.security.libgssapi import Handle, _Buffer, empty, given, taken
 
 SERVER = "yarn/localhost"
 

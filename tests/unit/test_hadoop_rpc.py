@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from waiting import until_async
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import load
 from trainmaster.hadoop.errors import (
     AuthenticationFailed,
@@ -34,6 +33,7 @@ from trainmaster.hadoop.errors import (
 )
 from trainmaster.hadoop.handshake import Handshake, Peer
 from trainmaster.hadoop.rpc import Connection, Retry
+from trainmaster.hadoop.security.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.yarn import ResourceManager
 
 ROOT = Path(__file__).parent.parent.parent

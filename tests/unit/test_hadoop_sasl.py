@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.clusters import jars
-from trainmaster.hadoop.credentials import Token
+from trainmaster.clusters.hadoop import jars
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled
-from trainmaster.hadoop.sasl import Digest, Rc4, read_directives
+from trainmaster.hadoop.security.credentials import Token
+from trainmaster.hadoop.security.sasl import Digest, Rc4, read_directives
 
 PROGRAM = Path(__file__).parent.parent / "programs/DigestServer.java"
 TOKEN = Token(b"\x00who\xff", b"\x01secret\xfe", "YARN_AM_RM_TOKEN", "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import trainmaster
+from trainmaster.engines import registry
 
 SOURCE = Path(trainmaster.__file__).parent
 ROOT = SOURCE.parent.parent
@@ -26,7 +28,7 @@ def limit(path: Path) -> int:
     place = path.relative_to(SOURCE).parts
     if place[0] == "frameworks" and path.name != "__init__.py" and place[-1] not in ("contract.py", "variables.py"):
         return 60
-    if place[0] == "cli" and path.name not in ("commands.py", "__init__.py"):
+    if place[:2] == ("cli", "commands"):
         return 80
     return 800
 
@@ -79,3 +81,64 @@ def test_files_name_no_place_of_a_single_machine() -> None:
         for path in texts
         if re.search(r"/(work|root|home|Users)/|index-url|pypi\.org/simple", path.read_text())
     ] == []
+
+
+# -- rooms --
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """The modules of ours that a file imports anywhere, but for its types alone."""
+    tree = ast.parse(path.read_text())
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    skipped = {id(child) for node in typing for child in ast.walk(node)}
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules = {f"{node.module}.{alias.name}" for alias in node.names} & known
+            imported |= modules or {str(node.module)}
+    return imported & known
+
+
+def test_no_two_files_import_each_other_directly_or_indirectly() -> None:
+    known = {dotted(path) for path in MODULES}
+    graph = {dotted(path): imports(path, known) - {dotted(path)} for path in MODULES}
+    while graph:  # take away whoever imports nobody that is left, until nobody is left
+        free = {module for module, imported in graph.items() if not imported & graph.keys()}
+        assert free, f"a circle among {sorted(graph)}"
+        graph = {module: imported for module, imported in graph.items() if module not in free}
+
+
+def engine_comparisons(path: Path) -> Iterator[str]:
+    """The comparisons of a file in which an engine is named."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare) and all(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops):
+            operands = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+            texts = {part.value for part in operands if isinstance(part, ast.Constant)}
+            names_of_engines = {part.id for part in operands if isinstance(part, ast.Name)} & {
+                "LOCAL",
+                "YARN",
+                "KUBERNETES",
+            }
+            if texts & set(registry.BUILT_IN) or names_of_engines:
+                yield f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_no_engine_is_compared_by_name_outside_the_engines() -> None:
+    """Each difference between engines is a declared capability."""
+    outside = [path for path in MODULES if "engines" not in path.relative_to(SOURCE).parts]
+    assert [place for path in outside for place in engine_comparisons(path)] == []
+
+
+def test_a_folder_has_at_most_fifteen_files_but_for_that_of_the_commands() -> None:
+    files = Counter(path.parent for path in MODULES if path.name != "__init__.py" and not path.name.endswith("_pb2.py"))
+    crowded = {str(folder.relative_to(SOURCE)): count for folder, count in files.items() if count > 15}
+    assert set(crowded) <= {"cli/commands"}

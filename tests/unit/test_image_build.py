@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.clusters import recipes
-from trainmaster.engines.kubernetes.entry import PUBLISHED
+from trainmaster.engines.kubernetes.container.entry import PUBLISHED
 
 STAND_IN = """\
 #!/bin/sh

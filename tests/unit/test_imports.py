@@ -90,8 +90,8 @@ HEAVY = {
     [
         ("trainmaster", set()),
         ("trainmaster.cli.main", set()),
-        ("trainmaster.core.job", set()),
-        ("trainmaster.core.drive", set()),
+        ("trainmaster.core.spec.job", set()),
+        ("trainmaster.core.decide.drive", set()),
         ("trainmaster.client", set()),
     ],
 )

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.core.dependencies import stages, start_order
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import GIB, MIB, Completion, Environment, Job, Link, Secret, keys
-from trainmaster.core.reading import job_from, job_to
-from trainmaster.core.redaction import redact
-from trainmaster.core.shapes import NAME_WORDS, SHAPES, choice
-from trainmaster.core.shorthands import spelled_out
+from trainmaster.core.spec.dependencies import stages, start_order
+from trainmaster.core.spec.job import GIB, MIB, Completion, Environment, Job, Link, Secret, keys
+from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.core.spec.redaction import redact
+from trainmaster.core.spec.shapes import NAME_WORDS, SHAPES, choice
+from trainmaster.core.spec.shorthands import spelled_out
 
 COMMAND = {"command": "python train.py"}
 COMMAND_WORDS = "a command: text for the shell, or a list of a program and its arguments"

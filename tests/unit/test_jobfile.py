@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.client.jobfile import load, parse, value
+from trainmaster.client.spec.jobfile import load, parse, value
 from trainmaster.core.errors import BadInput, NotFound
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
 
 FILE = """\
 name: digits

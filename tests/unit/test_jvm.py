@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.data import jvm
-from trainmaster.data.jvm import JavaFailed
+from trainmaster.data.formats import jvm
+from trainmaster.data.formats.jvm import JavaFailed
 
 JARS = ("hadoop-common-3.4.2.jar", "hadoop-mapreduce-client-core-3.4.2.jar")
 

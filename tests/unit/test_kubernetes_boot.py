@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.core.reading import job_from
-from trainmaster.engines.kubernetes import inside as inside_pod
-from trainmaster.engines.kubernetes.boot import unpack
-from trainmaster.engines.kubernetes.entry import (
+from trainmaster.core.spec.reading import job_from
+from trainmaster.engines.kubernetes.container import bootstrap as inside_pod
+from trainmaster.engines.kubernetes.container.boot import unpack
+from trainmaster.engines.kubernetes.container.entry import (
     AGENT_SECRET,
     BOOT,
     HANDOVER,
@@ -34,7 +34,7 @@ from trainmaster.engines.kubernetes.entry import (
     digest_of,
     inside,
 )
-from trainmaster.engines.kubernetes.pods import Shape, master_pod
+from trainmaster.engines.kubernetes.pods.pods import Shape, master_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.packed import packed, stores_of
 from trainmaster.engines.statuses import NO_PYTHON

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.core.reasons import REASONS, words
-from trainmaster.engines.kubernetes import ends
-from trainmaster.engines.kubernetes.ends import (
+from trainmaster.core.machine.reasons import REASONS, words
+from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master.pod_status import (
     DISRUPTIONS,
     STATUSES,
     cores,

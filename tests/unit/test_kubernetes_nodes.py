@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from trainmaster.engines.kubernetes.nodes import Nodes
+from trainmaster.engines.kubernetes.master.nodes import Nodes
 from trainmaster.kube.client import Object
 
 

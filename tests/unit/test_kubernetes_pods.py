@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import Job
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.job import Job
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes import names
-from trainmaster.engines.kubernetes.keys import is_label_value
-from trainmaster.engines.kubernetes.pods import (
+from trainmaster.engines.kubernetes.pods.keys import is_label_value
+from trainmaster.engines.kubernetes.pods.pods import (
     HOME,
     WORK,
     Inside,
@@ -28,8 +28,8 @@ from trainmaster.engines.kubernetes.pods import (
     request_of,
     task_pod,
 )
+from trainmaster.engines.kubernetes.pods.templates import applied, template
 from trainmaster.engines.kubernetes.settings import settings
-from trainmaster.engines.kubernetes.templates import applied, template
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 GIB = 2**30

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.kubernetes import objects, rights
 from trainmaster.engines.kubernetes.client import KubernetesClient
+from trainmaster.engines.kubernetes.submit import objects, rights
 
 NAMESPACE = "/api/v1/namespaces/research"
 MASTER = {"metadata": {"name": "t-abc123-master-x"}, "status": {"phase": "Running"}}
@@ -64,7 +64,7 @@ def viewer(tmp_path: Path) -> Iterator[KubernetesClient]:
         path = tmp_path / "kubeconfig"
         path.write_text(json.dumps(config))
         try:
-            yield KubernetesClient(lambda job: (), {"KUBECONFIG": str(path)})
+            yield KubernetesClient({"KUBECONFIG": str(path)})
         finally:
             server.shutdown()
 

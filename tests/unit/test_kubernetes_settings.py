@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainmaster.core.errors import BadInput
+from trainmaster.engines.kubernetes.pods.volumes import Volume
 from trainmaster.engines.kubernetes.settings import NO_SHM, Pods, Priority, RunAs, Settings, settings
-from trainmaster.engines.kubernetes.volumes import Volume
 
 
 def test_nothing_said_is_the_defaults() -> None:

@@ -10,7 +10,7 @@ from unit.test_kube_client import Answer, answer, failure, run, served
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.contract import Shipped
-from trainmaster.engines.kubernetes import shipping
+from trainmaster.engines.kubernetes.submit import shipping
 
 OWNER = {"apiVersion": "v1", "kind": "Secret", "name": "job", "uid": "u"}
 THERE = answer(200, {"metadata": {"name": "x"}})

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from trainmaster.engines.contract import Free, Request
-from trainmaster.engines.kubernetes import waiting
-from trainmaster.engines.kubernetes.gangs import Patience
-from trainmaster.engines.kubernetes.nodes import asked
-from trainmaster.engines.kubernetes.waiting import denial, of_containers, of_events, of_pod, unscheduled
+from trainmaster.engines.kubernetes.master import waiting
+from trainmaster.engines.kubernetes.master.gangs import Patience
+from trainmaster.engines.kubernetes.master.nodes import asked
+from trainmaster.engines.kubernetes.master.waiting import denial, of_containers, of_events, of_pod, unscheduled
 from trainmaster.kube.errors import Unreachable, of_status
 
 GIB = 2**30

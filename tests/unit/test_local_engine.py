@@ -14,10 +14,11 @@ from local_machine import GIB, Master, agents, forked, holding, master, of, pid_
 from waiting import until_async
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
-from trainmaster.engines.local import containers, places, processes, template
+from trainmaster.core.machine.stimuli import ContainerExited, Granted, Refused, Waiting
+from trainmaster.engines.local import containers, template
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity
+from trainmaster.host import places, processes
 
 TWO = of(cores=2.0)
 

@@ -14,9 +14,9 @@ from local_machine import finished, forked, holding, of, request
 from waiting import until
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines.local import places, processes
 from trainmaster.engines.local.ledger import FILE, Ledger
 from trainmaster.engines.local.sweep import sweep
+from trainmaster.host import places, processes
 
 ONE = of(cores=1.0)
 

@@ -12,8 +12,8 @@ import pytest
 from parts import need_control_groups
 from waiting import until
 
-from trainmaster.engines.local import limits, places
-from trainmaster.engines.local.limits import MemoryLimit
+from trainmaster.host import limits, places
+from trainmaster.host.limits import MemoryLimit
 
 MIB = 1 << 20
 _ALLOCATE = "import sys; data = b'x' * (int(sys.argv[1]) << 20); print('held', flush=True); sys.stdin.read()"

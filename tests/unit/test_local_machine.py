@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from local_machine import GIB
 
-from trainmaster.engines.local import machine
+from trainmaster.host import machine
 
 
 def test_this_machine() -> None:

@@ -13,7 +13,7 @@ from local_machine import finished, forked
 from waiting import until
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines import ports
+from trainmaster.host import ports
 
 
 def _span() -> tuple[int, int]:

@@ -16,15 +16,14 @@ from parts import need_control_groups
 from waiting import until
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import Job
-from trainmaster.core.stimuli import Granted
-from trainmaster.engines import ports
-from trainmaster.engines.local import client, places, processes
+from trainmaster.core.machine.stimuli import Granted
+from trainmaster.core.spec.job import Job
+from trainmaster.engines.local import client, launch
 from trainmaster.engines.local.client import LocalClient
 from trainmaster.engines.local.ledger import Ledger
-from trainmaster.engines.local.limits import MemoryLimit
 from trainmaster.engines.local.sweep import sweep
-from trainmaster.master import launch
+from trainmaster.host import places, ports, processes
+from trainmaster.host.limits import MemoryLimit
 
 TWO = of(cores=2.0)
 
@@ -50,7 +49,7 @@ def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path
     program = tmp_path / "program"
     with forked(lambda: _a_job(program)):
         assert sweep() == [], "a live job is left alone"
-        assert LocalClient(lambda job: []).fate("a") == "running"
+        assert LocalClient().fate("a")[0] == "running"
         groups = [path.readlink() for path in places.job_dir("a").glob("group.*")]
         assert len(Ledger().entries()) == 1
         for kind in ("template", "agent"):
@@ -66,7 +65,7 @@ def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path
     assert not (places.runtime_dir() / "a").exists()
     assert list((places.runtime_dir() / "ports").iterdir()) == []
     assert sweep() == ["a"], "it stays so until it is resumed"
-    assert LocalClient(lambda job: []).fate("a") == "resumable"
+    assert LocalClient().fate("a")[0] == "resumable"
     places.set_live("a", False)
     assert sweep() == []
 
@@ -107,27 +106,25 @@ def test_killing_a_job_whose_master_does_not_answer() -> None:
         await job.told_of(Granted)
 
     with forked(lambda: asyncio.new_event_loop().run_until_complete(scene())):
-        LocalClient(lambda job: []).kill("a")
+        LocalClient().end("a")
         assert processes.living("a") == []
     assert sweep() == []
 
 
 def test_a_job_is_found_by_its_storage_and_its_fate_is_told() -> None:
-    local = LocalClient(lambda job: [])
+    local = LocalClient()
     places.job_storage("done").mkdir(parents=True)
     assert local.jobs() == ["done"]
-    assert local.find("done") == f"local://{places.node_name()}/done"
-    assert local.find("other") is None
-    assert (local.fate("done"), local.fate("other")) == ("ended", "unknown")
+    assert (local.fate("done")[0], local.fate("other")[0]) == ("ended", "unknown")
 
 
 def test_what_can_never_run_here_is_refused_at_submit() -> None:
     cores, plain = float(os.cpu_count() or 1) + 1, Job(roles={})
     with pytest.raises(BadInput, match=r"this machine has") as refused:
-        LocalClient(lambda job: [request("w:0", cores)]).check(plain)
+        LocalClient().check(plain, [request("w:0", cores)])
     assert refused.value.place == "roles.w.resources.cores"
     gang = [request("w:0", 0.5, gang="g", least=1), request("w:1", cores, gang="g", least=1)]
-    LocalClient(lambda job: gang).check(plain)
+    LocalClient().check(plain, gang)
 
 
 def test_limits_that_are_too_low_are_refused_with_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +218,6 @@ def test_a_job_that_another_user_may_have_made_is_not_taken_up(
         folder.chmod(0o770)
     else:
         monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
-    monkeypatch.setattr(launch, "_spawn", lambda *_: pytest.fail("a master was started"))
+    monkeypatch.setattr(launch, "start_master", lambda *_: pytest.fail("a master was started"))
     with pytest.raises(BadInput, match="the job a is not taken up"):
         launch.resume("a")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from trainmaster import __version__
-from trainmaster.cli.commands import run
-from trainmaster.core import snapshot
+from trainmaster.cli.tm import run
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import Event, decode, encode
-from trainmaster.core.fold import fold
-from trainmaster.core.state import State
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.machine import snapshot
+from trainmaster.core.machine.events import Event, decode, encode
+from trainmaster.core.machine.state import State
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.replay import replayed
 from trainmaster.log.segments import segments

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import Event, encode
+from trainmaster.core.machine.events import Event, encode
 from trainmaster.log import index
 from trainmaster.log.index import INDEX, Headline, jobs, note_end
 from trainmaster.log.storage import LocalStorage

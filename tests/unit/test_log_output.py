@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import until_async
 
-from trainmaster.agent import shipping
-from trainmaster.agent.shipping import Shipping
-from trainmaster.agent.spool import MIB, Spool
+from trainmaster.agent.output import shipping
+from trainmaster.agent.output.shipping import Shipping
+from trainmaster.agent.output.spool import MIB, Spool
 from trainmaster.core.errors import StorageFailed
 from trainmaster.log.output import Copy, attempts, beyond
 from trainmaster.log.storage import LocalStorage, Storage, storage_for

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from log_lines import everything, first_line, line, lines, start_master
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import decode
+from trainmaster.core.machine.events import decode
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.segments import number
 from trainmaster.log.storage import LocalStorage, Storage, storage_for

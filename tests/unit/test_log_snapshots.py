@@ -10,7 +10,8 @@ import pytest
 from log_lines import everything, first_line, lines, start_master
 
 from trainmaster.log.reader import replay
-from trainmaster.log.snapshots import restart, write_snapshot
+from trainmaster.log.replay import restart
+from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage, Storage, storage_for
 
 

@@ -18,12 +18,13 @@ from log_lines import line
 from waiting import until_async
 
 from trainmaster import __version__
-from trainmaster.client.connect import Disconnected, unix
-from trainmaster.client.live import Live
+from trainmaster.client.jobs.this_machine import connect_to
+from trainmaster.client.watch.disconnected import Disconnected
+from trainmaster.client.watch.live import Live
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import decode
-from trainmaster.core.reading import job_from
-from trainmaster.core.state import State, populate
+from trainmaster.core.machine.events import decode
+from trainmaster.core.machine.state import State, populate
+from trainmaster.core.spec.reading import job_from
 from trainmaster.log.segments import segments
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
@@ -254,7 +255,7 @@ def test_a_log_that_the_master_cannot_read_now_is_read_by_who_asked(host: Host, 
     path = f"{tmp_path}/master.sock"
 
     def printed() -> list[str]:
-        master = Live("t-aaaaaa", lambda: unix(path), "token")
+        master = Live("t-aaaaaa", lambda: connect_to(path), "token")
         return [piece["data"] for piece in master.log("worker:0", 1)]
 
     async def act() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.engines.local import places, processes
-from trainmaster.master import launch
+from trainmaster.engines.local import launch
+from trainmaster.host import places, processes
 
 
 @pytest.mark.parametrize("dead", [False, True])
@@ -20,7 +20,7 @@ def test_a_job_is_begun_before_its_master_has_done_anything(
 ) -> None:
     """A master that was killed before it could say so left a job that nobody took up."""
     spawned: list[str] = []
-    monkeypatch.setattr(launch, "_spawn", lambda storage, told: spawned.append(storage))
+    monkeypatch.setattr(launch, "start_master", lambda storage, told: spawned.append(storage))
     storage, told = str(tmp_path / "t-aaaaaa"), {"token": "secret"}
     ours, theirs = socket.socketpair()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as master, theirs:

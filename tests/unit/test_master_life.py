@@ -13,10 +13,10 @@ from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import connect
 
-from trainmaster.agent.channel import trusting
-from trainmaster.client.ahead import certified
-from trainmaster.core.events import decode, encode
-from trainmaster.core.reading import job_from, job_to
+from trainmaster.agent.link.channel import trusting
+from trainmaster.client.submit.ahead import certified
+from trainmaster.core.machine.events import decode, encode
+from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
@@ -73,7 +73,7 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
         parts: Any = SimpleNamespace(
             engine=lambda job, spec, page: engine, address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None
         )
-        seat = InContainer("test", parts, certificate, key)
+        seat = InContainer(parts, certificate, key)
         living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live())
         await engine.opening.wait()
         calling = asyncio.create_task(call(seat.place))

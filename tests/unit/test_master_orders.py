@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from trainmaster.core.actions import Order
 from trainmaster.core.frames import Joiner, content_of
-from trainmaster.core.reading import job_from
-from trainmaster.core.state import State, populate
+from trainmaster.core.machine.actions import Order
+from trainmaster.core.machine.state import State, populate
+from trainmaster.core.spec.reading import job_from
 from trainmaster.master.orders import Orders
 
 MIB = 1 << 20

@@ -15,12 +15,12 @@ from scripted import Script, job, role
 from waiting import until_async
 
 from trainmaster import __version__
-from trainmaster.core import snapshot, stimuli
-from trainmaster.core.drive import Drive
+from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import Event, decode, encode
-from trainmaster.core.fold import fold
-from trainmaster.core.state import State
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.machine import snapshot, stimuli
+from trainmaster.core.machine.events import Event, decode, encode
+from trainmaster.core.machine.state import State
 from trainmaster.log import epochs, replay
 from trainmaster.log.replay import replayed
 from trainmaster.log.snapshots import write_snapshot

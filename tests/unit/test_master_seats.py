@@ -14,8 +14,9 @@ from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import unix_connect
 
-from trainmaster.client.ahead import certified
-from trainmaster.master import launch, main, seats
+from trainmaster.client.submit.ahead import certified
+from trainmaster.engines.local import launch
+from trainmaster.master import main, seats
 from trainmaster.master.agents import PATH
 from trainmaster.master.seats import Here, InContainer
 from trainmaster.master.serve import AgentSocket
@@ -58,7 +59,7 @@ def test_the_listeners_of_agents_and_of_the_page_share_the_room_for_strangers(mo
     async def scene() -> None:
         nothing: Any = SimpleNamespace(trusts=lambda scope: False)
         parts: Any = SimpleNamespace(address="127.0.0.1", port=0, proxies=("127.0.0.1",), tokens=None)
-        seat = InContainer("test", parts, certificate, key)
+        seat = InContainer(parts, certificate, key)
         seat.bind()
         agents, page = (bound.getsockname()[1] for bound in seat._sockets)
         await seat.serve(nothing, nothing)

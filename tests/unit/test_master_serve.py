@@ -18,9 +18,9 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from trainmaster.core.frames import split
-from trainmaster.core.reading import job_from
-from trainmaster.core.shards import ShardTable
-from trainmaster.core.state import State, populate
+from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.machine.state import State, populate
+from trainmaster.core.spec.reading import job_from
 from trainmaster.master import agents as agents_of_master
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.master.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere

@@ -14,12 +14,12 @@ from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import ClientConnection, unix_connect
 
-from trainmaster.core.drive import Drive
+from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.state import State
-from trainmaster.core.stimuli import Disconnected, Granted
+from trainmaster.core.machine.state import State
+from trainmaster.core.machine.stimuli import Disconnected, Granted
 from trainmaster.engines.contract import Change
-from trainmaster.engines.local import places
+from trainmaster.host import places
 from trainmaster.master import shell as shells
 from trainmaster.master.agents import PATH
 from trainmaster.master.main import _Life

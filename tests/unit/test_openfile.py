@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.clusters.hadoop_conf import xml
-from trainmaster.hadoop.auth import ByToken, Kerberos, Simple
+from trainmaster.clusters.hadoop.conf import xml
 from trainmaster.hadoop.conf import load
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.hadoop.errors import ConfError
+from trainmaster.hadoop.security.auth import ByToken, Kerberos, Simple
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.log.openfile import auth_for, behind
 
 TABLE = "fs.viewfs.mounttable.ours."

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from waiting import until
 
-from trainmaster.client.printing import Choice, Piped
-from trainmaster.client.text import clean, last_state
-from trainmaster.client.view import watch
+from trainmaster.client.watch.printing import Choice, Piped
+from trainmaster.client.watch.text import clean, last_state
+from trainmaster.client.watch.view import watch
 from trainmaster.log.output import beyond, exact, piece, readable
 
 ENDED = {"job": "digits", "state": "succeeded", "submitted": 1.0, "at": 2.0, "tasks": []}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.core.quantities import (
+from trainmaster.core.spec.quantities import (
     exact_bytes,
     exact_seconds,
     format_bytes,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.core.ranges import LARGEST, RangeSet
+from trainmaster.core.input.ranges import LARGEST, RangeSet
 
 numbers = st.integers(0, 40)
 pairs = st.tuples(numbers, numbers)

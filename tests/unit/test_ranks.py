@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.core.ranks import Member, Rank, assign, copies
+from trainmaster.core.machine.ranks import Member, Rank, assign, copies
 
 
 def worker(index: int, host: str = "a", processes: int = 1) -> Member:

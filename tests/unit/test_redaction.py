@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.core import redaction
-from trainmaster.core.redaction import COVER, is_secret, passwords_in_urls, redact
+from trainmaster.core.spec import redaction
+from trainmaster.core.spec.redaction import COVER, is_secret, passwords_in_urls, redact
 
 SECRET_NAMES = """HF_TOKEN WANDB_API_KEY DB_PASSWORD token AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID PGPASSWORD DB_PASS MYSQL_PWD GITHUB_PAT
 AZURE_STORAGE_KEY SSH_PRIVATE_KEY OPENAI_API_KEYS GOOGLE_APPLICATION_CREDENTIALS BASIC_AUTH my-api-key

@@ -16,9 +16,9 @@ import pytest
 from waiting import until
 
 import trainmaster
-from trainmaster.client import listing, removal
-from trainmaster.client.listing import matches
-from trainmaster.client.sweep import abandoned
+from trainmaster.client.jobs import listing, removal
+from trainmaster.client.jobs.listing import matches
+from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.log.index import Headline
 
 HOLD = 'echo "here $TRAINMASTER_INDEX"; while [ ! -e go ]; do sleep 0.02; done; echo over'
@@ -63,7 +63,7 @@ def over(tmp_path: Path, home) -> str:
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
     assert tm("wait", job).returncode == 0
-    until(lambda: abandoned(job))
+    until(lambda: is_abandoned(job))
     return job
 
 
@@ -187,8 +187,8 @@ def test_a_cluster_that_cannot_be_asked_hides_no_job(monkeypatch: pytest.MonkeyP
     def found(wanted: str) -> dict[str, str]:
         raise trainmaster.EngineFailed("yarn does not answer")
 
-    monkeypatch.setattr(listing, "clusters_at_hand", lambda: ["yarn"])
-    monkeypatch.setattr(listing, "client_of", lambda engine: SimpleNamespace(found=found))
+    monkeypatch.setattr(listing, "clusters", lambda engine: ["yarn"])
+    monkeypatch.setattr(listing, "client_side", lambda engine: SimpleNamespace(found=found))
     with pytest.warns(trainmaster.JobWarning, match="yarn does not answer"):
         assert trainmaster.jobs() == []
     with pytest.raises(trainmaster.EngineFailed):

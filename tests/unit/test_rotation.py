@@ -38,7 +38,7 @@ def test_a_landing_that_touches_nothing_runs_about_a_third() -> None:
 
 
 def test_a_change_of_an_engine_is_about_all_of_its_tests_and_touches_no_others() -> None:
-    file = "src/trainmaster/engines/yarn/engine.py"
+    file = "src/trainmaster/engines/yarn/master/engine.py"
     assert not choices(ON_YARN, file)[Choice.NONE] + choices(ON_YARN, file)[Choice.FAR]
     assert choices(ON_KUBERNETES, file).keys() == {Choice.TURN, Choice.NONE}
 

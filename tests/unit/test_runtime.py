@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from waiting import until_async
 
 import trainmaster.runtime
-from trainmaster.agent import leases
-from trainmaster.agent.leases import Pool
-from trainmaster.agent.programs import Programs
-from trainmaster.core.audit import audit
-from trainmaster.core.events import Event
-from trainmaster.core.shards import Options, ShardTable
+from trainmaster.agent.input import leases
+from trainmaster.agent.input.leases import Pool
+from trainmaster.agent.link.programs import Programs
+from trainmaster.core.input.audit import audit
+from trainmaster.core.input.shards import Options, ShardTable
+from trainmaster.core.machine.events import Event
 from trainmaster.runtime.reading import Reader, lines
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "read_shards.py"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from trainmaster.client.api import Job as make
-from trainmaster.client.flags import FLAGS, layer
-from trainmaster.client.jobfile import parse
-from trainmaster.client.settings import explain, job, merged, standing
+from trainmaster.client.spec.flags import FLAGS, layer
+from trainmaster.client.spec.jobfile import parse
+from trainmaster.client.spec.settings import explain, job, merged, standing
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import Environment, Replicas, Restart
+from trainmaster.core.spec.job import Environment, Replicas, Restart
 
 JOB = """\
 name: digits

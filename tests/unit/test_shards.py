@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from trainmaster.core.audit import audit
-from trainmaster.core.ranges import RangeSet
-from trainmaster.core.shards import LINES, ROWS, WHOLE, Options, ShardTable
+from trainmaster.core.input.audit import audit
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import LINES, ROWS, WHOLE, Options, ShardTable
 
 FILES = [("a.csv", 25), ("b.csv.gz", 7), ("empty", 0), ("c.parquet", 900, 3), ("d.csv", 10)]
 A, B = ("worker:0", 1), ("worker:1", 1)
@@ -212,7 +212,7 @@ def test_a_restore_takes_back_what_was_done_since_the_set() -> None:
 
 
 def test_what_the_table_said_of_a_moment_it_has_forgotten_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmaster.core.shards._JOURNAL", 8)
+    monkeypatch.setattr("trainmaster.core.input.shards._JOURNAL", 8)
     table, moments = plain(40), {}
     for _ in range(20):
         table.lease(A, 2)

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.core.records import lines, quoted
-from trainmaster.core.splits import File, Piece, deal_splits, fixed_prefix, parts, split_files, split_records, visible
+from trainmaster.core.input.records import lines, quoted
+from trainmaster.core.input.splits import (
+    File,
+    Piece,
+    deal_splits,
+    fixed_prefix,
+    parts,
+    split_files,
+    split_records,
+    visible,
+)
 from trainmaster.runtime import reading
 
 listings = st.lists(st.integers(0, 2000), max_size=40).map(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from waiting import until
 
-from trainmaster.client.lines import Lines
-from trainmaster.client.printing import LONGEST_QUESTION, STANDING, Question
+from trainmaster.client.watch.lines import Lines
+from trainmaster.client.watch.printing import LONGEST_QUESTION, STANDING, Question
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
 DEBUGGED = "x = 6\nimport pdb; pdb.set_trace()\nprint('after', x)\n"

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.commands import tm
+from trainmaster.cli.tm import tm
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.integrations import submarine
 from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
 from trainmaster.integrations.submarine import KEYS, OPTIONS, localization, resources

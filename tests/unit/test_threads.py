@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.client.preview import tasks_at_start, thread_lines, thread_shares
+from trainmaster.client.submit.preview import tasks_at_start, thread_lines, thread_shares
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from, job_to
-from trainmaster.core.state import FAILED, SUCCEEDED, State, populate
-from trainmaster.core.threads import VARIABLES, tasks_at_once, thread_count, thread_variables
-from trainmaster.engines.local.machine import cores as machine_cores
+from trainmaster.core.machine.state import FAILED, SUCCEEDED, State, populate
+from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.core.spec.threads import VARIABLES, tasks_at_once, thread_count, thread_variables
+from trainmaster.host.machine import cores as machine_cores
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from trainmaster.hadoop.acls import AccessList, may_view
 from trainmaster.hadoop.conf import Configuration
+from trainmaster.hadoop.security.acls import AccessList, may_view
 from trainmaster.hadoop.sitefile import Property
 from trainmaster.master.serve import Listener
 from trainmaster.web.bare import bare

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from, job_to
+from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.integrations import xlearning
 from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
 from trainmaster.integrations.xlearning_conf import DEFAULTS, FLAGS, OPTIONS, OTHERS, REFUSED, duration, memory
@@ -556,7 +556,8 @@ def test_help_and_what_is_ours() -> None:
 
 
 def test_the_dialects_are_loaded_when_they_are_spoken() -> None:
-    code = "import sys, trainmaster.cli.submit; print([name for name in sys.modules if 'integrations' in name or 'dialect' in name])"
+    loaded = "[name for name in sys.modules if 'integrations' in name or 'dialect' in name]"
+    code = f"import sys, trainmaster.cli.commands.submit; print({loaded})"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )

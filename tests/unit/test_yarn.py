@@ -17,23 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.reading import job_from
-from trainmaster.core.reasons import REASONS, words
+from trainmaster.core.machine.reasons import REASONS, words
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
 from trainmaster.engines.packed import SPEC, packed, stores_of
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH, TERMINATED
-from trainmaster.engines.yarn import exits, launching, waiting
-from trainmaster.engines.yarn import told as told_by
-from trainmaster.engines.yarn.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
 from trainmaster.engines.yarn.client import YarnClient
-from trainmaster.engines.yarn.fitting import check_images, check_tags
-from trainmaster.engines.yarn.nodes import FAILURES, Avoided
+from trainmaster.engines.yarn.container import payload as told_by
+from trainmaster.engines.yarn.master import exits, waiting
+from trainmaster.engines.yarn.master.asks import GPU, Numbers, ask_for, label_of, priority_of, resource, withdrawal
+from trainmaster.engines.yarn.master.nodes import FAILURES, Avoided
 from trainmaster.engines.yarn.settings import Settings, settings
+from trainmaster.engines.yarn.submit import launching
+from trainmaster.engines.yarn.submit.fitting import check_images, check_tags
 from trainmaster.hadoop.conf import load
-from trainmaster.hadoop.credentials import Credentials, Token
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.credentials import Credentials, Token
 
 GIB = 2**30
 JOB = job_from(
@@ -397,7 +398,7 @@ def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
     }  # fmt: skip
     lines = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
     (tmp_path / "core-site.xml").write_text(f"<configuration>{lines}</configuration>")
-    client = YarnClient(lambda job: [], {}, str(tmp_path))
+    client = YarnClient({}, str(tmp_path))
     client._warn_of_readers({"secrets": {}, "stores": {}})
     client._warn_of_readers(
         {"secrets": {"": {"HF_TOKEN": "x"}, "worker": {"DB": "y"}}, "stores": {"AWS_SECRET_ACCESS_KEY": "z"}}
@@ -449,7 +450,8 @@ def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Pat
         "def f():\n"
         "    import trainmaster.agent.container, trainmaster.agent.main, trainmaster.master.container, trainmaster.master.main\n"
         "    import trainmaster.master.shell, trainmaster.master.work, trainmaster.master.serve, trainmaster.web.rest\n"
-        "    import trainmaster.engines.yarn.inside, trainmaster.engines.yarn.parts, trainmaster.log.storage, trainmaster.data.outputs\n"
+        "    import trainmaster.engines.yarn.container.bootstrap, trainmaster.engines.yarn.master.runtime\n"
+        "    import trainmaster.log.storage, trainmaster.data.outputs\n"
         "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, psutil, sys\n"
         "    import websockets.asyncio.client, websockets.asyncio.server\n"
         "    ours = [name for name, one in sys.modules.items() if 'site-packages' in (getattr(one, '__file__', '') or '')]\n"

@@ -9,14 +9,14 @@ from typing import Any
 import attrs
 from waiting import until_async
 
-from trainmaster.core.reading import job_from
-from trainmaster.core.stimuli import ContainerExited, Granted
+from trainmaster.core.machine.stimuli import ContainerExited, Granted
+from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Request
-from trainmaster.engines.yarn.asks import Numbers
-from trainmaster.engines.yarn.engine import YarnMaster
-from trainmaster.hadoop.auth import PROTECTION
-from trainmaster.hadoop.credentials import Token
+from trainmaster.engines.yarn.master.asks import Numbers
+from trainmaster.engines.yarn.master.engine import YarnMaster
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.auth import PROTECTION
+from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.yarn import container_id, container_id_text
 
 JOB = job_from({"roles": {"worker": {"command": "true", "replicas": 4}}})

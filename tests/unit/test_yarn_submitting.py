@@ -14,16 +14,17 @@ import attrs
 import pytest
 
 from trainmaster.core.errors import BadInput, EngineFailed
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.reading import job_from
+from trainmaster.engines.contract import Submission
 from trainmaster.engines.yarn import client as yarn_client
-from trainmaster.engines.yarn import launching, lifetime, store
 from trainmaster.engines.yarn.client import YarnClient
 from trainmaster.engines.yarn.settings import Keytab, Settings
-from trainmaster.engines.yarn.store import Store
-from trainmaster.hadoop import delegation
+from trainmaster.engines.yarn.submit import launching, lifetime, store
+from trainmaster.engines.yarn.submit.store import Store
 from trainmaster.hadoop.conf import Configuration, load
-from trainmaster.hadoop.credentials import RM_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security import delegation
+from trainmaster.hadoop.security.credentials import RM_DELEGATION_TOKEN, Credentials, Token
 
 ID = "digits-aaaaaa"
 SECURE = {"yarn.resourcemanager.hostname": "rm", "hadoop.security.authentication": "kerberos"}
@@ -196,7 +197,7 @@ def submit(
     monkeypatch.setattr(yarn_client.ResourceManager, "of", lambda *_: manager)
     monkeypatch.setattr(delegation, "fetch", fetch)
     monkeypatch.setattr(delegation, "withdraw", withdraw)
-    client = YarnClient(lambda job: [], {}, str(conf.folder))
+    client = YarnClient({}, str(conf.folder))
     client.user = "alice"
     job, said = (
         job_from({"name": "t", "roles": {"worker": {"command": "true"}}}),
@@ -206,7 +207,8 @@ def submit(
 
     async def run() -> None:
         noting, shipping = asyncio.create_task(note()), asyncio.create_task(resources())
-        await client._started(ID, job, said, {}, secret, "", noting, shipping, [])
+        submission = Submission(ID, job, {}, secret, "", (), (), lambda without: keytab)
+        await client._started(submission, said, noting, shipping, [])
 
     with pytest.raises((OSError, EngineFailed)):
         asyncio.run(run())

@@ -13,8 +13,14 @@ import pytest
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.yarn.settings import Keytab, settings
 from trainmaster.engines.yarn.tokens import AgentTokens, MasterTokens, Tokens, keytab_login
-from trainmaster.hadoop.credentials import AM_RM_TOKEN, HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials, Token
 from trainmaster.hadoop.errors import Unreachable
+from trainmaster.hadoop.security.credentials import (
+    AM_RM_TOKEN,
+    HDFS_DELEGATION_TOKEN,
+    RM_DELEGATION_TOKEN,
+    Credentials,
+    Token,
+)
 
 
 def made(name: str, until: float, owner: str = "alice", yarn: bool = True) -> Tokens:

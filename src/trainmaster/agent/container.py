@@ -13,7 +13,7 @@ def main() -> int:
     """Be the agent until it is no longer needed."""
     gc.disable()  # all that is imported stays: looking through it for garbage takes 8 ms of a core
     lazily()
-    spec = import_module(f"trainmaster.engines.{os.environ['TRAINMASTER_ENGINE']}.inside").agent()
+    spec = import_module(os.environ["TRAINMASTER_CONTAINER"]).agent()  # the engine's `ContainerSide`
     from trainmaster.agent.main import run
 
     gc.freeze()

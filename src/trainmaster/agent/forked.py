@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import websockets.asyncio.client  # noqa: F401
 
-import trainmaster.agent.watching
-import trainmaster.engines.local.limits
-import trainmaster.engines.ports  # noqa: F401
+import trainmaster.agent.watch.watching
+import trainmaster.host.limits
+import trainmaster.host.ports  # noqa: F401
 from trainmaster.agent.main import run
 
 __all__ = ["run"]

@@ -3,7 +3,8 @@
 The spec is one JSON object. It comes as an argument where the agent is forked out of a warm template, else on stdin; it holds the job's
 token and secrets, so it is never on a command line or in a file.
 
-    job_id task serial            whose container this is; `container` and `node` as the engine names them; `engine`
+    job_id task serial            whose container this is; `container` and `node` as the engine names them
+    on_this_machine own_network memory_limit    what the engine can do (`engines.contract.Capabilities`)
     socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
     storage                       the job's storage, a path or URL; "": it is the master's alone
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
@@ -34,18 +35,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainmaster import linux
-from trainmaster.agent import shipping, spool
-from trainmaster.agent.channel import STAY, Link
-from trainmaster.agent.kernel import Allowance
-from trainmaster.agent.materials import Materials
-from trainmaster.agent.place import Place
-from trainmaster.agent.programs import Programs
-from trainmaster.agent.shipping import Shipping
+from trainmaster.agent.attempt.materials import Materials
+from trainmaster.agent.attempt.place import Place
+from trainmaster.agent.attempt.workplace import Workplace
+from trainmaster.agent.link.channel import STAY, Link
+from trainmaster.agent.link.programs import Programs
+from trainmaster.agent.output import shipping, spool
+from trainmaster.agent.output.shipping import Shipping
+from trainmaster.agent.output.tails import Tails
 from trainmaster.agent.supervise import CLOSE_WITHIN, Agent
-from trainmaster.agent.tails import Tails
-from trainmaster.agent.workplace import Workplace
 from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
+from trainmaster.host import linux
+from trainmaster.host.allowance import Allowance
 from trainmaster.log.storage import local_path
 
 _STATUSES = {"grace": OUT_OF_REACH, "terminated": TERMINATED}  # why it ended -> exit status
@@ -72,7 +73,7 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> int:
     agent.settle(place, _logs_of(spec, agent, place))
     agent.tokens = spec.get("tokens")
     presence = None
-    if spec.get("socket") and spec.get("engine", "local") == "local":
+    if spec.get("socket") and spec.get("on_this_machine"):
         try:
             presence = _stand_by(agent, spec, place, allowance)
         except BlockingIOError:  # started by an order of a master that died before it heard of it
@@ -118,7 +119,8 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     # A socket's path must fit 107 bytes (unix(7)), and names of roles may be long: none of this is longer than the master's own.
     programs = Programs(os.path.join(spec.get("sockets") or runtime, f"{os.getpid():x}.sock"), agent.leasing.lease)
     place = Place(
-        job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), engine=spec.get("engine", "local"),
+        job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), on_this_machine=bool(spec.get("on_this_machine")),
+        memory_limit=str(spec.get("memory_limit") or ""),
         logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),
         workplace=Workplace(work, private), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
@@ -127,7 +129,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
         log_first=int(spec.get("log_first") or spool.HEAD),
-        own_network=spec.get("engine") == "kubernetes", grace=float(spec.get("grace") or 30.0),
+        own_network=bool(spec.get("own_network")), grace=float(spec.get("grace") or 30.0),
         patience=math.inf if spec.get("patience") is None else float(spec["patience"]),
     )  # fmt: skip
     programs.on_progress = agent.progressed
@@ -143,7 +145,7 @@ def _environ(spec: Mapping[str, Any]) -> dict[str, str]:
         return environ
     from pathlib import Path
 
-    from trainmaster.agent.activation import activate
+    from trainmaster.agent.attempt.activation import activate
 
     return activate(Path(spec["environment"]).absolute(), environ)
 
@@ -171,7 +173,7 @@ def _logs_of(spec: Mapping[str, Any], agent: Agent, place: Place) -> Shipping | 
 
 def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Allowance) -> Any:
     """Be ready to start the master's successor."""
-    from trainmaster.agent import successor
+    from trainmaster.agent.link import successor
 
     presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"], int(spec["serial"]))
     told = {name: spec.get(name) for name in ("token", "environ", "cwd")} | {

@@ -13,17 +13,17 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from trainmaster.agent.attempt import Attempt
-from trainmaster.agent.channel import Channel, Link
-from trainmaster.agent.follow import Follows, Source
-from trainmaster.agent.kernel import signal_number
-from trainmaster.agent.leasing import Leasing
-from trainmaster.agent.place import Place
-from trainmaster.agent.processes import Orphans, end_all, kin
-from trainmaster.agent.shipping import Shipping
-from trainmaster.agent.tails import Tails
-from trainmaster.agent.threads import DiskThread
+from trainmaster.agent.attempt.attempt import Attempt
+from trainmaster.agent.attempt.place import Place
+from trainmaster.agent.attempt.threads import DiskThread
+from trainmaster.agent.input.leasing import Leasing
+from trainmaster.agent.link.channel import Channel, Link
+from trainmaster.agent.output.followers import Follows, Source
+from trainmaster.agent.output.shipping import Shipping
+from trainmaster.agent.output.tails import Tails
 from trainmaster.core.frames import content_of
+from trainmaster.host.allowance import signal_number
+from trainmaster.host.process_tree import Orphans, end_all, kin
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.given import print_json, wants_json
+from trainmaster.cli.options.given import print_json, wants_json
 from trainmaster.cli.remarks import naming_origins
 from trainmaster.cli.starting import say_submitted, start
 from trainmaster.cli.watching import watch_to_end
@@ -22,7 +22,7 @@ NOT_SUBMITTED, FAILED = 1, 2  # of XLearning
 
 def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, key: str) -> None:
     """Translate the words and do what they ask. `engine`: "" where nobody has said one."""
-    from trainmaster.client.leaving import letting_go
+    from trainmaster.client.watch.leaving import letting_go
     from trainmaster.core.errors import TrainmasterError
 
     with letting_go() as begun:
@@ -72,7 +72,7 @@ def _do(verb: Any, dialect: Any) -> None:
 
         click.echo("\n".join(usage(dialect.WHAT, dialect.USAGE, dialect.OPTIONS)))
         return
-    from trainmaster.client.handles import resolve
+    from trainmaster.client.jobs.handles import resolve
 
     job = resolve(verb.job)
     given = {"jobs": (job,), "why": "", "no_wait": False, "force": False} if verb.name == "kill" else {"job": job}

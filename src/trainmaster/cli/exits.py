@@ -26,7 +26,7 @@ def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:
     """0 success, 1 the job failed or was killed, 3 what it ran on failed; as `program` the status of the program that failed first."""
     if status.get("state") == "succeeded":
         return 0
-    from trainmaster.core.reasons import ENGINE, REASONS, US
+    from trainmaster.core.machine.reasons import ENGINE, REASONS, US
 
     end = status.get("reason") or {}
     if exits_as == "program" and (program := _program_status(end)):

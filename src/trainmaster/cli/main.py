@@ -2,7 +2,7 @@
 
 A master needs imports that take longer than reading a job. So where the arguments look like a job's, what both need is loaded once, then
 the process that will be the master is forked, and gets ready while the command line is read. If there is no job after all, it ends with us.
-Of a job on a cluster, another process has ready what takes long (see `client.ahead`).
+Of a job on a cluster, another process has ready what takes long (see `client.submit.ahead`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from trainmaster.cli.statuses import FAULT, INTERRUPTED
 from trainmaster.lazy import lazily
 
 SUBMITTING = ("run", "submit", "retry")
-LOCAL = "local"
-FAULT = 3  # exit status: the engine, or ours
-INTERRUPTED = 130  # exit status: 128 and SIGINT, as shells count
 _NEW = 50_000  # objects between two collections: imports make a hundred thousand and no garbage, and collecting takes a tenth of their time
-_DIALECTS = {"--xlearning", "--submarine"}  # command lines of systems of YARN
+_DIALECTS = {"--xlearning", "--submarine"}
+DEFAULT, OF_DIALECTS = "local", "yarn"  # engines; of the command lines of systems of YARN
 _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
 
 
@@ -31,15 +30,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         engine = submits(arguments)
-        if engine == LOCAL:
-            from trainmaster.master.launch import prepare
-
-            prepare()
-        elif engine:
-            from trainmaster.client.ahead import begin
-
-            begin()
-        from trainmaster.cli.commands import run
+        if engine:
+            prepare(engine)
+        from trainmaster.cli.tm import run
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(INTERRUPTED)
     except OSError as error:  # of a fork
@@ -73,4 +66,16 @@ def submits(arguments: Sequence[str]) -> str:
     if command not in SUBMITTING or len(arguments) == 1 or _NOT_AFTER_ALL.intersection(ours):
         return ""
     named = " ".join(ours).partition("--engine")[2][1:].partition(" ")[0]
-    return named or ("yarn" if _DIALECTS.intersection(ours) else LOCAL)
+    return named or (OF_DIALECTS if _DIALECTS.intersection(ours) else DEFAULT)
+
+
+def prepare(engine: str) -> None:
+    """Begin to start what a job on this engine needs."""
+    from trainmaster.client.jobs.backends import backend
+    from trainmaster.core.errors import BadInput
+
+    try:
+        where = backend(engine)
+    except BadInput:  # the command says so
+        return
+    where.prepare()

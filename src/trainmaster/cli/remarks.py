@@ -34,7 +34,7 @@ def naming_origins(asked: Any) -> Iterator[None]:
 
 def warn(described: Any, spoken: Spoken = unchanged) -> None:
     """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words."""
-    from trainmaster.client.describe import doubts
+    from trainmaster.client.spec.describe import doubts
 
     for text in doubts(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""

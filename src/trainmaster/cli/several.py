@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmaster.cli.given import JobName
+from trainmaster.cli.options.given import JobName
 
 if TYPE_CHECKING:
     from trainmaster.core.errors import TrainmasterError
@@ -22,7 +22,7 @@ class AnyJob(JobName):
 
 def for_each(names: Iterable[str], act: Callable[[str], object]) -> list[TrainmasterError]:
     """Call `act` with the id of each job that is named; return the errors of those for which that failed."""
-    from trainmaster.client.handles import resolve
+    from trainmaster.client.jobs.handles import resolve
     from trainmaster.core.errors import TrainmasterError
 
     errors = []

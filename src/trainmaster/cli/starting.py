@@ -10,14 +10,14 @@ import click
 from trainmaster.cli.remarks import Spoken, naming_origins, unchanged, warn, warner
 
 if TYPE_CHECKING:
-    from trainmaster.client.leaving import Begun
+    from trainmaster.client.watch.leaving import Begun
 
 
 def start(
     asked: Any, key: str, begun: Begun, prepare: Callable[[str], object] = lambda job: None, spoken: Spoken = unchanged
 ) -> None:
     """Submit the job and print its warnings; it is `begun.job` from then on. `key`: of idempotency. `spoken`: see `warn`."""
-    from trainmaster.client.submit import submit
+    from trainmaster.client.submit.submit import submit
 
     with naming_origins(asked):
         submit(

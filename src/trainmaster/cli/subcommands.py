@@ -22,7 +22,7 @@ class Subcommands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._table:
             return None
-        found: click.Command = import_module(f"trainmaster.cli.{self.name}_{name}").command
+        found: click.Command = import_module(f"trainmaster.cli.commands.{self.name}_{name}").command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

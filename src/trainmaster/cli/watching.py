@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainmaster.cli.exits import exit_status
-from trainmaster.cli.given import print_json, wants_json
-from trainmaster.cli.showing import output_choice
+from trainmaster.cli.options.given import print_json, wants_json
+from trainmaster.cli.options.showing import output_choice
 
 if TYPE_CHECKING:
-    from trainmaster.client.printing import Choice
+    from trainmaster.client.watch.printing import Choice
 
 Items = Iterator[dict[str, Any]]
 
@@ -22,16 +22,16 @@ def watch_to_end(
     retell: Callable[[Items], Items] = lambda items: items,
 ) -> None:  # fmt: skip
     """Show the job until it ends and exit with its status. `retell` changes the words of what is shown."""
-    from trainmaster.client.connect import Past
-    from trainmaster.client.follow import follow
-    from trainmaster.client.places import engine_of
-    from trainmaster.client.sweep import resume
+    from trainmaster.client.jobs.past import Past
+    from trainmaster.client.jobs.places import site_of
+    from trainmaster.client.jobs.sweep import resume
+    from trainmaster.client.watch.follow import follow
 
     choice = choice or output_choice(Past(job).described)
     items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
-    if engine_of(job) != "local":
-        from trainmaster.client.carried import bringing
-        from trainmaster.client.renewal import renewing
+    if "application" in site_of(job):  # it is on a cluster
+        from trainmaster.client.jobs.renewal import renewing
+        from trainmaster.client.submit.carried import bringing
 
         items = bringing(job, renewing(job, items))
     items = retell(items)
@@ -40,13 +40,13 @@ def watch_to_end(
 
 
 def _watch(job: str, items: Items, choice: Choice) -> dict[str, Any]:
-    from trainmaster.client.view import watch
+    from trainmaster.client.watch.view import watch
 
     return watch(job, items, choice=choice)
 
 
 def _print_items(items: Items, choice: Choice) -> dict[str, Any]:
-    from trainmaster.client.logs import for_people
+    from trainmaster.client.watch.logs import for_people
 
     status: dict[str, Any] = {}
     for item in items:

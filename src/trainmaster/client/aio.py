@@ -15,10 +15,10 @@ import attrs
 
 from trainmaster.client import api
 from trainmaster.client.api import Job as Job
-from trainmaster.core.job import Job as _Job
+from trainmaster.core.spec.job import Job as _Job
 
 if TYPE_CHECKING:
-    from trainmaster.client.results import Event, Listed, Status
+    from trainmaster.client.watch.results import Event, Listed, Status
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Run:
         """Wait for the end; returns the final status. Raises TimeoutError and JobFailed as its namesake does, and brings the same outputs
         to this machine. Giving up early (by `asyncio.timeout`, say) leaves the job running.
         """
-        from trainmaster.client.carried import brought
+        from trainmaster.client.submit.carried import brought
 
         status: dict[str, Any] = {}
         async with asyncio.timeout(timeout):
@@ -76,8 +76,8 @@ class Run:
 
 
 def _items(job: str) -> Iterator[dict[str, Any]]:
-    from trainmaster.client.follow import follow
-    from trainmaster.client.sweep import resume
+    from trainmaster.client.jobs.sweep import resume
+    from trainmaster.client.watch.follow import follow
 
     return follow(job, resume=resume)
 

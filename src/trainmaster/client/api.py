@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast, overload
 
 import attrs
 
-from trainmaster.client.handles import here, resolve
+from trainmaster.client.jobs.handles import here, resolve
 from trainmaster.core.errors import JobFailed
-from trainmaster.core.job import Job as _Job
-from trainmaster.core.reading import job_from
+from trainmaster.core.spec.job import Job as _Job
+from trainmaster.core.spec.reading import job_from
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from trainmaster.client import keys
-    from trainmaster.client.printing import Choice
-    from trainmaster.client.results import Event, Listed, Status
+    from trainmaster.client.spec import keys
+    from trainmaster.client.watch.printing import Choice
+    from trainmaster.client.watch.results import Event, Listed, Status
 
 P = ParamSpec("P")
 
@@ -110,7 +110,7 @@ class Run:
 
     def status(self) -> Status:
         """How it is doing, or how it ended, as `tm status --json` has it: state, phase, waiting, tasks, outputs, reason."""
-        from trainmaster.client.connect import status
+        from trainmaster.client.watch.connect import status
 
         return cast("Status", status(self.id))
 
@@ -118,9 +118,9 @@ class Run:
         """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
         `check` JobFailed where it did not succeed. Outputs of a job on a cluster that are to be on this machine are then here.
         """
-        from trainmaster.client.carried import brought
-        from trainmaster.client.follow import wait_for_end
-        from trainmaster.client.sweep import resume
+        from trainmaster.client.jobs.sweep import resume
+        from trainmaster.client.submit.carried import brought
+        from trainmaster.client.watch.follow import wait_for_end
 
         status = wait_for_end(self.id, timeout, resume)
         if status is None:
@@ -132,9 +132,9 @@ class Run:
 
     def events(self, follow: bool = False) -> Iterator[Event]:
         """Its events, oldest first; with `follow` those to come too, until the end."""
-        from trainmaster.client.connect import Past
-        from trainmaster.client.follow import follow as follow_job
-        from trainmaster.client.sweep import resume
+        from trainmaster.client.jobs.past import Past
+        from trainmaster.client.jobs.sweep import resume
+        from trainmaster.client.watch.follow import follow as follow_job
 
         if not follow:
             return cast("Iterator[Event]", Past(self.id).events())
@@ -142,10 +142,10 @@ class Run:
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[str]:
         """What a task printed, line by line; of all tasks, each line led by its task, where none is named."""
-        from trainmaster.client.connect import Past, copied_tasks
-        from trainmaster.client.lines import Lines
-        from trainmaster.client.logs import pieces
-        from trainmaster.client.printing import Choice
+        from trainmaster.client.jobs.past import Past, copied_tasks
+        from trainmaster.client.watch.lines import Lines
+        from trainmaster.client.watch.logs import pieces
+        from trainmaster.client.watch.printing import Choice
 
         lines, choice = Lines(), Choice(prefix=task is None, copied=copied_tasks(Past(self.id).described))
         for piece in pieces(self.id, task, attempt, follow):
@@ -154,13 +154,13 @@ class Run:
 
     def kill(self, why: str = "") -> None:
         """Ask for its end; `wait(check=False)` tells when it has come."""
-        from trainmaster.client.actions import kill
+        from trainmaster.client.jobs.actions import kill
 
         kill(self.id, why)
 
     def save(self) -> dict[str, Any]:
         """Save its outputs as they are; figures by task, once it is done."""
-        from trainmaster.client.actions import save, saved
+        from trainmaster.client.jobs.actions import save, saved
 
         return saved(self.id, save(self.id))
 
@@ -174,7 +174,7 @@ def _led(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 def failed(status: Mapping[str, Any]) -> JobFailed:
     """The error that says how a job ended."""
-    from trainmaster.client.text import ended_lines
+    from trainmaster.client.watch.text import ended_lines
 
     first, *rest = ended_lines(status)
     return JobFailed("\n".join([first, *rest]), mend=f"see all of it: tm logs {status['job']}", anchor="job-failed")
@@ -219,10 +219,10 @@ def submit(
 
 def previewed(job: _Job, engine: str, directory: str | Path | None) -> dict[str, Any]:
     """Return what submitting would do. Raises BadInput as submitting would."""
-    from trainmaster.client.describe import check_engine
-    from trainmaster.client.preview import preview
+    from trainmaster.client.submit.preview import preview
+    from trainmaster.engines import registry
 
-    check_engine(engine)
+    registry.engine(engine)  # raises BadInput where there is none
     return preview(job, Path(directory or "").absolute(), engine)
 
 
@@ -230,7 +230,7 @@ def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
     """The job. Whoever called our caller is warned of its doubtful points."""
     import warnings
 
-    from trainmaster.client.describe import doubts
+    from trainmaster.client.spec.describe import doubts
 
     fields = {field.name: getattr(job, field.name) for field in attrs.fields(_Job)} if isinstance(job, _Job) else {}
     made = _Job(**fields) if isinstance(job, _Job) else job_from(_keys(job))  # a plain one, which attrs can evolve
@@ -243,10 +243,10 @@ def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
 
 def started(job: _Job, engine: str, directory: str | Path | None, key: str) -> Run:
     """The run of a job that was looked over."""
-    from trainmaster.client.describe import check_engine
-    from trainmaster.client.submit import submit
+    from trainmaster.client.submit.submit import submit
+    from trainmaster.engines import registry
 
-    check_engine(engine)
+    registry.engine(engine)  # raises BadInput where there is none
     return Run(submit(job, base=Path(directory) if directory is not None else None, key=key, engine=engine))
 
 
@@ -279,11 +279,11 @@ def jobs(engine: str = "") -> list[Listed]:
     """
     import warnings
 
-    from trainmaster.client.describe import check_engine
-    from trainmaster.client.listing import adopt_at_hand, headlines, plain
+    from trainmaster.client.jobs.listing import adopt_at_hand, headlines, plain
+    from trainmaster.engines import registry
 
     if engine:
-        check_engine(engine)
+        registry.engine(engine)  # raises BadInput where there is none
     for error in adopt_at_hand(engine).values():
         if engine:
             raise error

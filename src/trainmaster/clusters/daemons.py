@@ -21,8 +21,9 @@ from typing import Protocol
 
 import attrs
 
-from trainmaster import interrupts, linux
+from trainmaster import interrupts
 from trainmaster.core.errors import EngineFailed
+from trainmaster.host import linux
 
 MARK = "TRAINMASTER_CLUSTER"
 GRACE = 10.0  # s between TERM and KILL

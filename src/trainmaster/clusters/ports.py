@@ -11,7 +11,7 @@ import socket
 from collections.abc import Collection, Mapping
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines.ports import bindable, ephemeral
+from trainmaster.host.ports import bindable, ephemeral
 
 _FIRST, _LAST, _BLOCK = 15000, 32000, 50
 # The last two digits are those that Hadoop's own ports have, where they do not collide.

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster.clusters.settings import NAME
+from trainmaster.clusters.hadoop.settings import NAME
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
-from trainmaster.engines.local.places import state_dir
+from trainmaster.host.places import state_dir
 
 RECORD = "cluster.json"
 

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 import attrs
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.data.transfer import make_room, writing
+from trainmaster.data.store.transfer import make_room, writing
 from trainmaster.log.storage import remove_drafts
 
 _AS_CHECKED: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}

@@ -21,8 +21,8 @@ from pathlib import Path
 from trainmaster.core.errors import BadInput
 from trainmaster.data.archives import unpack
 from trainmaster.data.sources import list_input
-from trainmaster.data.stores import local_path
-from trainmaster.data.transfer import CHUNK, make_room, safe_path, writing
+from trainmaster.data.store.stores import local_path
+from trainmaster.data.store.transfer import CHUNK, make_room, safe_path, writing
 from trainmaster.log.storage import write_all
 
 BROUGHT = "brought:"
@@ -63,8 +63,8 @@ def _there(url: str, cache: str, where: str) -> str:
     if len(found) != 1:
         raise BadInput(f"{url} names {len(found)} files, and one is wanted", place=where, anchor="no-file")
     file = found[0]
-    local = local_path(file.path)
-    content = _digest(local) if local is not None else f"{file.path}\0{file.size}\0{file.stamp}"
+    path = local_path(file.path)
+    content = _digest(path) if path is not None else f"{file.path}\0{file.size}\0{file.stamp}"
     folder = Path(cache, hashlib.sha256(content.encode()).hexdigest())
     name = os.path.basename(file.path)
     target = folder / (plain(name) if name.endswith(ARCHIVES) else name)
@@ -86,7 +86,7 @@ def _there(url: str, cache: str, where: str) -> str:
 
 
 def _fetch(path: str, size: int, into: str) -> None:
-    from trainmaster.data.formats import source_of
+    from trainmaster.data.formats.formats import source_of
 
     make_room(os.path.dirname(into), size)
     if (local := local_path(path)) is not None:

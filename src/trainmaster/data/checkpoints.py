@@ -39,9 +39,9 @@ import attrs
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.data.outputs import folder_of
-from trainmaster.data.stores import Store, store_for
-from trainmaster.data.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
-from trainmaster.data.trees import Leaf, Tree, remove, scan
+from trainmaster.data.store.stores import Store, store_for
+from trainmaster.data.store.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
+from trainmaster.data.store.trees import Leaf, Tree, remove, scan
 from trainmaster.log.storage import storage_failed, write_all
 
 VERSION = "1.0"

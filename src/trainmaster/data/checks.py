@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 
-from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.job import HADOOP, Job, Output
-from trainmaster.core.saving import is_save
-from trainmaster.data.hdfs import HdfsStore
+from trainmaster.core.errors import BadInput
+from trainmaster.core.fold.saving import is_save
+from trainmaster.core.spec.job import HADOOP, Job, Output
 from trainmaster.data.outputs import PARTIAL, TEMPORARY, output_store
-from trainmaster.data.stores import LocalStore, Store
-from trainmaster.data.transfer import retried
+from trainmaster.data.store.stores import Store
+from trainmaster.data.store.transfer import retried
 
 
 def check_outputs(job: Job, probe: bool = True) -> None:
@@ -39,7 +38,7 @@ def check_outputs(job: Job, probe: bool = True) -> None:
                 mend="give it another url, or say overwrite: true",
                 anchor="output-exists",
             )
-        if (reason := _unwritable(store, probe)) is not None:
+        if (reason := _unwritable(store, f"{TEMPORARY}/{secrets.token_hex(8)}.probe" if probe else "")) is not None:
             raise BadInput(
                 f"the output {name} cannot be written: {reason}",
                 place=place,
@@ -50,7 +49,7 @@ def check_outputs(job: Job, probe: bool = True) -> None:
 
 def _check_format(output: Output, place: str) -> None:
     if output.format.startswith(HADOOP) or (output.options and output.format == "auto"):
-        from trainmaster.data.hadoop_formats import check
+        from trainmaster.data.formats.hadoop_formats import check
 
         check(output)
     elif output.format != "auto":
@@ -58,22 +57,5 @@ def _check_format(output: Output, place: str) -> None:
         raise BadInput(f"{output.format} is no format of an output", place=place, mend=mend, anchor="unknown-format")
 
 
-def _unwritable(store: Store, probe: bool) -> str | None:
-    """Why nothing can be written there."""
-    if isinstance(store, LocalStore):
-        return store.unwritable()
-    if not probe:
-        return None
-    if isinstance(store, HdfsStore):
-        return retried("look at an output", store.url, store.unwritable)
-    name = f"{TEMPORARY}/{secrets.token_hex(8)}.probe"
-
-    def trial() -> None:
-        store.put(name, b"")
-        store.remove(name)
-
-    try:
-        retried("write there", store.url, trial)
-    except StorageFailed as error:
-        return error.message
-    return None
+def _unwritable(store: Store, probe: str) -> str | None:
+    return retried("look at an output", store.url, lambda: store.unwritable(probe))

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from trainmaster.core.splits import File, Piece
+from trainmaster.core.input.splits import File, Piece
 from trainmaster.hadoop.errors import HadoopError
 
 MOST = 3  # hosts preferred, as a block has copies

@@ -32,10 +32,10 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import EngineFailed, StorageFailed
-from trainmaster.core.job import Output
-from trainmaster.data.stores import Store, remove_empty, store_for
-from trainmaster.data.transfer import Flow, Tell, retried, safe_path
-from trainmaster.data.trees import Leaf, Tree, scan, unchanged
+from trainmaster.core.spec.job import Output
+from trainmaster.data.store.stores import Store, remove_empty, store_for
+from trainmaster.data.store.transfer import Flow, Tell, retried, safe_path
+from trainmaster.data.store.trees import Leaf, Tree, scan, unchanged
 
 VERSION = "1.0"
 TEMPORARY, PARTIAL, SUCCESS = "_temporary", "_partial", "_SUCCESS"

@@ -3,7 +3,7 @@
     <url>/_saves/<UTC time>/<role>-<index>/...     the files that changed since the save before
     <url>/_saves/<UTC time>/<role>-<index>.json    written last: every file of the task then, and in which save it lies
 
-or, where the job says `saves.names: interResult`, in <url>/interResult_<time>/ (`core.saving`). A save's name is the time
+or, where the job says `saves.names: interResult`, in <url>/interResult_<time>/ (`core.fold.saving`). A save's name is the time
 at which it was asked for, told to all tasks, so that one name holds all of them. Names sort by time. Only what changed is
 sent, told by size and time of change. When old saves go, what a kept one still refers to moves into that one first: every
 save that is there is complete. Another save may be made meanwhile. Who removes changes nothing of it: after all else is
@@ -20,12 +20,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.core.job import Output
-from trainmaster.core.saving import NAME, SAVES, is_save, save_folder
+from trainmaster.core.fold.saving import NAME, SAVES, is_save, save_folder
+from trainmaster.core.spec.job import Output
 from trainmaster.data.outputs import folder_of, output_store, upload_leaves
-from trainmaster.data.stores import Store, remove_empty
-from trainmaster.data.transfer import Flow, Tell, retried
-from trainmaster.data.trees import Leaf, Tree, scan
+from trainmaster.data.store.stores import Store, remove_empty
+from trainmaster.data.store.transfer import Flow, Tell, retried
+from trainmaster.data.store.trees import Leaf, Tree, scan
 
 
 def save(

@@ -2,7 +2,7 @@
 
 A URL names a file, a folder (all files below it), or holds patterns: `*` and `?` within one part of the path, `[..]` a
 set of letters, `**` any number of folders. What a pattern matches may be a file or again a folder. A path that exists
-as it is written is taken as it is, so a name that holds `[` can be used. Hidden names (`core.splits.visible`) are left
+as it is written is taken as it is, so a name that holds `[` can be used. Hidden names (`core.input.splits.visible`) are left
 out wherever they are met, unless the URL spells them: a name without patterns, or a pattern that begins with the same
 `_` or `.`. What is no file at all (a pipe, a socket, a device, a link to nothing) and would be one of the input's is
 an error: opening it may wait for ever, and leaving it out would lose data in silence.
@@ -18,9 +18,9 @@ import re
 from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.job import Input
-from trainmaster.core.splits import File, Listing, fixed_prefix, has_pattern, visible
-from trainmaster.data.stores import Entry, Store, local_path, store_for
+from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_pattern, visible
+from trainmaster.core.spec.job import Input
+from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
 
 

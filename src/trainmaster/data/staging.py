@@ -20,9 +20,9 @@ import threading
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.splits import File, Listing
-from trainmaster.data.stores import LocalStore, Store, store_for
-from trainmaster.data.transfer import (
+from trainmaster.core.input.splits import File, Listing
+from trainmaster.data.store.stores import Store, store_for
+from trainmaster.data.store.transfer import (
     CHUNK,
     THREADS,
     TRIES,
@@ -229,11 +229,11 @@ class _Fetch:
             return True
         start = min(_size(part), size)
         self._count(start)
-        if isinstance(self.store, LocalStore):
-            done = copy_file(os.path.join(self.store.root, self.name), part, self._step, start)
+        if self.store.folder is not None:
+            done = copy_file(os.path.join(self.store.folder, self.name), part, self._step, start)
         else:
             done = self._read(part, start, size)
-        one_request = size <= CHUNK and not isinstance(self.store, LocalStore)
+        one_request = size <= CHUNK and self.store.folder is None
         now = File(self.name, size, stamp=stamp) if one_request else self.store.look(self.name)
         if now is None or done != size or (now.size, now.stamp) != (size, stamp):
             self.journal.note(self.name, -1, "")  # never the stamp of a content

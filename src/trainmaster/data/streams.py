@@ -21,9 +21,9 @@ from typing import TypeVar
 
 import attrs
 
-from trainmaster.core.splits import Piece
-from trainmaster.data.formats import format_of, records
-from trainmaster.data.transfer import Stopped, writing
+from trainmaster.core.input.splits import Piece
+from trainmaster.data.formats.formats import format_of, records
+from trainmaster.data.store.transfer import Stopped, writing
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.data.trees import Tree, naming, scan
+from trainmaster.data.store.trees import Tree, naming, scan
 
 SETTLE = 1.0  # s without a change
 

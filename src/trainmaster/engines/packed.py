@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainmaster.core.job import Job
+    from trainmaster.core.spec.job import Job
 
 SPEC = "TRAINMASTER_SPEC"
 STORES = {  # scheme of an object store -> how the variables begin that open it
@@ -36,7 +36,7 @@ def packed(told: Mapping[str, Any]) -> dict[str, str]:
 
 def stores_of(stores: Mapping[str, str], job: Job, role: str) -> dict[str, str]:
     """Select the variables that open the object stores which a container of `role` reads or writes: no container gets more."""
-    from trainmaster.core.job import uses, writes
+    from trainmaster.core.spec.job import uses, writes
 
     urls = [source.url for source in uses(job, role)] + [output.url for output in writes(job, role)]
     urls += [

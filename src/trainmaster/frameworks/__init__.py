@@ -17,8 +17,8 @@ from trainmaster.core.errors import BadInput, NotFound
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from trainmaster.core.formation import Formation
-    from trainmaster.core.job import Job, Role
+    from trainmaster.core.machine.formation import Formation
+    from trainmaster.core.spec.job import Job, Role
     from trainmaster.frameworks.contract import Framework, Placement
 
 GROUP = "trainmaster.frameworks"

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import attrs
 
-from trainmaster.core.formation import Formation
-from trainmaster.core.job import Job, Role
+from trainmaster.core.machine.formation import Formation
 from trainmaster.core.plain import Plain
+from trainmaster.core.spec.job import Job, Role
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmaster.core.formation import Formation
-from trainmaster.core.job import Job, Role
+from trainmaster.core.machine.formation import Formation
+from trainmaster.core.spec.job import Job, Role
 from trainmaster.frameworks.contract import Placement
 
 

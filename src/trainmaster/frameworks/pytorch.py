@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainmaster.core.formation import Formation, Peer
-from trainmaster.core.job import Job, Role
-from trainmaster.core.ranks import Rank
+from trainmaster.core.machine.formation import Formation, Peer
+from trainmaster.core.machine.ranks import Rank
+from trainmaster.core.spec.job import Job, Role
 from trainmaster.frameworks.contract import Placement, texts
 from trainmaster.frameworks.variables import Variable
 

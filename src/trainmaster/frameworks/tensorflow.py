@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from trainmaster.core.formation import Formation
-from trainmaster.core.job import Job, Role
+from trainmaster.core.machine.formation import Formation
+from trainmaster.core.spec.job import Job, Role
 from trainmaster.frameworks.contract import Placement
 from trainmaster.frameworks.variables import Variable
 

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import attrs
 
-from trainmaster.core.formation import Formation
-from trainmaster.core.job import variable_name
+from trainmaster.core.machine.formation import Formation
 from trainmaster.core.plain import Plain
-from trainmaster.core.threads import VARIABLES as THREADS
+from trainmaster.core.spec.job import variable_name
+from trainmaster.core.spec.threads import VARIABLES as THREADS
 from trainmaster.frameworks.contract import Placement
 
 LONGEST = 100 * 1024  # bytes of INPUT_FILE_LIST; Linux takes 128 KiB in one variable (execve(2), MAX_ARG_STRLEN)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from trainmaster.core.formation import Formation
-from trainmaster.core.job import Job, Role
+from trainmaster.core.machine.formation import Formation
+from trainmaster.core.spec.job import Job, Role
 from trainmaster.frameworks import pytorch, tensorflow
 from trainmaster.frameworks.contract import Placement
 from trainmaster.frameworks.variables import Variable

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from trainmaster.hadoop import sitefile
-from trainmaster.hadoop.auth import PROTECTION
 from trainmaster.hadoop.errors import ConfError
+from trainmaster.hadoop.security.auth import PROTECTION
 from trainmaster.hadoop.sitefile import Property
 
 Address = tuple[str, int]

@@ -22,7 +22,6 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.proto.datatransfer_pb2 import (
     SUCCESS,
@@ -35,7 +34,8 @@ from trainmaster.hadoop.proto.datatransfer_pb2 import (
     PacketHeaderProto,
 )
 from trainmaster.hadoop.proto.hdfs_pb2 import DataEncryptionKeyProto, DatanodeIDProto, LocatedBlockProto
-from trainmaster.hadoop.sasl import Digest
+from trainmaster.hadoop.security.credentials import Token
+from trainmaster.hadoop.security.sasl import Digest
 
 M = TypeVar("M", bound=Message)
 

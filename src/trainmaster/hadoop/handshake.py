@@ -17,10 +17,10 @@ from collections.abc import Callable
 import attrs
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.errors import AuthenticationFailed, Garbled, RemoteError
 from trainmaster.hadoop.proto.rpc_pb2 import RpcSaslProto
-from trainmaster.hadoop.sasl import Digest, Mechanism
+from trainmaster.hadoop.security.auth import Auth, ByToken, Kerberos, Simple
+from trainmaster.hadoop.security.sasl import Digest, Mechanism
 
 Offer = RpcSaslProto.SaslAuth
 
@@ -126,7 +126,7 @@ class Handshake:
                         f"{self._peer} may be anybody: the configuration names no Kerberos principal of it; see "
                         "dfs.namenode.kerberos.principal of hdfs-site.xml and yarn.resourcemanager.principal of yarn-site.xml"
                     )
-                from trainmaster.hadoop import gssapi  # loads the system's library
+                from trainmaster.hadoop.security import gssapi  # loads the system's library
 
                 # a server that has some key of the realm is not yet the one that we want
                 named = server if _is_number(self._peer.host) else self._peer.host
@@ -147,7 +147,7 @@ class Handshake:
         if not isinstance(error, AuthenticationFailed):
             error = AuthenticationFailed(f"{self._peer} refuses us: {error}")
         if isinstance(self._auth, Kerberos):
-            from trainmaster.hadoop.kerberos_errors import refused
+            from trainmaster.hadoop.security.kerberos_errors import refused
 
             return refused(error)
         return error

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from trainmaster.hadoop.auth import Auth
 from trainmaster.hadoop.conf import Configuration, default_fs, name_nodes, name_services, rpc_protection
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import Unreachable
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.rpc import Client, Retry
+from trainmaster.hadoop.security.auth import Auth
+from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.stub import Rpc, Stub
 
 PROTOCOL = "org.apache.hadoop.hdfs.protocol.ClientProtocol"

@@ -28,9 +28,9 @@ import attrs
 from google.protobuf.message import Message
 
 from trainmaster.hadoop import wire
-from trainmaster.hadoop.auth import Auth, Kerberos, guarded
 from trainmaster.hadoop.errors import Garbled, HadoopError, RemoteError, Unreachable
 from trainmaster.hadoop.handshake import Handshake, Inbox, Peer, wrapped
+from trainmaster.hadoop.security.auth import Auth, Kerberos, guarded
 
 M = TypeVar("M", bound=Message)
 

@@ -14,8 +14,8 @@ from typing import Generic, Protocol, Self, TypeVar, overload
 
 from google.protobuf.message import Message
 
-from trainmaster.hadoop.auth import Auth
 from trainmaster.hadoop.rpc import Client
+from trainmaster.hadoop.security.auth import Auth
 
 TIMEOUT = 30.0  # s for a call, all its tries together
 

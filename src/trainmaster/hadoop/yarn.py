@@ -26,7 +26,6 @@ import enum
 import re
 from collections.abc import Sequence
 
-from trainmaster.hadoop.auth import Auth, ByToken
 from trainmaster.hadoop.conf import (
     Configuration,
     resource_manager_keys,
@@ -34,11 +33,12 @@ from trainmaster.hadoop.conf import (
     rpc_protection,
     split_address,
 )
-from trainmaster.hadoop.credentials import Token
 from trainmaster.hadoop.errors import Garbled
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.rpc import Client, Retry
+from trainmaster.hadoop.security.auth import Auth, ByToken
+from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.stub import Rpc, Stub
 
 _PACKAGE = "org.apache.hadoop.yarn.api."

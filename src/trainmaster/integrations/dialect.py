@@ -21,11 +21,12 @@ from typing import Any
 
 import attrs
 
-from trainmaster.client import settings
-from trainmaster.client.describe import Described, check_engine
-from trainmaster.client.flags import put
+from trainmaster.client.spec import settings
+from trainmaster.client.spec.describe import Described
+from trainmaster.client.spec.flags import put
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.job import Input, Job, Output, Role
+from trainmaster.core.spec.job import Input, Job, Output, Role
+from trainmaster.engines import registry
 
 Place = tuple[str, ...]
 VALUE, FLAG = True, False  # whether an option has a value
@@ -77,7 +78,7 @@ class Translation:
 
     def check_inputs(self) -> None:
         """Raise BadInput where the dialect's own client would have refused an input that is not there."""
-        from trainmaster.core.job import HADOOP
+        from trainmaster.core.spec.job import HADOOP
         from trainmaster.data.sources import list_input
 
         for entry in self.described.job.inputs.values() if self.lists_inputs else ():
@@ -174,7 +175,7 @@ class Draft:
 
     def translation(self, name: str, options: Options, stays: bool, lists_inputs: bool = False) -> Translation:
         """The job, which has this name where nobody gives it another. Raises BadInput as reading a job file would."""
-        from trainmaster.client.jobfile import value
+        from trainmaster.client.spec.jobfile import value
 
         more: settings.Layer = ({}, {})
         for said in options.sets:
@@ -184,7 +185,7 @@ class Draft:
             put(more[0], place, value(text, place))  # type: ignore[arg-type]
             more[1][place] = said.origin  # type: ignore[index]
         named: settings.Layer = ({"name": name}, {("name",): "its program"})
-        check_engine(options.engine)
+        registry.engine(options.engine)  # raises BadInput where there is none
         layers = [named, self.weak, *settings.standing(), self.strong, more]
         job, origins = settings.job(layers)
         file, _ = settings.merged(layers)
@@ -265,11 +266,15 @@ def count(said: Said, least: int = 0) -> int:
     return int(text)
 
 
+def is_on_this_machine(engine: str) -> bool:
+    return registry.engine(engine).capabilities.on_this_machine
+
+
 def location(text: str, engine: str, user: str) -> str:
     """A path as these systems understood it: on the cluster's default file system, unless it says otherwise; on one machine, its own."""
     if text.startswith("hdfs://default/"):
         text = "hdfs:///" + text.removeprefix("hdfs://default/") if not _nameservice("default") else text
-    if engine == "local":
+    if is_on_this_machine(engine):
         return text.removeprefix("file://")
     if BASED.match(text):
         return text
@@ -296,7 +301,7 @@ def board(logs: str, engine: str, more: str = "", program: str = "tensorboard") 
     """The command of TensorBoard, to be reached from this machine, or from anywhere in the cluster."""
     import shlex
 
-    host = "--host 127.0.0.1" if engine == "local" else "--bind_all"
+    host = "--host 127.0.0.1" if is_on_this_machine(engine) else "--bind_all"
     return f'{program} --logdir {shlex.quote(logs)} --port "$TRAINMASTER_PORT_BOARD" {host}{more}'
 
 
@@ -315,7 +320,7 @@ def ours(found: Sequence[tuple[str, Said]], engine: str) -> Options:
 
 def checked(told: Translation) -> tuple[dict[str, Any], list[str]]:
     """What would be done, as data; and as comments below the job file. Raises BadInput as submitting would; its engine may be asked."""
-    from trainmaster.client.preview import lines, preview
+    from trainmaster.client.submit.preview import lines, preview
 
     asked = told.described
     told.check_inputs()

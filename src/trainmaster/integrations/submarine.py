@@ -27,6 +27,7 @@ from trainmaster.integrations.dialect import (
     board,
     count,
     flag,
+    is_on_this_machine,
     location,
     not_here,
     only,
@@ -121,7 +122,7 @@ def _table(found: Sequence[tuple[str, Said]]) -> list[tuple[str, Said]]:
 
 def _file(path: str) -> Iterator[tuple[str, Said]]:
     """What a YAML file says, each with its line; unknown keys are refused."""
-    from trainmaster.client import jobfile
+    from trainmaster.client.spec import jobfile
 
     data, origins = jobfile.load(path)
     if not isinstance(data.get("configs"), Mapping):
@@ -315,7 +316,7 @@ class _Translating:
     def _checkpoints(self) -> str:
         """Where training writes: by default in a directory of the user's on the cluster; TensorBoard alone shows all that is in it."""
         jobs = location("submarine/jobs", self.engine, getpass.getuser())
-        root = str(Path(jobs).absolute()) if self.engine == "local" else jobs
+        root = str(Path(jobs).absolute()) if is_on_this_machine(self.engine) else jobs
         return self._path("checkpoint_path", f"{root}/{self.name}/checkpoint_path" if self.workers else root)
 
     def _container(self, role: str, kind: str, otherwise: str | None) -> None:
@@ -385,8 +386,8 @@ class _Translating:
             self.draft.say(("timeouts", "stall"), "none", said)
 
     def _localization(self, said: Said, roles: Sequence[str]) -> None:
-        remote, local = localization(said)
-        name = os.path.basename(remote.rstrip("/")) if local in (".", "") else local
+        remote, target = localization(said)
+        name = os.path.basename(remote.rstrip("/")) if target in (".", "") else target
         if BASED_REMOTE.match(remote):
             self._remote(location(remote, self.engine, ""), name, said, roles)
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.job import HADOOP
+from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.frameworks.xlearning import CLUSTER
 from trainmaster.integrations.dialect import (
@@ -157,7 +157,7 @@ class _Translating:
         say, table = self.draft.say, self.table
         say(("framework",), "xlearning", self.always)
         say(("annotations", "xlearning.app-type"), self.kind, table["app.type"])
-        from trainmaster.client.describe import program
+        from trainmaster.client.spec.describe import program
 
         self.name = plain(program(self.command), "xlearning")
         if (said := table.get("app.name")) is not None and said.text.strip():
@@ -380,12 +380,12 @@ class _Translating:
         say, table = self.draft.say, self.table
         strategy = self._strategy("input.strategy", "input.stream")
         how = only(strategy, STRATEGIES)
-        for name, url, local, said in self._places("input"):
+        for name, url, path, said in self._places("input"):
             at = ("inputs", name)
             say((*at, "url"), url, said)
             say((*at, "as"), how, strategy)
-            if local != name:
-                say((*at, "local"), local, said)
+            if path != name:
+                say((*at, "local"), path, said)
             if how == "list" and flag(table["placeholder.whole.enable"]):
                 say((*at, "split"), "whole", table["placeholder.whole.enable"])
             if how == "stream":
@@ -415,14 +415,14 @@ class _Translating:
         how = only(strategy, {"upload": "upload", "stream": "stream"})
         writer = self._writer(roles)
         alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
-        for name, url, local, said in self._places("output"):
+        for name, url, path, said in self._places("output"):
             if "chief" in roles and not writer:
                 self.draft.remark(f"--output: folders are named by our tasks: {self._folders(roles)}")
             at = ("outputs", name)
             say((*at, "url"), url, said)
             say((*at, "as"), how, strategy)
-            if local != name:
-                say((*at, "local"), local, said)
+            if path != name:
+                say((*at, "local"), path, said)
             if writer:
                 say((*at, "from"), writer, table["output.index"])
             if how == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":

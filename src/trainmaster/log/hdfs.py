@@ -127,6 +127,9 @@ class HdfsStorage:
         with _ours("look at", self._name(path)):
             return self._there(path)
 
+    def gone(self) -> bool:
+        return False
+
     # -- inside --
 
     def _there(self, path: str) -> bool:

@@ -18,12 +18,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import attrs
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
-from trainmaster.core.events import Event, decode
+from trainmaster.core.machine.events import Event, decode
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of, storage_for
 
@@ -33,13 +33,6 @@ UNSEEN = "unseen"  # in a job's directory: what its cluster said, where the job 
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a storage without a folder is no news of a job that is younger
 _VERSION = 1
-
-
-@runtime_checkable
-class Removable(Protocol):
-    """A storage that is deleted with its job."""
-
-    def gone(self) -> bool: ...
 
 
 @attrs.frozen(slots=True)
@@ -179,8 +172,6 @@ def _is_missing(root: str, known: Headline) -> bool:
 
 def _removed(directory: str, storage: Storage) -> bool:
     """Whether a job that was submitted to a cluster was deleted there, and its log with it."""
-    if not isinstance(storage, Removable):
-        return False
     try:
         with open(f"{directory}/site.json", "rb") as file:
             submitted = "application" in json.load(file)

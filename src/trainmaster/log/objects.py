@@ -121,6 +121,9 @@ class ObjectStorage:
                 return False
             return True
 
+    def gone(self) -> bool:
+        return False
+
     # -- exclusive creation --
 
     @property

@@ -17,9 +17,7 @@ from urllib.parse import urlsplit
 
 from trainmaster.hadoop import conf as hadoop_conf
 from trainmaster.hadoop import datanode
-from trainmaster.hadoop.auth import Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.conf import Configuration
-from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto.hdfs_pb2 import (
@@ -27,6 +25,8 @@ from trainmaster.hadoop.proto.hdfs_pb2 import (
     GetBlockLocationsRequestProto,
     LocatedBlocksProto,
 )
+from trainmaster.hadoop.security.auth import Auth, ByToken, Kerberos, Simple
+from trainmaster.hadoop.security.credentials import Credentials
 from trainmaster.log.dfs import DfsError
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def auth_for(conf: Configuration, url: str) -> Auth:
     if not hadoop_conf.is_secure(conf):
         return Simple(os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
     if file := os.environ.get("HADOOP_TOKEN_FILE_LOCATION"):
-        from trainmaster.hadoop.delegation import token_for  # brings YARN's messages: not for readers without tokens
+        from trainmaster.hadoop.security.delegation import (
+            token_for,  # brings YARN's messages: not for readers without tokens
+        )
 
         token = token_for(Credentials.read(Path(file).read_bytes()), conf, url)
         if token is not None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from trainmaster.core.job import Logs
+    from trainmaster.core.spec.job import Logs
     from trainmaster.log.storage import Storage
 
 MASTER = "master"  # it prints too

@@ -130,7 +130,7 @@ class Reader:
 
     def _behind_what_was_dropped(self) -> bool:
         """Go on with the next line that is there, where a snapshot covers those that are not; whether that is so."""
-        from trainmaster.log.snapshots import snapshot_ends  # which reads with a Reader
+        from trainmaster.log.snapshots import snapshot_ends
 
         head = self._heads[self.epoch]
         later = [

@@ -6,11 +6,11 @@ import json
 import logging
 
 from trainmaster import __version__
-from trainmaster.core import snapshot
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import decode
-from trainmaster.core.fold import fold
-from trainmaster.core.state import State
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.machine import snapshot
+from trainmaster.core.machine.events import decode
+from trainmaster.core.machine.state import State
 from trainmaster.log import snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage
@@ -18,11 +18,22 @@ from trainmaster.log.storage import Storage
 log = logging.getLogger(__name__)
 
 
+def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
+    """Return the state of the newest sound snapshot made by `code`, or None, and a reader that stands behind it."""
+    looked = Reader(storage)
+    looked.refresh()
+    newest = snapshots.newest(storage, code, looked.holds)
+    if newest is None:
+        return None, Reader(storage)
+    state, n, epoch = newest
+    return state, Reader(storage, n, epoch)
+
+
 def replayed(storage: Storage) -> tuple[State, Reader]:
     """The state as of now, and the reader that stands behind it. A snapshot spares what it can; where the events before it are there it is
     only a cache. Raises StorageFailed, also where they were dropped and no snapshot of this version is sound.
     """
-    kept, reader = snapshots.restart(storage, __version__)
+    kept, reader = restart(storage, __version__)
     state = State()
     try:
         if kept is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import attrs
 
-from trainmaster.log.reader import Reader
 from trainmaster.log.storage import Storage
 
 FOLDER = "snapshots"
@@ -44,16 +44,16 @@ def snapshot_ends(storage: Storage) -> list[int]:
     return [name.n for name in _names(storage)]
 
 
-def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
-    """What a master begins with: the state of the newest sound snapshot made by `code`, or None, and a reader that stands behind it."""
-    looked = Reader(storage)
-    looked.refresh()
+def newest(storage: Storage, code: str, counts: Callable[[int, int], bool]) -> tuple[bytes, int, int] | None:
+    """Return the state of the newest sound snapshot made by `code`, its last event and that event's epoch; None where there is none.
+    `counts(epoch, n)` tells whether the event `n` of an epoch counts.
+    """
     for name in reversed(_names(storage)):
-        if name.code == _plain(code) and looked.holds(name.epoch, name.n):
+        if name.code == _plain(code) and counts(name.epoch, name.n):
             content = storage.read(name.path)
             if content is not None and (state := _sound(content, name, code)) is not None:
-                return state, Reader(storage, name.n, name.epoch)
-    return None, Reader(storage)
+                return state, name.n, name.epoch
+    return None
 
 
 def _names(storage: Storage) -> list[_Name]:

@@ -18,6 +18,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,13 @@ NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}  # a file sy
 DRAFT_AGE = 600.0  # s after which nobody writes a draft any more
 _DRAFT = re.compile(r"\..*\.?[0-9a-f]{12,16}\.tmp")
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+OTHER = ""  # every scheme that has no row of its own
+STORAGES = {  # scheme of a URL -> the class of its storages, loaded when one is opened
+    "hdfs": "trainmaster.log.hdfs:HdfsStorage",
+    "viewfs": "trainmaster.log.hdfs:HdfsStorage",
+    "configmaps": "trainmaster.log.configmaps:ConfigMapStorage",
+    OTHER: "trainmaster.log.objects:ObjectStorage",
+}
 
 
 @attrs.frozen(slots=True)
@@ -99,23 +107,20 @@ class Storage(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def gone(self) -> bool:
+        """Tell whether the whole storage was deleted with the objects of its cluster; never where it is no object of one."""
+
 
 def storage_for(place: str | Path) -> Storage:
     """The storage at a path, a file:// URL, or any other URL that fsspec knows. Raises BadInput for others."""
     text = os.fspath(place)
     if (path := local_path(text)) is not None:
         return LocalStorage(path)
-    if text.lower().startswith(("hdfs://", "viewfs://")):
-        from trainmaster.log.hdfs import HdfsStorage
-
-        return HdfsStorage(text)
-    if text.lower().startswith("configmaps://"):
-        from trainmaster.log.configmaps import ConfigMapStorage
-
-        return ConfigMapStorage(text)
-    from trainmaster.log.objects import ObjectStorage
-
-    return ObjectStorage(text)
+    scheme = _SCHEME.match(text)
+    assert scheme is not None
+    module, _, name = STORAGES.get(scheme[1].lower(), STORAGES[OTHER]).partition(":")
+    storage: Storage = getattr(import_module(module), name)(text)
+    return storage
 
 
 def local_path(place: str) -> str | None:
@@ -324,6 +329,9 @@ class LocalStorage:
         except OSError as error:
             raise storage_failed("look at", self._at(path), error) from error
         return True
+
+    def gone(self) -> bool:
+        return False
 
     def _open(self, full: str, flags: int) -> int:
         try:

@@ -10,7 +10,7 @@ import sys
 def main() -> int:
     arguments = sys.argv[1:]
     told = json.loads(sys.stdin.buffer.read() or b"{}")
-    from trainmaster.master.launch import agents, begin, mark
+    from trainmaster.engines.local.launch import agents, begin, mark
     from trainmaster.master.main import afterwards, beside, detach, here
 
     of_agents_here = not (told.get("afterwards") or told.get("engine"))

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 
-from trainmaster.core.events import VERSION
 from trainmaster.core.frames import FrameError, Joiner, split
-from trainmaster.core.state import State
-from trainmaster.core.stimuli import Connected, Disconnected, Report, Stimulus
+from trainmaster.core.machine.events import VERSION
+from trainmaster.core.machine.state import State
+from trainmaster.core.machine.stimuli import Connected, Disconnected, Report, Stimulus
 from trainmaster.master.fields import check
 
 PATH = "/api/v1/agent"

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import Event, encode
-from trainmaster.core.report import status
-from trainmaster.core.state import State
+from trainmaster.core.machine.events import Event, encode
+from trainmaster.core.machine.report import status
+from trainmaster.core.machine.state import State
 from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage

@@ -16,19 +16,16 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster import __version__, garbage, linux
-from trainmaster.core import snapshot
-from trainmaster.core.drive import Drive
+from trainmaster import __version__, garbage
+from trainmaster.core.decide.drive import Drive
+from trainmaster.core.decide.plan import closed
 from trainmaster.core.errors import StorageFailed, TrainmasterError
-from trainmaster.core.plan import closed
-from trainmaster.core.reading import job_from, job_to
-from trainmaster.core.redaction import secret_names_of_others, secrets_of
-from trainmaster.core.state import GRANTED, State
-from trainmaster.core.stimuli import (
+from trainmaster.core.machine import snapshot
+from trainmaster.core.machine.state import GRANTED, State
+from trainmaster.core.machine.stimuli import (
     ContainerExited,
     GivenUp,
     Granted,
@@ -38,15 +35,19 @@ from trainmaster.core.stimuli import (
     Stimulus,
     Submitted,
 )
+from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.core.spec.redaction import secret_names_of_others, secrets_of
+from trainmaster.engines import registry
 from trainmaster.engines.contract import Request
 from trainmaster.engines.spec import spec_of
+from trainmaster.host import linux
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
 from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
 from trainmaster.log.writer import Writer, open_writer
-from trainmaster.master.launch import BESIDE
+from trainmaster.master import client_side
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -97,15 +98,15 @@ def afterwards(storage: str, told: Mapping[str, Any]) -> int:
 
 def beside(storage: str, told: Mapping[str, Any]) -> int:
     """Be the master, on this machine, of a job whose agents are in containers of `told["engine"]`: the only one, for as long as we live."""
-    parts = import_module(f"trainmaster.engines.{told['engine']}.inside").beside(told["application"], told)
-    with (Path(storage) / BESIDE).open("w") as lock:
+    container = registry.engine(told["engine"]).load("container_side").beside(told["application"], told)
+    with (Path(storage) / client_side.LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
         os.environ.update(told["stores"])
         linux.one_heap()
-        return run(storage, told, InContainer(told["engine"], parts, told["certificate"], told["key"]))
+        return run(storage, told, InContainer(container, told["certificate"], told["key"]))
 
 
 def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
@@ -124,6 +125,7 @@ class _Life:
         self.job_id = Path(storage).name
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
         self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
+        self.capabilities = registry.engine(self.site.get("engine") or registry.DEFAULT).capabilities
         self.storage_place = place_of(storage)
         self.storage: Storage = storage_for(self.storage_place)
         self.shell: Any = None
@@ -270,7 +272,7 @@ class _Life:
         """Return what the agent of a container is given."""
         secrets = self.told.get("secrets") or {}
         spec = {
-            **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices),
+            **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices, self.capabilities),
             "token": self.told["token"], "secrets": secrets_of(secrets, request.role), **self.seat.agent(),
         }  # fmt: skip
         others = secret_names_of_others(secrets, request.role)
@@ -333,7 +335,7 @@ class _Life:
 
     def _note_end(self) -> None:
         """Keep the end in the job's directory, for lists of this machine while the storage cannot be read."""
-        from trainmaster.core.report import status
+        from trainmaster.core.machine.report import status
         from trainmaster.log.index import note_end
 
         note_end(self.path, status(self.shell.state))

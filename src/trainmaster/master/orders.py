@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from trainmaster import frameworks
-from trainmaster.core.actions import Order
-from trainmaster.core.formation import Formation, formation
 from trainmaster.core.frames import content_frames
-from trainmaster.core.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
-from trainmaster.core.splits import Listing, deal_splits, parts, split_records
-from trainmaster.core.state import State, Task, outputs_of, role_size
-from trainmaster.core.threads import MACHINE, tasks_at_once, thread_count
+from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
+from trainmaster.core.machine.actions import Order
+from trainmaster.core.machine.formation import Formation, formation
+from trainmaster.core.machine.state import State, Task, outputs_of, role_size
+from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
+from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
 from trainmaster.frameworks.variables import file_list
 
@@ -84,7 +84,7 @@ class Orders:
         made = [output for output in writes(self.job, role.name) if output.format.startswith(HADOOP)]
         if not through and not made:
             return role.resources.overhead
-        from trainmaster.data.hadoop_formats import memory
+        from trainmaster.data.formats.hadoop_formats import memory
 
         return role.resources.overhead + sum(map(memory, through)) + sum(map(memory, made))
 
@@ -243,7 +243,7 @@ class Orders:
         return place, count
 
     def _split_of(self, name: str, count: int, mode: str) -> list[list[Any]]:
-        from trainmaster.data.formats import cuttable
+        from trainmaster.data.formats.formats import cuttable
 
         files = self.listings[name].files
         given = self.job.inputs[name]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.events import Event, encode
+from trainmaster.core.machine.events import Event, encode
 from trainmaster.log.writer import Writer
 
 NOTES = 0.5  # s until notes are synced; a note is durable within 1 s

@@ -9,41 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainmaster.core.formation import bracketed
-from trainmaster.core.job import Job
-from trainmaster.engines.contract import MasterSide, Request
-from trainmaster.linux import descriptor_limit
-from trainmaster.master.launch import AGENT, forget
+from trainmaster.core.machine.formation import bracketed
+from trainmaster.core.spec.job import Job
+from trainmaster.engines.contract import AgentSpec, MasterContainer, MasterSide, Tokens
+from trainmaster.engines.local.launch import AGENT, forget
+from trainmaster.host.linux import descriptor_limit
 
 if TYPE_CHECKING:
     from trainmaster.master.serve import AgentSocket
 
 READERS_AFTER = 0.25  # s
-
-Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
-
-
-class Tokens(Protocol):
-    """What containers have on a secure cluster in the place of their owner's ticket; it ends, and newer ones take its place."""
-
-    heed: list[Callable[[], None]]  # called when there are newer ones
-
-    def bring(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Take newer ones, in the engine's own form; what the job has now, for people. Raises ValueError."""
-        ...
-
-    def told(self) -> dict[str, Any] | None:
-        """What agents may not have yet."""
-        ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    async def keep(self) -> None:
-        """Get newer ones in time, where that can be, until cancelled."""
 
 
 class Seat(Protocol):
@@ -55,7 +34,7 @@ class Seat(Protocol):
     near: bool  # whether some nodes can be nearer to a task's data than others
     machine_cores: float  # of the machine on which all tasks are, where they are on one
 
-    def engine(self, job: Job, spec: Spec) -> MasterSide:
+    def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
         """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
 
     def tasks_of_others(self) -> int:
@@ -87,7 +66,7 @@ class Here:
     near = False
 
     def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
-        from trainmaster.engines.local import machine, places
+        from trainmaster.host import machine, places
 
         self.machine_cores = machine.cores()
         self._storage, self._told, self._link = storage, told, link
@@ -98,7 +77,7 @@ class Here:
         self._agents_socket = str(self._runtime / "agents.sock")
         self._agents: AgentSocket | None = None
 
-    def engine(self, job: Job, spec: Spec) -> MasterSide:
+    def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
         from trainmaster.engines.local import template
         from trainmaster.engines.local.engine import LocalMaster
 
@@ -111,7 +90,7 @@ class Here:
     def agent(self) -> dict[str, Any]:
         told = {name: self._told.get(name) for name in ("environ", "allowance")}
         return {
-            **told, "engine": "local", "socket": self._agents_socket, "directory": self._storage,
+            **told, "socket": self._agents_socket, "directory": self._storage,
             "runtime": str(self._runtime), "master_pid": os.getpid(), "network": "",
             "all_secrets": self._told.get("secrets") or {},
         }  # fmt: skip
@@ -145,62 +124,42 @@ class Here:
             await self._agents.close()
 
     def leave(self) -> None:
-        from trainmaster.engines.local import places
+        from trainmaster.host import places
 
         forget(Path(self._storage))
         places.remove_job_dir(self._job)
 
 
-class Parts(Protocol):
-    """What an engine makes a seat in one of its containers of."""
-
-    address: str  # the host that others reach this container by
-    port: int  # 0: any
-    agents: Mapping[str, Any]  # what else agents are given
-    begun_again: bool  # whether the cluster begins anew what ends in our container
-    proxies: Collection[str]  # addresses of the cluster's own web proxies, which are shown a bare page
-    tokens: Tokens | None
-
-    def engine(self, job: Job, spec: Spec, page: Callable[[], str]) -> MasterSide: ...
-
-    def may_view(self, user: str) -> bool:
-        """Tell whether a reader whom the cluster's proxy names may see the page."""
-        ...
-
-    def leave(self) -> None:
-        """The job is over: remove from the cluster what was only for its life. The container goes with all that it holds."""
-
-
 class InContainer:
-    """In a container of `engine`; `certificate` and `key`: the job's, PEM."""
+    """In a container of an engine; `certificate` and `key`: the job's, PEM."""
 
     near = True
     machine_cores = 0.0
 
-    def __init__(self, engine: str, parts: Parts, certificate: str, key: str) -> None:
-        self._engine, self._parts, self._certificate, self._key = engine, parts, certificate, key
-        self.tokens = parts.tokens
+    def __init__(self, container: MasterContainer, certificate: str, key: str) -> None:
+        self._container, self._certificate, self._key = container, certificate, key
+        self.tokens = container.tokens
         self._page = self._page_name = ""
         self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
 
-    def engine(self, job: Job, spec: Spec) -> MasterSide:
-        return self._parts.engine(job, spec, lambda: self._page)
+    def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
+        return self._container.engine(job, spec, lambda: self._page)
 
     def tasks_of_others(self) -> int:
         return 0
 
     def agent(self) -> dict[str, Any]:
         return {
-            "engine": self._engine, "addresses": list(self.addresses), "certificate": self._certificate, **self._parts.agents,
+            "addresses": list(self.addresses), "certificate": self._certificate, **self._container.agents,
         }  # fmt: skip
 
     def bind(self) -> None:
         from trainmaster.master.serve import everywhere
 
-        self._sockets = [everywhere(self._parts.port), *([everywhere()] if self._parts.proxies else [])]
-        host = bracketed(self._parts.address)
+        self._sockets = [everywhere(self._container.port), *([everywhere()] if self._container.proxies else [])]
+        host = bracketed(self._container.address)
         self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
         self.addresses = (self.place,)
         self._page_name = pages[0] if pages else ""
@@ -215,14 +174,14 @@ class InContainer:
         crowd = Crowd(descriptor_limit())
         self._listeners.append(Listener(application, application.trusts, crowd))
         await self._listeners[0].on_tcp(self._sockets[0], context)
-        if self._parts.proxies:
+        if self._container.proxies:
             from trainmaster.web.bare import bare
 
-            self._listeners.append(Listener(bare(facts, self._parts, self._page_name), self._is_proxy, crowd))
+            self._listeners.append(Listener(bare(facts, self._container, self._page_name), self._is_proxy, crowd))
             await self._listeners[1].on_tcp(self._sockets[1])
 
     def _is_proxy(self, scope: Mapping[str, Any]) -> bool:
-        return str(scope["client"][0]).removeprefix("::ffff:") in self._parts.proxies
+        return str(scope["client"][0]).removeprefix("::ffff:") in self._container.proxies
 
     def _context(self) -> Any:
         import ssl
@@ -244,13 +203,13 @@ class InContainer:
             await listener.close()
 
     def leave(self) -> None:
-        self._parts.leave()
+        self._container.leave()
 
 
 class Afterwards(Here):
     """On this machine, for a job whose engine has ended all its processes: what is left to do is its log's end."""
 
-    def engine(self, job: Job, spec: Spec) -> MasterSide:
+    def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
         from trainmaster.engines.nothing import Nothing
 
         return Nothing()

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.linux import descriptor_limit
+from trainmaster.host.linux import descriptor_limit
 from trainmaster.master.agents import PATH, Agents
 from trainmaster.transports import cut
 

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.drive import Drive, needs_barrier
+from trainmaster.core.decide.drive import Drive, needs_barrier
+from trainmaster.core.decide.plan import ends_something, makes_room
 from trainmaster.core.errors import StorageFailed, TrainmasterError
-from trainmaster.core.events import Event
-from trainmaster.core.plan import ends_something, makes_room
-from trainmaster.core.saving import save_name
-from trainmaster.core.state import ASKED, GRANTED, State
-from trainmaster.core.stimuli import (
+from trainmaster.core.fold.saving import save_name
+from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.state import ASKED, GRANTED, State
+from trainmaster.core.machine.stimuli import (
     ContainerLost,
     Did,
     Granted,
@@ -42,7 +42,7 @@ from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
 
 if TYPE_CHECKING:
-    from trainmaster.master.seats import Tokens
+    from trainmaster.engines.contract import Tokens
 
 SERVE_AFTER = 0.05  # s of one turn's work after which connections and readers are served
 SERVE_FOR = 0.25  # s that they are served between two turns at most, else for as long as the last turn took

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainmaster.core.actions import Action, CommitFor, Step
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.core.fold import COMMIT
-from trainmaster.core.job import HADOOP, Input, Job, uses
-from trainmaster.core.splits import File, Listing
-from trainmaster.core.state import State
+from trainmaster.core.fold.changes import COMMIT
+from trainmaster.core.input.splits import File, Listing
+from trainmaster.core.machine.actions import Action, CommitFor, Step
+from trainmaster.core.machine.state import State
+from trainmaster.core.spec.job import HADOOP, Input, Job, uses
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LocalStorage, Storage
@@ -117,7 +117,7 @@ class Work:
 
     def _splits(self, given: Input) -> Listing:
         """What an InputFormat makes of the input, found as its readers would find it."""
-        from trainmaster.data.hadoop_formats import list_splits
+        from trainmaster.data.formats.hadoop_formats import list_splits
 
         roles = [role for role in self._job.roles.values() if given in uses(self._job, role.name)]
         env = env_of(roles[0]) if roles else {}
@@ -180,8 +180,8 @@ class Work:
 
 def shard_listing(given: Any, listing: Listing) -> dict[str, Any]:
     """The part of a listing that the accounting of shards is made from."""
-    from trainmaster.core.shards import Options, ShardTable
-    from trainmaster.data.formats import shard_files
+    from trainmaster.core.input.shards import Options, ShardTable
+    from trainmaster.data.formats.formats import shard_files
 
     options = Options(epochs=given.epochs, shuffle=given.shuffle, seed=given.seed)
     return ShardTable.make(shard_files(given, listing), options, name=given.name).listing()

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.audit import audit
-from trainmaster.core.events import EVENTS, Event, decode, encode, whole
-from trainmaster.core.failures import FREE_LIMIT
-from trainmaster.core.fold import fold
-from trainmaster.core.ranges import RangeSet
-from trainmaster.core.reasons import REASONS
-from trainmaster.core.snapshot import dump
-from trainmaster.core.state import SUCCEEDED, State, unit_of
+from trainmaster.core.decide.failures import FREE_LIMIT
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.input.audit import audit
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.machine.events import EVENTS, Event, decode, encode, whole
+from trainmaster.core.machine.reasons import REASONS
+from trainmaster.core.machine.snapshot import dump
+from trainmaster.core.machine.state import SUCCEEDED, State, unit_of
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.world import Violation, World
 

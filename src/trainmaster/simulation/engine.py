@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import attrs
 
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
+from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
 from trainmaster.simulation.world import Rule, Violation, World
 
 RULES: dict[str, Rule] = {

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.core.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.drive import Drive, needs_barrier
-from trainmaster.core.events import Event
-from trainmaster.core.fold import fold
-from trainmaster.core.job import Job, uses
-from trainmaster.core.plan import ends_something
-from trainmaster.core.state import ASKED, State, Task
-from trainmaster.core.stimuli import (
+from trainmaster.core.decide.drive import Drive, needs_barrier
+from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.state import ASKED, State, Task
+from trainmaster.core.machine.stimuli import (
     Connected,
     Did,
     Disconnected,
@@ -28,6 +27,7 @@ from trainmaster.core.stimuli import (
     Submitted,
     Tick,
 )
+from trainmaster.core.spec.job import Job, uses
 from trainmaster.simulation.agent import Agent
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.network import RULES, Link

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 import attrs
 
-from trainmaster.core.actions import Action
-from trainmaster.core.drive import Drive
-from trainmaster.core.events import Event
-from trainmaster.core.fold import fold
-from trainmaster.core.stimuli import Stimulus
+from trainmaster.core.decide.drive import Drive
+from trainmaster.core.fold.changes import fold
+from trainmaster.core.machine.actions import Action
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.stimuli import Stimulus
 from trainmaster.simulation.agent import Agent
 
 

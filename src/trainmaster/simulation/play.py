@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.stimuli import KillRequested, SaveRequested, Submitted
+from trainmaster.core.machine.stimuli import KillRequested, SaveRequested, Submitted
 from trainmaster.simulation.agent import Agent, Habits
 from trainmaster.simulation.checks import check
 from trainmaster.simulation.engine import Container, Engine

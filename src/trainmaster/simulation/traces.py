@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trainmaster.core.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
+from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
 from trainmaster.simulation.engine import Container, Engine
 from trainmaster.simulation.world import Act, Rule, Truth, Violation
 

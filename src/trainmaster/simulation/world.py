@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.events import Event, whole
+from trainmaster.core.machine.events import Event, whole
 
 Act = Callable[..., Any]
 

@@ -10,7 +10,7 @@ class Facts(Protocol):
     """What can be read of one job."""
 
     def status(self) -> dict[str, Any]:
-        """The job as `core.report.status` gives it, tasks with their last samples."""
+        """The job as `core.machine.report.status` gives it, tasks with their last samples."""
         ...
 
     def shown_status(self) -> dict[str, Any]:

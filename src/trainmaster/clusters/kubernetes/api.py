@@ -14,7 +14,7 @@ import attrs
 from trainmaster.clusters.kubernetes.conf import DNS, NAMESPACE, Place
 from trainmaster.clusters.kubernetes.settings import Settings
 from trainmaster.core.errors import EngineFailed
-from trainmaster.engines.kubernetes.rights import granted
+from trainmaster.engines.kubernetes.submit.rights import granted
 from trainmaster.kube.kinds import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 
 HOST_NAMESPACE = f"{NAMESPACE}-host"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainmaster.clusters.jars import cache_dir
+from trainmaster.clusters.hadoop.jars import cache_dir
 from trainmaster.core.errors import BadInput, EngineFailed
 
 Say = Callable[[str], None]

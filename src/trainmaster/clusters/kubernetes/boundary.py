@@ -15,11 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainmaster import linux
 from trainmaster.clusters import daemons
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.kubernetes.conf import PODS, SERVICES, Place
 from trainmaster.core.errors import EngineFailed
+from trainmaster.host import linux
 
 SCRIPT = Path(__file__).with_name("boundary.sh")
 CONTROLLERS = Path("/sys/fs/cgroup")

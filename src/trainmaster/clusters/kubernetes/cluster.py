@@ -19,7 +19,6 @@ from typing import Any
 
 import attrs
 
-from trainmaster import linux
 from trainmaster.clusters import daemons, records
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.kubernetes import api, boundary, conf, images
@@ -27,6 +26,7 @@ from trainmaster.clusters.kubernetes.conf import Place
 from trainmaster.clusters.kubernetes.images import Image
 from trainmaster.clusters.kubernetes.settings import Settings
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
+from trainmaster.host import linux
 
 KIND = "kubernetes"
 READY = 120.0  # s that a start may take; 10 are usual

@@ -14,17 +14,15 @@ import socket
 from base64 import b64decode
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
-from trainmaster.core.reading import job_to
-from trainmaster.core.reasons import words
-from trainmaster.core.redaction import secrets_of
-from trainmaster.engines.contract import Free, Queue, Request, Shipped
-from trainmaster.engines.kubernetes import first, masters, objects, rights, shipping, waiting
-from trainmaster.engines.kubernetes.entry import (
+from trainmaster.core.machine.reasons import words
+from trainmaster.core.spec.reading import job_to
+from trainmaster.core.spec.redaction import secrets_of
+from trainmaster.engines.contract import Free, Queue, Request, Shipped, Submission, Submitted
+from trainmaster.engines.kubernetes.container.entry import (
     MASTER_SECRET,
     RUNTIME,
     Piece,
@@ -33,15 +31,18 @@ from trainmaster.engines.kubernetes.entry import (
     digest_of,
     inside,
 )
-from trainmaster.engines.kubernetes.foreign import failed
+from trainmaster.engines.kubernetes.errors import failed
+from trainmaster.engines.kubernetes.master import waiting
+from trainmaster.engines.kubernetes.master.nodes import Nodes
+from trainmaster.engines.kubernetes.master.runtime import PORT, pod_of
 from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, run_name, selector
-from trainmaster.engines.kubernetes.nodes import Nodes
-from trainmaster.engines.kubernetes.objects import ENDED, STAMP, master_name, owner_of
-from trainmaster.engines.kubernetes.parts import PORT, pod_of
-from trainmaster.engines.kubernetes.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
+from trainmaster.engines.kubernetes.pods.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
-from trainmaster.engines.kubernetes.store import Store, parts, stored_elsewhere, there
+from trainmaster.engines.kubernetes.submit import initial_pods as first
+from trainmaster.engines.kubernetes.submit import masters, objects, rights, shipping
+from trainmaster.engines.kubernetes.submit.objects import ENDED, STAMP, master_name, owner_of
+from trainmaster.engines.kubernetes.submit.store import Store, parts, stored_elsewhere, there
 from trainmaster.engines.packed import stores_of
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
@@ -61,15 +62,9 @@ T = TypeVar("T")
 
 
 class KubernetesClient:
-    """`ClientSide` on Kubernetes. `requests(job)`: which containers it asks for; to check a job, at its largest, to submit it, at once."""
+    """`OnCluster` of Kubernetes."""
 
-    inherits_environment = False
-
-    def __init__(
-        self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None,
-        context: str = "", namespace: str = "",
-    ) -> None:  # fmt: skip
-        self._requests = requests
+    def __init__(self, environ: Mapping[str, str] | None = None, context: str = "", namespace: str = "") -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self.context, self.namespace = context, namespace
 
@@ -113,8 +108,8 @@ class KubernetesClient:
 
     # -- before --
 
-    def check(self, job: Any) -> None:
-        """BadInput where the job cannot run there: no right to, no image, a pod that the cluster refuses."""
+    def check(self, job: Any, requests: Sequence[Request]) -> None:
+        """Raise BadInput where the job cannot run there: no right to, no image, a pod that the cluster refuses."""
         said = settings(job.engines.get("kubernetes") or {})
         check(job, said)
         for role in (MASTER_PART, *job.roles):
@@ -125,13 +120,13 @@ class KubernetesClient:
                 place="checkpoint.url", mend="set checkpoint.url or storage to a URL that the pods reach (s3://, hdfs://)",
                 anchor="no-storage",
             )  # fmt: skip
-        self.asked(self.config(said), lambda client: self._checked(client, job, said))
+        self.asked(self.config(said), lambda client: self._checked(client, job, requests, said))
 
-    async def _checked(self, client: Client, job: Any, said: Settings) -> None:
+    async def _checked(self, client: Client, job: Any, requests: Sequence[Request], said: Settings) -> None:
         await exists(client)
         await rights.check(client, said)
         shape = Shape(_DRY, job, said, self._image, None)
-        made = {request.role: request for request in self._requests(job)}
+        made = {request.role: request for request in requests}
         tried = {
             f"roles.{role}": task_pod(shape, request, inside(_DRY, role, [], "", {}, said.runtime_image))
             for role, request in made.items()
@@ -144,7 +139,7 @@ class KubernetesClient:
             if answer is not None:
                 raise answer
 
-    def objects(self, job: Any, asked: Sequence[Request]) -> list[dict[str, Any]]:
+    def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """What submitting makes, and a pod of each role that its master makes then; without secrets, and without what files hold."""
         said = settings(job.engines.get("kubernetes") or {})
         config = self.config(said)
@@ -170,7 +165,7 @@ class KubernetesClient:
                 objects.way_to_master(job_id, owned, PORT),
                 objects.masters_set(job_id, owned, master_pod(shape, inner, account or job_id)),
             ]
-        of_role = {request.role: request for request in reversed(asked)}
+        of_role = {request.role: request for request in reversed(requests)}
         for role, request in of_role.items():
             inner = inside(job_id, role, pieces, digest, {}, said.runtime_image)
             made.append({"apiVersion": "v1", "kind": "Pod", **task_pod(shape, request, inner)})
@@ -207,41 +202,30 @@ class KubernetesClient:
     def store(self, job: Any = None) -> Store:
         return Store(self, job)
 
-    def submit(
-        self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
-        runtime: Callable[..., Path],
-    ) -> dict[str, Any]:  # fmt: skip
-        """Start the job's master; what `site.json` says of it. Parameters as those of the other engines' clients."""
+    def submit(self, submission: Submission) -> Submitted:
+        """Start the job's master in a pod, or, with `run_master: client`, have it started on this machine."""
+        job = submission.job
         said = settings(job.engines.get("kubernetes") or {})
         config = self.config(said)
-        shipped = list(files)
+        files = list(submission.files)
         if not said.runtime_image:
-            shipped.insert(0, Shipped(RUNTIME, runtime(without(job)), unpacked=True))
-        told = {
-            "job": _there(job_to(job), config.namespace),
-            "site": dict(site),
-            "certificate": certificate,
-            "secret": dict(secret),
-        }
-        begun = False
+            files.insert(0, Shipped(RUNTIME, submission.runtime(without(job)), unpacked=True))
+        has_begun = False
 
-        async def submitted(client: Client) -> dict[str, Any] | None:
-            nonlocal begun
-            read, account = await self._readied(client, said, shipped)
-            begun = True
-            return await self._started(client, job_id, job, said, told, read, account)
+        async def start(client: Client) -> dict[str, Any] | None:
+            nonlocal has_begun
+            read, account = await self._readied(client, said, files)
+            has_begun = True
+            return await self._started(client, submission, said, read, account)
 
         def undo() -> None:
-            if begun:
+            if has_begun:
                 with contextlib.suppress(TrainmasterError, TimeoutError):
-                    removal = objects.remove_submission
+                    removal, job_id, certificate = objects.remove_submission, submission.job_id, submission.certificate
                     self.asked(config, lambda client: asyncio.wait_for(removal(client, job_id, certificate), UNDONE))
 
-        beside = self.asked(config, submitted, lambda work: interrupts.run(work, undo))
-        return {
-            "application": f"{config.context}@{config.namespace}/{job_id}",
-            **({"beside": beside} if beside else {}),
-        }
+        master = self.asked(config, start, lambda work: interrupts.run(work, undo))
+        return Submitted(f"{config.context}@{config.namespace}/{submission.job_id}", master=master)
 
     async def _readied(
         self, client: Client, said: Settings, files: Sequence[Shipped]
@@ -255,20 +239,26 @@ class KubernetesClient:
         return read, account
 
     async def _started(
-        self, client: Client, job_id: str, job: Any, said: Settings, told: Mapping[str, Any],
-        read: Sequence[tuple[Piece, bytes]], account: str,
-    ) -> dict[str, Any] | None:  # fmt: skip
+        self, client: Client, submission: Submission, said: Settings, read: Sequence[tuple[Piece, bytes]], account: str
+    ) -> dict[str, Any] | None:
         """What the master is told, where it is not the cluster's to start."""
         pieces = [piece for piece, _ in read]
-        here, secret = said.run_master == CLIENT, told["secret"]
-        made = objects.root(job_id, told["job"], told["site"], told["certificate"], here)
+        job_id, job, site, certificate = (
+            submission.job_id,
+            submission.job,
+            dict(submission.site),
+            submission.certificate,
+        )
+        description = _there(job_to(job), client.namespace)
+        here, secret = said.run_master == CLIENT, submission.secret
+        made = objects.root(job_id, description, site, certificate, here)
         root = await client.create(CONFIGMAPS, made)
-        environment, files = _environment(told["site"]), boot(pieces)
+        environment, files = _environment(site), boot(pieces)
         secrets, stores, token = secret.get("secrets") or {}, secret.get("stores") or {}, secret["token"]
         of_master = {
             "secrets": secrets, "stores": stores, "token": token, "key": secret["key"], "boot": digest_of(files),
-            "certificate": told["certificate"], "job_id": job_id, "job": told["job"],
-            "site": told["site"], "namespace": client.namespace, "image": self._image,
+            "certificate": certificate, "job_id": job_id, "job": description,
+            "site": site, "namespace": client.namespace, "image": self._image,
             "environment": environment, "storage_of_agents": stored_elsewhere(job),
             "pieces": [{"name": one.name, "digest": one.digest, "secrets": one.secrets, "unpacked": one.unpacked} for one in pieces],
         }  # fmt: skip
@@ -303,11 +293,10 @@ class KubernetesClient:
         template = master_pod(shape, inner, account or job_id)
         await client.create(REPLICA_SETS, objects.masters_set(job_id, owner, template), strict=True)
         spec = first.spec(of_master, job, way["spec"]["clusterIP"])
-        await first.make(client, job_id, self._requests(job), pod_of(of_master, shape, spec))
+        await first.make(client, job_id, submission.requests, pod_of(of_master, shape, spec))
         return None
 
-    @staticmethod
-    def brings(url: str) -> bool:
+    def brings(self, url: str) -> bool:
         """Whether the cluster brings a file of its own to containers: never."""
         return False
 
@@ -325,7 +314,7 @@ class KubernetesClient:
         }
         return {job: text for job, text in made.items() if job.startswith(wanted) or text == wanted}
 
-    def fate_of(self, application: str) -> tuple[str, str]:
+    def fate(self, application: str) -> tuple[str, str]:
         """`running` while Kubernetes runs its master or will; `submitting` where it may not have been asked yet, `removed` where it never
         will be; `ended`, `failed`, or `unknown`; and what Kubernetes says of it.
         """
@@ -365,7 +354,7 @@ class KubernetesClient:
             made = await masters.pods(client, job_id)
             return await masters.waits(client, await there(client, REPLICA_SETS, master_name(job_id)), made)
 
-        state, why = self.fate_of(application)
+        state, why = self.fate(application)
         if state == "submitting":
             return masters.UNASKED
         if state != "running":
@@ -415,8 +404,8 @@ class KubernetesClient:
     def clear(self, url: str) -> None:
         """There is none to clear."""
 
-    def beside(self, application: str) -> dict[str, Any] | None:
-        """What a master is told that takes up a job beside its client; None where there is nothing to take up."""
+    def master_payload(self, application: str) -> dict[str, Any] | None:
+        """Return what a master is told that takes up a job beside its client; None where there is nothing to take up."""
         job_id = parts(application)[2]
         kept = self.asked(self.config(application=application), lambda client: there(client, SECRETS, job_id))
         if kept is None:

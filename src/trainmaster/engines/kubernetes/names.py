@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.engines.kubernetes import keys
+from trainmaster.engines.kubernetes.pods import keys
 
 # Labels: what a pod is to us. Selectors of the master, of commands and of people use these.
 JOB, PART, ROLE, INDEX, SERIAL = (f"trainmaster/{one}" for one in ("job", "part", "role", "index", "serial"))

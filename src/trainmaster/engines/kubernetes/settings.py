@@ -12,10 +12,10 @@ from typing import Any
 
 import attrs
 
-from trainmaster.engines.kubernetes import keys
-from trainmaster.engines.kubernetes.keys import PLACE
-from trainmaster.engines.kubernetes.templates import Template, template
-from trainmaster.engines.kubernetes.volumes import Volume, joined, volumes
+from trainmaster.engines.kubernetes.pods import keys
+from trainmaster.engines.kubernetes.pods.keys import PLACE
+from trainmaster.engines.kubernetes.pods.templates import Template, template
+from trainmaster.engines.kubernetes.pods.volumes import Volume, joined, volumes
 
 MASTER = "master"  # among the roles: the job's master
 CLUSTER, CLIENT = "cluster", "client"  # where the master runs

@@ -1,1 +1,10 @@
 """The local engine: one machine shared by all jobs of a user, without a daemon."""
+
+from __future__ import annotations
+
+from trainmaster.engines.contract import BY_AGENT, Capabilities, Engine
+
+ENGINE = Engine(
+    "local", client_side="trainmaster.engines.local.client:LocalClient",
+    capabilities=Capabilities(on_this_machine=True, memory_limit=BY_AGENT),
+)  # fmt: skip

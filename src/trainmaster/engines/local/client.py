@@ -6,14 +6,16 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.contract import Free, Queue, Request
-from trainmaster.engines.local import places, processes
-from trainmaster.engines.local.processes import AGENT, MASTER, PROGRAM, TEMPLATE
+from trainmaster.engines.local import launch
+from trainmaster.engines.local.sweep import sweep
+from trainmaster.host import places, processes
+from trainmaster.host.processes import AGENT, MASTER, PROGRAM, TEMPLATE
 
 _FILES_A_TASK, _FILES = 4, 64  # the master's: a connection, a pidfd, a log and its follower; and its own
 # An agent, its threads, a program of a few threads; master, template and their threads.
@@ -21,36 +23,31 @@ _PROCESSES_A_TASK, _PROCESSES = (8, 16)
 
 
 class LocalClient:
-    """`ClientSide` on this machine. `requests(job)` says which containers a job asks for, at its largest, with `least` set."""
+    """`OnThisMachine` of the local engine."""
 
-    inherits_environment = True
+    # -- submitting --
 
-    def __init__(self, requests: Callable[[Any], Sequence[Request]]) -> None:
-        self._requests = requests
+    def prepare(self) -> None:
+        launch.prepare()
 
-    @staticmethod
-    def brings(url: str) -> bool:
-        """Tell whether tasks can have an archive at a URL: always, for agents fetch it."""
-        return True
-
-    def check(self, job: Any) -> None:
-        """BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks; and
-        where what a job asks for is not to be had here at all.
+    def check(self, job: Any, requests: Sequence[Request]) -> None:
+        """Raise BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks;
+        and where what a job asks for is not to be had here at all.
         """
         from trainmaster.engines.local import queue
-        from trainmaster.engines.local.machine import machine
+        from trainmaster.host.machine import machine
 
         check_places(job)
-        requests = list(self._requests(job))
-        for one in requests:
-            for name in one.extended:
+        for request in requests:
+            for name in request.extended:
                 raise BadInput(
-                    f"{one.role} asks for {name}, and this machine counts cores, memory and GPUs alone",
-                    place=f"roles.{one.role}.resources.extended.{name}", mend="leave it out, or name an engine that has it: --engine yarn",
+                    f"{request.role} asks for {name}, and this machine counts cores, memory and GPUs alone",
+                    place=f"roles.{request.role}.resources.extended.{name}",
+                    mend="leave it out, or name an engine that has it: --engine yarn",
                     anchor="larger-than-the-machine",
                 )  # fmt: skip
-        capacity = machine(any(one.gpus for one in requests))
-        for unit in queue.line([], [queue.Ask("", one, 0, number) for number, one in enumerate(requests)]):
+        capacity = machine(any(request.gpus for request in requests))
+        for unit in queue.line([], [queue.Ask("", request, 0, number) for number, request in enumerate(requests)]):
             if why := queue.refusal(capacity, [ask.request for ask in unit.need]):
                 lacking = queue.amount(ask.request for ask in unit.need).lacking(queue.total(capacity))
                 raise BadInput(
@@ -61,11 +58,27 @@ class LocalClient:
                 )
         check_limits(len(requests))
 
+    def brings(self, url: str) -> bool:
+        """Agents fetch whatever is at a URL."""
+        return True
+
+    def keep(self, storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
+        launch.keep(storage, environ, allowance)
+
+    def start(self, storage: str, payload: Mapping[str, Any], *, fork: bool) -> None:
+        try:
+            launch.launch(storage, payload, fork=fork)
+        except BaseException:
+            places.set_live(Path(storage).name, False)
+            raise
+
+    # -- the machine --
+
     def free(self) -> Sequence[Free]:
         """This machine."""
         from trainmaster.engines.local import queue
         from trainmaster.engines.local.ledger import Ledger
-        from trainmaster.engines.local.machine import machine
+        from trainmaster.host.machine import machine
 
         has = machine(True)
         left = queue.free(has, Ledger().holds())
@@ -78,9 +91,7 @@ class LocalClient:
     def queues(self) -> Sequence[Queue]:
         return ()
 
-    def find(self, job_id: str) -> str | None:
-        """`local://<node>/<job id>`, or None where this node never had the job."""
-        return f"local://{places.node_name()}/{job_id}" if job_id in self.jobs() else None
+    # -- afterwards --
 
     def jobs(self) -> Sequence[str]:
         """The ids of the jobs that have a storage here, or that run here."""
@@ -90,42 +101,38 @@ class LocalClient:
             stored = set()
         return sorted(stored.union(places.live_jobs()))
 
-    def forget(self, job_id: str, application: str) -> None:
-        """All that there is of a job is in the state directory."""
+    def fate(self, application: str) -> tuple[str, str]:
+        """Return `running` while its master or an agent lives, `resumable` if both are gone before its end, else `ended` or `unknown`."""
+        if processes.living(application, MASTER, AGENT):
+            return "running", ""
+        if application in places.live_jobs():
+            return "resumable", "all of its processes are gone"
+        return ("ended" if application in self.jobs() else "unknown"), ""
 
-    def caches(self) -> Sequence[tuple[str, int, float]]:
-        """They are in the state directory, which the client knows."""
-        return ()
+    def orphans(self) -> Sequence[str]:
+        return sweep()
 
-    def clear(self, url: str) -> None:
-        """There is none to clear."""
+    def resume(self, job: str, kill: Mapping[str, str] | None = None) -> bool:
+        return launch.resume(job, kill)
 
-    def fate(self, job_id: str) -> str:
-        """`running` while its master or an agent lives, `resumable` if both are gone before its end, else `ended` or `unknown`."""
-        if processes.living(job_id, MASTER, AGENT):
-            return "running"
-        if job_id in places.live_jobs():
-            return "resumable"
-        return "ended" if job_id in self.jobs() else "unknown"
-
-    def kill(self, job_id: str) -> None:
+    def end(self, application: str) -> None:
         """End a job whose master does not answer: agents are told first, and killed after 10 s; no sweep resumes it.
 
         The masters are stopped meanwhile, not killed: their sockets stay open, and no agent takes their place.
         """
-        places.set_live(job_id, False)
-        for made in processes.living(job_id, MASTER):
-            processes.send(made.process, signal.SIGSTOP)
-        for made in processes.living(job_id, AGENT):
-            processes.send(made.process, signal.SIGTERM)
+        places.set_live(application, False)
+        for mark in processes.living(application, MASTER):
+            processes.send(mark.process, signal.SIGSTOP)
+        for mark in processes.living(application, AGENT):
+            processes.send(mark.process, signal.SIGTERM)
         deadline = time.monotonic() + 10
-        while processes.living(job_id, AGENT) and time.monotonic() < deadline:
+        while processes.living(application, AGENT) and time.monotonic() < deadline:
             time.sleep(0.02)
-        while left := processes.living(job_id):  # again while a dying one starts another
-            processes.end([made.process for made in left if made.kind in (AGENT, PROGRAM, TEMPLATE)])
-            for made in left:
-                if made.kind == MASTER:
-                    processes.send(made.process, signal.SIGKILL)
+        while left := processes.living(application):  # again while a dying one starts another
+            processes.end([mark.process for mark in left if mark.kind in (AGENT, PROGRAM, TEMPLATE)])
+            for mark in left:
+                if mark.kind == MASTER:
+                    processes.send(mark.process, signal.SIGKILL)
             if time.monotonic() > deadline + 10:
                 break
 

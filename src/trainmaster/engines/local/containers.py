@@ -17,11 +17,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainmaster import linux
-from trainmaster.engines.local import limits, processes
-from trainmaster.engines.local.processes import Process
 from trainmaster.engines.local.template import Link, spawn
 from trainmaster.engines.statuses import OUT_OF_REACH
+from trainmaster.host import limits, linux, processes
+from trainmaster.host.processes import Process
 
 Key = tuple[str, int]  # task, serial
 

@@ -21,15 +21,15 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainmaster import linux
-from trainmaster.core.stimuli import ContainerExited, Granted, Refused, Waiting
+from trainmaster.core.machine.stimuli import ContainerExited, Granted, Refused, Waiting
 from trainmaster.engines.contract import Change, Free, Holder, Request
-from trainmaster.engines.local import limits, places, processes, queue
+from trainmaster.engines.local import queue
 from trainmaster.engines.local.containers import Containers, Key
 from trainmaster.engines.local.ledger import Ledger
-from trainmaster.engines.local.machine import machine
-from trainmaster.engines.local.processes import Process
 from trainmaster.engines.local.template import Link
+from trainmaster.host import limits, linux, places, processes
+from trainmaster.host.machine import Capacity, machine
+from trainmaster.host.processes import Process
 
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
@@ -51,7 +51,7 @@ class LocalMaster:
         command: Sequence[str],
         link: Link | None = None,
         *,
-        capacity: Callable[[bool], queue.Capacity] = machine,
+        capacity: Callable[[bool], Capacity] = machine,
         poll: float = 2.0,
         patience: float = 15.0,
     ) -> None:
@@ -184,10 +184,10 @@ class LocalMaster:
 
     # -- the line --
 
-    async def _size(self, gpus: bool) -> queue.Capacity:
+    async def _size(self, gpus: bool) -> Capacity:
         return await asyncio.to_thread(self._capacity, True) if gpus else self._capacity(False)
 
-    def _without_refused(self, requests: Sequence[Request], capacity: queue.Capacity) -> list[Request]:
+    def _without_refused(self, requests: Sequence[Request], capacity: Capacity) -> list[Request]:
         node = places.node_name()
         refused: dict[Key, str] = {}
         for unit in queue.line([], [queue.Ask(self._job, one, 0, number) for number, one in enumerate(requests)]):
@@ -225,7 +225,7 @@ class LocalMaster:
         finally:
             self._looking = None
 
-    def _serve(self, capacity: queue.Capacity) -> None:
+    def _serve(self, capacity: Capacity) -> None:
         wake(self._ledger.serve(capacity) - {self._job})
         for entry in self._ledger.entries(self._job):
             if entry.key not in self._started and not entry.running:
@@ -268,7 +268,7 @@ class LocalMaster:
         living = processes.living(self._job, processes.AGENT) if self._epoch > 1 else []
         return next((made.process for made in living if (made.task, made.serial) == key), None)
 
-    def _tell_waiting(self, capacity: queue.Capacity) -> None:
+    def _tell_waiting(self, capacity: Capacity) -> None:
         self._arm(bool(self._requests))
         if not self._requests:
             self._last_waiting = None

@@ -23,9 +23,10 @@ import attrs
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.plain import Plain
 from trainmaster.engines.contract import Request
-from trainmaster.engines.local import places
-from trainmaster.engines.local.processes import Process
-from trainmaster.engines.local.queue import Ask, Capacity, Hold, grant
+from trainmaster.engines.local.queue import Ask, Hold, grant
+from trainmaster.host import places
+from trainmaster.host.machine import Capacity
+from trainmaster.host.processes import Process
 
 FILE = "ledger.sqlite"
 _VERSION = 1

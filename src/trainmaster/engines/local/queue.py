@@ -19,19 +19,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.core.plain import Plain
-from trainmaster.core.stimuli import Waiting
 from trainmaster.engines.contract import Request
-
-
-@attrs.frozen(slots=True, eq=False, repr=False)
-class Capacity(Plain):
-    """What the machine has for jobs. `taken` are devices that others than us use now."""
-
-    cores: float
-    memory: int
-    devices: tuple[str, ...] = ()
-    taken: frozenset[str] = frozenset()
+from trainmaster.host.machine import Capacity
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -217,7 +208,7 @@ def _phrase(resource: str, much: Amount) -> str:
 
 def written(resource: str, much: Amount) -> str:
     """An amount of a resource as people read it."""
-    from trainmaster.core.quantities import format_bytes
+    from trainmaster.core.spec.quantities import format_bytes
 
     if resource == "memory":
         return format_bytes(max(0, much.memory))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from trainmaster.engines.local import places, processes
+from trainmaster.host import places, processes
 
 
 def sweep() -> list[str]:
@@ -24,7 +24,7 @@ def sweep() -> list[str]:
                 if _dead(job):
                     _clear(job)
         _free(dead)
-        from trainmaster.engines.ports import remove_unheld
+        from trainmaster.host.ports import remove_unheld
 
         remove_unheld()
     _remove_other_boots()
@@ -40,7 +40,7 @@ def _dead(job: str) -> bool:
 
 
 def _clear(job: str) -> None:
-    from trainmaster.engines.local.limits import remove_groups
+    from trainmaster.host.limits import remove_groups
 
     remove_groups(job)
     kinds = (processes.PROGRAM, processes.TEMPLATE, processes.AGENT)

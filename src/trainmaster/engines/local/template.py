@@ -28,9 +28,8 @@ from typing import Any, NoReturn
 
 import attrs
 
-from trainmaster import linux
 from trainmaster.core.plain import Plain
-from trainmaster.engines.local import places, processes
+from trainmaster.host import linux, places, processes
 
 Run = Callable[[dict[str, Any]], int]  # gives the exit status
 

@@ -8,27 +8,25 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
 from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
-from trainmaster.core.reading import job_to
-from trainmaster.core.redaction import is_secret
-from trainmaster.engines.contract import Free, Queue, Request, Shipped, reached
-from trainmaster.engines.yarn import fitting, lifetime
-from trainmaster.engines.yarn.asks import INT, label_of, resource
-from trainmaster.engines.yarn.exits import given_up, line
-from trainmaster.engines.yarn.launching import ARCHIVE, Resource, context
+from trainmaster.core.spec.reading import job_to
+from trainmaster.core.spec.redaction import is_secret
+from trainmaster.engines.contract import Free, Queue, Request, Submission, Submitted, reached
+from trainmaster.engines.yarn import ENGINE
+from trainmaster.engines.yarn.master.asks import INT, label_of, resource
+from trainmaster.engines.yarn.master.exits import given_up, line
+from trainmaster.engines.yarn.master.waiting import amount, free, queues, unstarted
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
-from trainmaster.engines.yarn.store import RUNTIME, Store, brings, user_of
+from trainmaster.engines.yarn.submit import fitting, lifetime
+from trainmaster.engines.yarn.submit.launching import ARCHIVE, Resource, context
+from trainmaster.engines.yarn.submit.store import RUNTIME, Store, brings, user_of
 from trainmaster.engines.yarn.tokens import fetched, places, submitted
-from trainmaster.engines.yarn.waiting import amount, free, queues, unstarted
-from trainmaster.hadoop.auth import Auth, Kerberos, Simple
 from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers, rpc_protection
-from trainmaster.hadoop.credentials import Credentials
 from trainmaster.hadoop.errors import (
     AuthenticationFailed,
     ConfError,
@@ -38,6 +36,8 @@ from trainmaster.hadoop.errors import (
     WeakProtection,
 )
 from trainmaster.hadoop.proto import yarn_pb2 as y
+from trainmaster.hadoop.security.auth import Auth, Kerberos, Simple
+from trainmaster.hadoop.security.credentials import Credentials
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
 TYPE = "TRAINMASTER"
@@ -62,22 +62,18 @@ _SENT = (
 _AGGREGATED = y.LogAggregationContextProto(
     include_pattern=r"^(stdout|stderr|prelaunch\..*)$", rolled_logs_include_pattern=""
 )
-_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # as `fate_of` tells it
+_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # as `fate` tells it
 
 T = TypeVar("T")
 
 
 class YarnClient:
-    """`ClientSide` on YARN. `requests(job)` says which containers a job asks for, at its largest."""
+    """`OnCluster` of YARN."""
 
     reach = staticmethod(reached)
-    inherits_environment = False
 
-    def __init__(
-        self, requests: Callable[[Any], Sequence[Request]], environ: Mapping[str, str] | None = None, folder: str = ""
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str] | None = None, folder: str = "") -> None:
         """`folder`: the configuration, else where HADOOP_CONF_DIR says."""
-        self._requests = requests
         environ = dict(os.environ if environ is None else environ)
         try:
             self.conf: Configuration = load(folder or None, environ)
@@ -91,7 +87,7 @@ class YarnClient:
         """Who we are on the cluster. Raises EngineFailed where it wants a ticket and there is none."""
         if not self._secure:
             return user_of(self._environ)
-        from trainmaster.hadoop.gssapi import identity
+        from trainmaster.hadoop.security.gssapi import identity
 
         try:
             return identity(Kerberos()).short
@@ -117,17 +113,17 @@ class YarnClient:
 
     # -- before --
 
-    def check(self, job: Any) -> None:
-        """BadInput where a container is larger than the cluster ever grants, or the queue is none that takes jobs."""
-        _asked(self._checked(job, settings(job.engines.get("yarn") or {})))
+    def check(self, job: Any, requests: Sequence[Request]) -> None:
+        """Raise BadInput where a container is larger than the cluster ever grants, or the queue is none that takes jobs."""
+        _asked(self._checked(job, requests, settings(job.engines.get("yarn") or {})))
 
-    async def _checked(self, job: Any, said: Settings) -> None:
+    async def _checked(self, job: Any, requests: Sequence[Request], said: Settings) -> None:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             queue, new = await asyncio.gather(
                 self._queue(manager, said.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
-            await fitting.check(manager, job, self._requests(job), queue, said.label, new.maximumCapability)
+            await fitting.check(manager, job, requests, queue, said.label, new.maximumCapability)
         fitting.check_tags(said.tags, self.conf)
         fitting.check_images(job, said)
         await asyncio.to_thread(self.store().check, job)
@@ -186,15 +182,9 @@ class YarnClient:
     def store(self, job: Any = None) -> Store:
         return Store(self.conf, self.user)
 
-    def submit(
-        self, job_id: str, job: Any, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str, files: Sequence[Shipped],
-        runtime: Callable[[], Path],
-    ) -> dict[str, Any]:  # fmt: skip
-        """Start the job's master in a container; what `site.json` says of it.
-
-        `secret`: token, key, secrets. `files`: of this machine, brought to each container. `runtime`: finds, or makes, the runtime archive.
-        """
-        said = settings(job.engines.get("yarn") or {})
+    def submit(self, submission: Submission) -> Submitted:
+        """Start the job's master in a container."""
+        said = settings(submission.job.engines.get("yarn") or {})
         handed: list[str] = []
 
         def undo() -> None:  # a Ctrl-C that came when YARN had it
@@ -202,43 +192,44 @@ class YarnClient:
                 with contextlib.suppress(TrainmasterError):
                     self.end(application)
 
-        work = self._submitted(job_id, job, said, site, secret, certificate, files, runtime, handed)
+        work = self._submitted(submission, said, handed)
         return _asked(work, lambda work: interrupts.run(work, undo))
 
-    async def _submitted(
-        self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
-        files: Sequence[Shipped], runtime: Callable[[], Path], handed: list[str],
-    ) -> dict[str, Any]:  # fmt: skip
+    async def _submitted(self, submission: Submission, said: Settings, handed: list[str]) -> Submitted:
         store = self.store()
-        note = {"job": job_to(job), "site": dict(site), "token": secret["token"], "certificate": certificate}
-        noting = asyncio.create_task(asyncio.to_thread(store.keep, job_id, note))
-        shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, files, runtime))
+        note = {
+            "job": job_to(submission.job), "site": dict(submission.site), "token": submission.secret["token"],
+            "certificate": submission.certificate,
+        }  # fmt: skip
+        noting = asyncio.create_task(asyncio.to_thread(store.keep, submission.job_id, note))
+        shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, submission))
         try:
-            return await self._started(job_id, job, said, site, secret, certificate, noting, shipping, handed)
+            return await self._started(submission, said, noting, shipping, handed)
         except BaseException:
             store.stop.set()
             await asyncio.wait({noting, shipping}, timeout=UNDONE)
             for task in (noting, shipping):
                 if task.done() and not task.cancelled():
                     task.exception()  # the first failure is told
-            await asyncio.to_thread(store.forget, job_id)
+            await asyncio.to_thread(store.forget, submission.job_id)
             raise
 
     async def _started(
-        self, job_id: str, job: Any, said: Settings, site: Mapping[str, Any], secret: Mapping[str, Any], certificate: str,
-        noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]], handed: list[str],
-    ) -> dict[str, Any]:  # fmt: skip
+        self, submission: Submission, said: Settings, noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]],
+        handed: list[str],
+    ) -> Submitted:  # fmt: skip
+        job_id, job, site = submission.job_id, submission.job, submission.site
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
             try:
-                secret = {**secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
+                secret = {**submission.secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
                 self._warn_of_readers(secret)
                 application = application_id_text(new.application_id)
                 environment = self._environment(site) | docker(job.environment.image, said)
                 told = {
                     "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
-                    "certificate": certificate, "configuration": self._configuration(), "environment": environment,
+                    "certificate": submission.certificate, "configuration": self._configuration(), "environment": environment,
                     "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
                     "resources": {name: attrs.asdict(one) for name, one in resources.items()},
                 }  # fmt: skip
@@ -250,22 +241,21 @@ class YarnClient:
             handed.append(application)
             warnings = await _priority_warnings(manager, new.application_id, job)
         held = submitted(tokens)
-        return {"application": application, "conf": str(self.conf.folder), "warnings": warnings} | (
-            {"tokens": held.times} if held else {}
-        )
+        facts = {"conf": str(self.conf.folder), **({"tokens": held.times} if held else {})}
+        return Submitted(application, facts, warnings=warnings)
 
     async def _tokens(self, job: Any) -> Credentials:
         """What containers show on a secure cluster in the place of our ticket: tokens for YARN, and for each HDFS that the job names."""
         if not self._secure:
             return Credentials()
-        from trainmaster.hadoop.delegation import fetch
+        from trainmaster.hadoop.security.delegation import fetch
 
         return await fetch(self.conf, Kerberos(), urls=places(job))
 
     async def _withdraw(self, tokens: Credentials) -> None:
         """Cancel the tokens of a submission that failed."""
         if self._secure:
-            from trainmaster.hadoop.delegation import withdraw
+            from trainmaster.hadoop.security.delegation import withdraw
 
             await withdraw(self.conf, Kerberos(), tokens)
 
@@ -288,7 +278,9 @@ class YarnClient:
         """Variables of every container, the master's too. Where nobody has to show who he is, containers run as a user of YARN's own, and
         are the submitter to HDFS by what they say.
         """
-        made = {"TRAINMASTER_ENGINE": "yarn"} | ({} if self._secure else {"HADOOP_USER_NAME": self.user})
+        made = {"TRAINMASTER_CONTAINER": ENGINE.container_side} | (
+            {} if self._secure else {"HADOOP_USER_NAME": self.user}
+        )
         if site.get("environment"):
             made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
         return made
@@ -298,15 +290,15 @@ class YarnClient:
         return {name: value for name, value in self.conf.resolved(*_SENT).items() if not is_secret(name)}
 
     @staticmethod
-    def _ship(store: Store, files: Sequence[Shipped], runtime: Callable[[], Path]) -> dict[str, Resource]:
-        """What every container gets, by the names that it has there."""
-        ours = runtime()
+    def _ship(store: Store, submission: Submission) -> dict[str, Resource]:
+        """Return what every container gets, by the names that it has there."""
+        ours = submission.runtime(())
         found = {ARCHIVE: store.put(ours, RUNTIME, ours.name.partition(".")[0], unpacked=True)}
-        for one in files:
-            if one.url:
-                found[one.name] = store.resource(one.url, one.name, one.unpacked, one.own)
+        for file in submission.files:
+            if file.url:
+                found[file.name] = store.resource(file.url, file.name, file.unpacked, file.own)
             else:
-                found[one.name] = store.put(one.path, "files", unpacked=one.unpacked, own=one.own)
+                found[file.name] = store.put(file.path, "files", unpacked=file.unpacked, own=file.own)
         return found
 
     @staticmethod
@@ -340,6 +332,13 @@ class YarnClient:
             node_label_expression=label or None,
         )  # fmt: skip
 
+    def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """YARN has no objects of a job."""
+        return []
+
+    def master_payload(self, application: str) -> None:
+        """YARN starts every master itself."""
+
     # -- afterwards --
 
     def found(self, wanted: str) -> dict[str, str]:
@@ -367,7 +366,7 @@ class YarnClient:
             request = y.GetApplicationReportRequestProto(application_id=application_id(application))
             return (await manager.get_application_report(request)).application_report
 
-    def fate_of(self, application: str) -> tuple[str, str]:
+    def fate(self, application: str) -> tuple[str, str]:
         """`running` while YARN runs it or will, else `ended`, `failed`, `killed`, or `unknown` to YARN; and what YARN says of it."""
         try:
             report = self.report(application)

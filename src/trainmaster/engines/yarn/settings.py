@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.quantities import parse_seconds
+from trainmaster.core.spec.quantities import parse_seconds
 
 PLACE = "engines.yarn"
 _LONGEST = 1e9  # s: YARN counts in 64 bits of ms

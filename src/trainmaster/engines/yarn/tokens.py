@@ -27,12 +27,12 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.job import Job
+from trainmaster.core.spec.job import Job
 from trainmaster.engines.yarn.settings import Keytab
-from trainmaster.hadoop.auth import Kerberos
 from trainmaster.hadoop.conf import Configuration
-from trainmaster.hadoop.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
 from trainmaster.hadoop.errors import Garbled, HadoopError
+from trainmaster.hadoop.security.auth import Kerberos
+from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN, Credentials
 
 KINDS = (HDFS_DELEGATION_TOKEN, RM_DELEGATION_TOKEN)
 MARGIN = 60.0  # s before its end in which hdfs-native does not use a token any more
@@ -94,8 +94,8 @@ def submitted(credentials: Credentials) -> Tokens | None:
 
 async def fetched(conf: Configuration, auth: Kerberos, urls: Sequence[str]) -> Tokens:
     """New ones, for YARN and the HDFS of these addresses. Raises HadoopError."""
-    from trainmaster.hadoop.delegation import fetch, lasting, withdraw
-    from trainmaster.hadoop.gssapi import identity
+    from trainmaster.hadoop.security.delegation import fetch, lasting, withdraw
+    from trainmaster.hadoop.security.gssapi import identity
 
     owner = await asyncio.to_thread(lambda: identity(auth).short)
     credentials = await fetch(conf, auth, urls=urls, renewed_by=owner)
@@ -110,7 +110,7 @@ async def fetched(conf: Configuration, auth: Kerberos, urls: Sequence[str]) -> T
 
 
 def _made(credentials: Credentials, until: float | None = None) -> Tokens | None:
-    from trainmaster.hadoop.delegation import identifier
+    from trainmaster.hadoop.security.delegation import identifier
 
     tokens = delegated(credentials)
     known = {alias: identifier(token) for alias, token in tokens.tokens.items()}

@@ -1,0 +1,1 @@
+"""One attempt of a task: its directory, its program, its end."""

@@ -1,0 +1,39 @@
+"""An environment of Python, as a shell has it once it is activated: found by PATH."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainmaster.host import children
+
+_FIXED = ".trainmaster-fixed"
+_WITHIN = 600.0  # s
+
+
+def activate(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with the environment in the directory `root` activated."""
+    made = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
+    made["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
+    made["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
+    return made
+
+
+def fix(root: Path) -> None:
+    """Have what conda-pack packed know the place where it was unpacked; once, whoever comes first. Raises OSError, TimeoutExpired."""
+    command = root / "bin" / "conda-unpack"
+    if not command.exists() or (root / _FIXED).exists():
+        return
+    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / _FIXED).exists():
+            done = children.run([str(root / "bin" / "python"), str(command)], timeout=_WITHIN)
+            if done.returncode:
+                words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][-200:]
+                raise OSError(f"conda-unpack could not fix up the environment in {root}: {words}")
+            (root / _FIXED).touch()
+    finally:
+        os.close(lock)

@@ -1,0 +1,43 @@
+"""What an error status means: a program's last lines, or the disk that it wrote to, may name a cause that is not the program's own."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.agent.attempt.failure import AttemptFailed
+from trainmaster.agent.attempt.program import Outcome
+
+FULL = 64 * 1024  # bytes; a disk with less free is full
+
+
+def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:
+    """That it found an address taken."""
+    line = next((line for line in last.splitlines() if "address already in use" in line.lower()), "")
+    if outcome.reason != "exit" or not (line or "EADDRINUSE" in last):
+        return None
+    return AttemptFailed("address-in-use", {"detail": line.strip()[-200:], **outcome.figures})
+
+
+def may_be_full(outcome: Outcome) -> bool:
+    """Return whether the outcome is one that a full disk has."""
+    return outcome.reason == "exit"
+
+
+def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | None:
+    """Return the failure of a program whose disk was full. `free`: bytes on that disk, where they are known: what the program said of it
+    could perhaps not be kept.
+    """
+    if not may_be_full(outcome):
+        return None
+    detail = "the program met a full disk"
+    if "No space left on device" not in last:
+        if free is None or free >= FULL:
+            return None
+        detail += f", {free} bytes are free"
+    return AttemptFailed("disk-full", {"detail": detail, **outcome.figures})
+
+
+def free_bytes(place: str) -> int:
+    """Return what is free on the disk of a directory, for whoever may not use the superuser's reserve. It may hang with the disk."""
+    figures = os.statvfs(place)
+    return figures.f_bavail * figures.f_frsize

@@ -1,0 +1,82 @@
+"""The lines by which a program itself tells of its failure, where they are more than the last lines of its log.
+
+Three places have them. Programs that are wrapped by `torch.distributed.elastic`'s `record`, and torchrun for the first of its workers
+that failed, write the exception as JSON to the file that TORCHELASTIC_ERROR_FILE names (error_handler.py there). Python's
+`faulthandler` prints the stacks of all threads when a signal kills the interpreter, after which the extension modules may fill
+more than the last lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainmaster.agent.output.spool import tail
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+LARGEST = 1024 * 1024  # bytes of an error file that are read
+FAR = 128 * 1024  # bytes of the end of a log in which a fault is looked for
+_FATAL = "Fatal Python error:"
+_LINE = 2000  # characters
+
+
+class ErrorFiles:
+    """The error files of one attempt's copies."""
+
+    def __init__(self) -> None:
+        self._paths: list[str] = []
+        self._begun = time.time()
+
+    def variables(
+        self, environ: Mapping[str, str], copies: Sequence[Mapping[str, str]], stem: str
+    ) -> tuple[dict[str, str], ...]:
+        """The variables of each copy, with a file for its error; one that the program has from elsewhere stays."""
+        self._begun = time.time()
+        if ERROR_FILE in environ:
+            self._paths = [environ[ERROR_FILE]]
+            return tuple(dict(copy) for copy in copies)
+        self._paths = [f"{stem}-{number}.json" for number in range(len(copies))]
+        return tuple({ERROR_FILE: path, **copy} for path, copy in zip(self._paths, copies, strict=True))
+
+    def lines(self, count: int) -> list[str]:
+        """The last lines of the exception that was recorded first; none where no file was written since the start."""
+        files = [(modified, path) for path in self._paths if (modified := _modified(path)) >= self._begun - 1]
+        for _, path in sorted(files):
+            if text := recorded(path):
+                return [line[:_LINE] for line in text.splitlines()[-count:]]
+        return []
+
+
+def recorded(path: str) -> str:
+    """The stack, or the message, in an error file; "" where it has none."""
+    try:
+        with open(path, "rb") as file:
+            error: Any = json.loads(file.read(LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    error = error.get("message") if isinstance(error, dict) else None
+    if isinstance(error, dict):
+        stack = (error.get("extraInfo") or {}).get("py_callstack")
+        error = stack or error.get("message")
+    return error.strip() if isinstance(error, str) else ""
+
+
+def lines(path: str, count: int) -> list[str]:
+    """The beginning of what `faulthandler` printed last in a log: the signal, and the stack of the thread that it hit."""
+    log = tail(path, FAR, FAR)
+    begin = next((n for n in range(len(log) - 1, -1, -1) if log[n].startswith(_FATAL)), None)
+    if begin is None or begin >= len(log) - count:  # it is among the last lines anyway
+        return []
+    current = next((n for n in range(begin, len(log)) if log[n].startswith("Current thread")), begin + 1)
+    end = next((n for n in range(current, len(log)) if not log[n].strip()), len(log))
+    return [log[begin], *log[current:end]][:count]
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return -1.0

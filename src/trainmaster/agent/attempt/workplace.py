@@ -1,0 +1,201 @@
+"""Where an attempt's program runs: its directory, its ports, the files and variables that tell it where things are.
+
+    share    the submitter's own directory
+    copy     a directory of the task's own, filled once from the archive of `files`
+
+A task's own directory serves all its attempts in turn, but what one leaves at an output's place would be committed as the next one's. So
+each attempt finds there what the first one found: mostly nothing, else what came with the files or was made by the role's `prepare`
+command, of which a copy is kept beside it, `.NAME.begun`. From a directory that is shared nothing is removed, and no link to a mounted
+input is put there: it is the user's, and of other jobs', and the program is told the path itself.
+
+Files that the framework wants (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
+the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only this end knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.agent.attempt.failure import AttemptFailed
+from trainmaster.core.errors import BadInput
+from trainmaster.data.store.trees import remove
+
+_PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
+
+
+class Workplace:
+    """One task's place in this container; `work` is its own directory, `private` its folder for what is ours."""
+
+    def __init__(self, work: str, private: str) -> None:
+        self.work, self.private = work, private
+        self.cwd = work
+        self.attempt = 0
+        self.ports: dict[str, int] = {}
+        self._reserved: Any = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether the programs run in the submitter's own directory."""
+        return self.cwd != self.work
+
+    def furnish(self, order: Mapping[str, Any]) -> None:
+        """Make the working directory of a `prepare` order. Blocks; called in a thread."""
+        os.makedirs(self.private, mode=0o700, exist_ok=True)
+        if order.get("workdir", "share") == "share":
+            self.cwd = order.get("cwd") or self.work
+            if not os.path.isdir(self.cwd):
+                raise AttemptFailed("staging-failed", {"detail": f"the working directory {self.cwd} is not there"})
+            return
+        self.cwd = self.work
+        os.makedirs(self.work, exist_ok=True)
+        archive = order.get("archive") or ""
+        note = os.path.join(self.private, "filled")
+        for path in self._places(order):
+            self._put_aside(path)
+            if os.path.lexists(_begun(path)):
+                _copy(_begun(path), path)
+        if _said(note) == archive:
+            return
+        _unpack(archive, self.work)
+        self.begun(order)
+        with open(note, "w", encoding="utf-8") as file:
+            file.write(archive)
+
+    def begun(self, order: Mapping[str, Any]) -> None:
+        """No program has run yet: what is at the outputs' places by now is what each attempt will find there. Blocks."""
+        for path in self._places(order):
+            draft = f"{_begun(path)}.part"
+            remove(draft)
+            if os.path.lexists(path):
+                _copy(path, draft)
+                remove(_begun(path))
+                os.rename(draft, _begun(path))
+
+    def _places(self, order: Mapping[str, Any]) -> list[str]:
+        """Where the program writes outputs, below a directory that is the task's own."""
+        if order.get("workdir", "share") == "share":
+            return []
+        outputs = [output["local"] for output in (order.get("outputs") or {}).values() if output["as"] != "stream"]
+        paths = [os.path.normpath(os.path.join(self.work, local)) for local in outputs]
+        own = os.path.join(os.path.realpath(self.work), "")
+        return [
+            path
+            for path in paths
+            if path != self.work and os.path.join(os.path.realpath(os.path.dirname(path)), "").startswith(own)
+        ]
+
+    def _put_aside(self, path: str) -> None:
+        """Remove what is there, in one step: of something that cannot be removed nothing stays in place."""
+        if os.path.lexists(path):
+            folder, name = os.path.split(path)
+            aside = os.path.join(folder, f".{name}.before-{self.attempt}")
+            os.rename(path, aside)
+            with contextlib.suppress(OSError):  # it is in nobody's way there
+                remove(aside)
+
+    def reserve(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Ports by name, fresh for each attempt: what an earlier one left behind cannot be reached by the next. 0: any.
+
+        A task that restarts alone asks for those it had, by which its peers know it; they are still reserved.
+        """
+        if self.ports and dict(wanted) == self.ports:
+            return self.ports
+        from trainmaster.host.ports import Ports
+
+        before, self._reserved = self._reserved, None
+        free = [name for name, number in wanted.items() if not number]
+        if free:
+            self._reserved = Ports()
+            self._reserved.take(len(free))
+        if before is not None:
+            before.release()
+        chosen = dict(zip(free, self._reserved.numbers if self._reserved is not None else (), strict=True))
+        self.ports = {name: number or chosen[name] for name, number in wanted.items()}
+        return self.ports
+
+    def release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
+
+    def write(self, files: Mapping[str, str], address: str) -> None:
+        """Write what the framework wants; a name cannot leave its folder."""
+        for name, text in files.items():
+            folder = self.cwd if name.startswith("./") else self.files
+            path = os.path.normpath(os.path.join(folder, name))
+            if not path.startswith(os.path.join(os.path.normpath(folder), "")):
+                raise BadInput(f"the file {name!r} would leave its folder", anchor="storage-path")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(self.filled(text, address))
+
+    @property
+    def files(self) -> str:
+        return os.path.join(self.private, f"files-{self.attempt}")
+
+    def stdin(self) -> int | None:
+        """The named pipe by which a command passes its stdin on to the task, opened; None where there is none."""
+        path = f"{self.private.removesuffix('.d')}.stdin"
+        try:
+            pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        os.set_blocking(pipe, True)
+        os.close(
+            os.open(f"{path}.opened", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        )  # the command may let go of it
+        return pipe
+
+    def filled(self, text: str, address: str) -> str:
+        """`text` with its places filled in."""
+
+        def place(found: re.Match[str]) -> str:
+            name = found[1]
+            if name.startswith("port:"):
+                return str(self.ports[name[5:]]) if name[5:] in self.ports else found[0]
+            return {"files": self.files, "cwd": self.cwd, "address": address}[name]
+
+        return _PLACE.sub(place, text) if "{" in text else text
+
+
+def _said(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _begun(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.begun")
+
+
+def _copy(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _unpack(archive: str, folder: str) -> None:
+    """Unpack an archive that we have packed; a member that would leave the folder is refused where Python can (from 3.11.4 on)."""
+    import tarfile
+
+    how: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, **how)
+    except tarfile.TarError as error:
+        raise AttemptFailed("staging-failed", {"detail": f"the archive of the files: {error}"}) from error
+
+
+def variable(name: str) -> str:
+    """A name as it stands in a variable: TRAINMASTER_INPUT_<this>."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -1,0 +1,286 @@
+"""The agent's shards of one input, between the master and the programs of one attempt.
+
+Programs lease from the pool of the agent over a local socket, so that their round trip is short; the pool leases ahead
+from the master and carries reports back with the same messages, one at a time. Each shard of the pool is in one place:
+
+    ready (leased, nobody has it)  --given-->  out (a connection has it)  --done-->  done (to be told, or being told)
+
+A connection that closes puts what it had out back to ready. What is done stays held until the master has answered,
+since only then is it durable. A master that is away is asked again and again; nothing here is lost meanwhile, and
+`held` says on every new channel what the attempt holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+
+from trainmaster.core.input.ranges import RangeSet
+
+Lease: TypeAlias = Callable[[str, int, dict[str, Any], list[list[int]]], Awaitable[Mapping[str, Any]]]
+"""`lease(input, want, done, back)`: ask the master for `want` shards (0: none), telling it what is done (`ranges`, `records`) and which
+ranges come back unread. The answer is that of `ShardTable.answer` once `done` is durable, or {"unknown": true} where the input is not
+read as shards. Raises OSError while the master is away; then all of it is asked again."""
+
+Row: TypeAlias = tuple[int, int, str, str, int, int]  # number, epoch, path, kind, start, end: as programs are told
+
+AHEAD_MOST = 256  # shards leased ahead, at most
+LASTS = (0.02, 1.0)  # s: more is leased ahead where what was leased lasts less, and less where it lasts longer
+FLUSH = 0.2  # s that a report may wait for company
+FULL = 500  # reports that wait for no more company
+WAIT = 0.5  # s that a program's ask may wait; then it asks again, telling what it has done meanwhile
+IDLE = 1.0  # s without any reader until what is ready goes back
+PAUSES = (0.05, 1.0)  # s between asks while nothing is free or the master is away: the first and the longest
+
+log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """A program's connection."""
+
+    def reply(self, asked: int, answer: Mapping[str, Any]) -> None: ...
+
+
+@attrs.define(eq=False, repr=False)
+class _Waiter:
+    reader: Reader
+    asked: int
+    want: int
+    wait: bool
+    timer: asyncio.TimerHandle | None = None
+
+
+class Pool:
+    """One input of one attempt. Runs in the agent's loop; `run` is its task."""
+
+    def __init__(self, name: str, lease: Lease) -> None:
+        self.name, self.mark = name, 0
+        self._lease, self._loop = lease, asyncio.get_running_loop()
+        self._ready: deque[Row] = deque()
+        self._out: dict[int, tuple[Reader, Row]] = {}
+        self._done: dict[int, int | None] = {}  # number -> records, to be told
+        self._telling: dict[int, int | None] = {}  # with the master
+        self._back = RangeSet()
+        self._waiters: deque[_Waiter] = deque()
+        self._readers: set[Reader] = set()
+        self._ahead = 2
+        self._pause, self._dry_until, self._away_until = PAUSES[0], 0.0, 0.0
+        self._took = 0.0  # when the last shards came
+        self._asking = self._end = self._unknown = self._urgent = False
+        self._flush_at = 0.0
+        self._idle: asyncio.TimerHandle | None = None
+        self._kick, self._told = asyncio.Event(), asyncio.Event()
+
+    # -- what programs do --
+
+    def ask(self, reader: Reader, asked: int, want: int, wait: bool) -> None:
+        """Answer `reader` with up to `want` shards, now or when there are some."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        self._readers.add(reader)
+        self._ahead = max(self._ahead, min(want, AHEAD_MOST))
+        self._waiters.append(_Waiter(reader, asked, want, wait))
+        self._serve()
+        if self._waiters and self._waiters[-1].reader is reader:
+            self._waiters[-1].timer = self._loop.call_later(WAIT, self._again, self._waiters[-1])
+        if self._wanted() or self._end:
+            self._kick.set()
+
+    def done(self, reader: Reader, told: Mapping[int, int | None]) -> None:
+        """`reader` has read these (number -> records). What it does not have out counts nothing."""
+        if not self._done:
+            self._flush_at = self._loop.time() + FLUSH
+        before = len(self._done)
+        for number, records in told.items():
+            if number in self._out and self._out[number][0] is reader:
+                del self._out[number]
+                self._done[number] = records
+        if (self._done and not before) or len(self._done) >= FULL:
+            self._kick.set()
+
+    def hold(self, reader: Reader, numbers: list[int]) -> list[int]:
+        """`reader` came back and had these out; those that it has no longer."""
+        self._readers.add(reader)
+        ready = {row[0]: row for row in self._ready}
+        kept = [number for number in numbers if number in ready]
+        for number in kept:
+            self._out[number] = (reader, ready.pop(number))
+        self._ready = deque(ready.values())
+        return [number for number in numbers if number not in kept]
+
+    def left(self, reader: Reader) -> None:
+        """The connection of `reader` closed."""
+        if reader not in self._readers:
+            return
+        self._readers.discard(reader)
+        for waiter in [waiter for waiter in self._waiters if waiter.reader is reader]:
+            self._forget(waiter)
+        unread = [row for owner, row in self._out.values() if owner is reader]
+        for row in unread:
+            del self._out[row[0]]
+        self._ready.extendleft(sorted(unread, reverse=True))
+        self._serve()
+        if not self._readers:
+            self._idle = self._loop.call_later(IDLE, self._return_ready)
+        self._kick.set()
+
+    # -- what the channel does --
+
+    def held(self) -> list[list[int]]:
+        """What this attempt still holds of the master's leases, for the master to hear on a new channel."""
+        numbers = {row[0] for row in self._ready} | self._out.keys() | self._done.keys() | self._telling.keys()
+        return RangeSet.of(sorted(numbers)).union(self._back).to_json()
+
+    def drop(self, ranges: Any) -> None:
+        """The master says that these are not ours."""
+        lost = RangeSet.from_json(ranges)
+        self._ready = deque(row for row in self._ready if row[0] not in lost)
+        for number in [number for number in self._out if number in lost]:
+            del self._out[number]
+        for number in [number for number in self._done if number in lost]:
+            del self._done[number]
+        self._back.subtract(lost)
+        if not self._done:
+            self._told.set()  # the master had heard what was on its way when the connection broke
+
+    def wake(self) -> None:
+        """Shards may have become free: ask at once."""
+        self._dry_until = self._away_until = 0.0
+        self._kick.set()
+
+    async def drain(self) -> None:
+        """Return once all that programs reported is durable with the master."""
+        self._urgent = True
+        while self._done or self._telling:
+            self._told.clear()
+            self._kick.set()
+            await self._told.wait()
+        self._urgent = False
+
+    async def run(self) -> None:
+        """Exchange with the master for ever."""
+        while True:
+            self._kick.clear()
+            now = self._loop.time()
+            want = self._wanted() if now >= self._dry_until else 0
+            if now >= self._away_until and (want or self._due(now)):
+                await self._exchange(want)
+                continue
+            wakes = [self._flush_at] if self._done else []
+            wakes += [self._dry_until] if self._wanted() else []
+            wakes += [self._away_until] if self._due(now) else []
+            timer = self._loop.call_at(max(min(wakes), self._away_until), self._kick.set) if wakes else None
+            await self._kick.wait()
+            if timer is not None:
+                timer.cancel()
+
+    # -- below --
+
+    def _wanted(self) -> int:
+        """How many shards to ask the master for."""
+        if self._end or self._unknown:
+            return 0
+        waiting = sum(waiter.want for waiter in self._waiters)
+        if waiting:
+            return min(AHEAD_MOST, waiting + self._ahead) - len(self._ready)
+        low = self._asking and len(self._ready) <= self._ahead // 2 and bool(self._readers)
+        return self._ahead - len(self._ready) if low else 0
+
+    def _due(self, now: float) -> bool:
+        full = len(self._done) >= FULL or now >= self._flush_at or bool(self._waiters) or self._urgent
+        return bool(self._back) or (bool(self._done) and full)
+
+    async def _exchange(self, want: int) -> None:
+        telling, self._done = dict(sorted(self._done.items())), {}
+        back, self._back = self._back, RangeSet()
+        self._telling = telling
+        done = {"ranges": RangeSet.of(telling).to_json(), "records": list(telling.values())} if telling else {}
+        try:
+            answer = await self._lease(self.name, want, done, back.to_json())
+            rows = _rows(answer)
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            if not isinstance(error, OSError):
+                log.error("shards of %s: the master's answer is none: %r", self.name, error)
+            self._done = {**telling, **self._done}
+            self._back.update(back)
+            self._telling = {}
+            self._away_until = self._paused()
+            return
+        self._telling = {}
+        self._take(answer, rows, want)
+        if not self._done:
+            self._told.set()
+
+    def _take(self, answer: Mapping[str, Any], rows: list[Row], want: int) -> None:
+        self.mark = max(self.mark, int(answer.get("mark", 0)))
+        self._unknown = bool(answer.get("unknown", self._unknown))
+        self._end = bool(answer.get("end", self._end))
+        have = {row[0] for row in self._ready} | self._out.keys() | self._done.keys()
+        self._ready.extend(row for row in rows if row[0] not in have)
+        self._serve()
+        if rows:
+            now = self._loop.time()
+            lasted, self._took = now - self._took, now
+            self._pause, self._dry_until = PAUSES[0], 0.0
+            # Where the master gives less, little is left: nothing is leased ahead then.
+            self._asking = len(rows) >= want
+            if self._asking and lasted < LASTS[0]:
+                self._ahead = min(AHEAD_MOST, self._ahead * 2)
+            elif lasted > LASTS[1]:
+                self._ahead = max(2, self._ahead // 2)
+        elif want:
+            self._asking, self._dry_until = False, self._paused()
+            for waiter in [waiter for waiter in self._waiters if not waiter.wait]:
+                self._answer(waiter, {"shards": [], "none": True})
+
+    def _paused(self) -> float:
+        """When to ask again, each time later."""
+        until = self._loop.time() + self._pause
+        self._pause = min(self._pause * 2, PAUSES[1])
+        return until
+
+    def _serve(self) -> None:
+        while self._waiters:
+            waiter = self._waiters[0]
+            if self._ready:
+                rows = [self._ready.popleft() for _ in range(min(waiter.want, len(self._ready)))]
+                for row in rows:
+                    self._out[row[0]] = (waiter.reader, row)
+                self._answer(waiter, {"shards": rows})
+            elif self._unknown or self._end:
+                self._answer(waiter, {"shards": [], "unknown": self._unknown, "end": self._end})
+            else:
+                return
+
+    def _again(self, waiter: _Waiter) -> None:
+        if waiter in self._waiters:
+            self._answer(waiter, {"shards": []})
+
+    def _answer(self, waiter: _Waiter, answer: Mapping[str, Any]) -> None:
+        self._forget(waiter)
+        waiter.reader.reply(waiter.asked, answer)
+
+    def _forget(self, waiter: _Waiter) -> None:
+        self._waiters.remove(waiter)
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+
+    def _return_ready(self) -> None:
+        self._idle = None
+        for row in self._ready:
+            self._back.add(row[0], row[0] + 1)
+        self._ready.clear()
+        self._asking = False
+        self._kick.set()
+
+
+def _rows(answer: Mapping[str, Any]) -> list[Row]:
+    files, shards = answer.get("files", ()), answer.get("shards", ())
+    count = answer["count"] if shards else 1
+    return [(number, number // count, *files[file], start, end) for number, file, start, end in shards]

@@ -1,0 +1,406 @@
+"""The agent's end of its channel to the master: one WebSocket, opened by the agent, opened again whenever it is lost.
+
+Over it go numbered reports (kept by `outbox`), pieces of log for followers, asks for shards, and samples, in this order of urgency; orders
+come back. An order or a welcome of an epoch below the highest seen is refused: its master has been followed by another.
+
+The right to run a program is a lease: it lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
+(the first is the hello), so whoever waits longer than that without hearing of us knows that nothing of ours runs. Who never was welcomed
+runs nothing, and may wait longer where it was begun before its master. Nor does an agent run anything whose program has ended: it goes on
+to look for a master for `Link.stay`, for with it the end of the program would be lost, and the next master would run the program again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from trainmaster.agent.link.outbox import Outbox
+from trainmaster.core.frames import FrameError, Joiner, split
+from trainmaster.host.allowance import boottime
+from trainmaster.host.linux import Process, look
+from trainmaster.transports import cut
+
+PATH = "/api/v1/agent"
+VERSION = "1.0"
+FRAME = 64 * 1024
+PING_EVERY = 2.0  # s
+SILENT = 8.0  # s without an answer to a ping, then the connection is given up
+OPEN_WITHIN = 10.0  # s
+REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a pod that is gone leads nowhere, and soon to the next one
+LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is looked up
+BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
+BACKOFF_UNMET = 0.2  # s, while a master is waited for that was begun at the same time
+LOOK = 0.5  # s between two looks at the clock of the grace
+STAY = 600.0  # s without a master, where the end of the program would be lost
+ASKS = 1024  # asks of programs waiting to be sent
+
+log = logging.getLogger(__name__)
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Link:
+    """How the master is reached: a Unix socket, or addresses `host:port` under TLS with the job's certificate (PEM) alone."""
+
+    token: str
+    grace: float = 30.0
+    socket: str = ""
+    addresses: Sequence[str] = ()
+    certificate: str = ""
+    unmet: float = 0.0  # s to wait for a first welcome, where that is more than the grace
+    stay: float = STAY  # s to wait for a master that is to hear how the program ended
+
+
+class Owner(Protocol):
+    """What the channel needs of its agent."""
+
+    def hello(self) -> dict[str, Any]:
+        """The agent's whole present state, without the channel's own fields."""
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        """An order, a follow, a lease: anything but what the channel takes care of."""
+
+    def log_piece(self) -> dict[str, Any] | None:
+        """The next piece for a follower."""
+
+    def connected(self, welcome: Mapping[str, Any]) -> None:
+        """A master has welcomed us; what is asked from now on reaches it."""
+
+    def disconnected(self) -> None:
+        """The connection closed."""
+
+    def over(self, why: str) -> None:
+        """The master refuses us, or the grace has run out: stop the program, end."""
+
+
+class Channel:
+    """One agent's channel.
+
+    `find(epoch)` reads the record of a later master: (epoch, addresses). `unreachable` is told of each failure to connect.
+    `holds_end()` tells whether no program runs, and a master has still to learn how the last one ended or to settle its outputs.
+    """
+
+    def __init__(
+        self, link: Link, owner: Owner, find: Callable[[int], tuple[int, Sequence[str]] | None] | None = None,
+        unreachable: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
+        self._link, self._owner, self.find, self.unreachable = link, owner, find, unreachable
+        self.holds_end: Callable[[], bool] = lambda: False
+        self._addresses = list(link.addresses)
+        self.outbox = Outbox()
+        self.epoch = 0  # the highest seen
+        self.connected = False
+        self.address = ""  # ours, as the connection leaves by it
+        self.master: Process | None = None  # the one at the other end of a Unix socket
+        self._wake = asyncio.Event()
+        self._asks: deque[dict[str, Any]] = deque(maxlen=ASKS)
+        self._sample: dict[str, Any] | None = None
+        self._acked_at = boottime()
+        self._met = False  # whether we were welcomed once
+        self._closing = False
+        self._looking: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
+
+    # -- what is told --
+
+    def report(self, kind: str, attempt: int, **fields: Any) -> None:
+        """Tell the master something about an attempt; kept until it is acknowledged."""
+        self.outbox.add(kind, attempt, fields)
+        self._wake.set()
+
+    def ask(self, message: dict[str, Any]) -> None:
+        """Send a message that needs no acknowledgement, when connected; whoever asks asks again."""
+        self._asks.append(message)
+        self._wake.set()
+
+    def sample(self, message: dict[str, Any]) -> None:
+        """Send a sample, unless a newer one comes first."""
+        if self.connected:
+            self._sample = message
+            self._wake.set()
+
+    def wake(self) -> None:
+        """There may be something to send: a log has grown."""
+        self._wake.set()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left of the right to run a program."""
+        lasts = self._link.grace if self._met else max(self._link.grace, self._link.unmet)
+        return self._acked_at + lasts - boottime()
+
+    async def flushed(self, within: float) -> bool:
+        """Wait until everything told was acknowledged; False after `within` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self.outbox.emptied()
+        return self.outbox.empty
+
+    # -- the connection --
+
+    async def run(self) -> None:
+        """Keep a connection until cancelled, or until the master or the grace ends it."""
+        failures = 0
+        while not self._ended():
+            welcomed = await self._once()
+            failures = 0 if welcomed else failures + 1
+            if self._ended():
+                return
+            await self._call_for_help()
+            last = BACKOFF_LAST if self._met or not self._link.unmet else BACKOFF_UNMET
+            longest = min(last, BACKOFF_FIRST * 2 ** min(failures, 10))
+            await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+            await self._look_up()
+
+    async def watch_grace(self) -> None:
+        """End the agent once its right to run a program has run out, or, where it holds the end of one, its time to stay.
+
+        A task apart: whatever befalls the connection, it goes on.
+        """
+        longer = max(0.0, self._link.stay - self._link.grace)
+        stays = False
+        while (left := self.remaining) > 0 or (self.holds_end() and left + longer > 0):
+            if left <= 0 and not stays:
+                log.warning("the grace has run out; no program runs, and its end is kept for the next master")
+            stays = left <= 0
+            # No timer of the loop counts the time of a suspended machine.
+            await asyncio.sleep(min(LOOK, left + longer if stays else left))
+        self._end("grace")
+
+    async def _call_for_help(self) -> None:
+        if self.unreachable is None:
+            return
+        try:
+            await self.unreachable()
+        except Exception:  # whatever keeps a successor from being started: it is tried again
+            log.exception("nothing could be done about the master that cannot be reached")
+
+    async def _look_up(self) -> None:
+        """Read the record of the master again, where it may have moved. A storage that does not answer keeps nobody from trying the
+        addresses that are known.
+        """
+        if self.find is None:
+            return
+        if self._looking is None:
+            self._looking = asyncio.create_task(asyncio.to_thread(self.find, self.epoch))
+        if not (await asyncio.wait([self._looking], timeout=LOOK_UP))[0]:
+            return
+        looked, self._looking = self._looking, None
+        try:
+            found = looked.result()
+        except Exception as error:  # noqa: BLE001  whatever a storage raises: it is looked up again
+            log.warning("the master's record could not be read: %s", error)
+            return
+        if found is not None and found[0] >= self.epoch:
+            self._addresses = list(found[1]) or self._addresses
+
+    async def _once(self) -> bool:
+        """One connection from its opening to its end; whether it was welcomed."""
+        from websockets.exceptions import WebSocketException
+
+        welcomed = False
+        try:
+            async with asyncio.timeout(OPEN_WITHIN):
+                connection = await self._open()
+        except (OSError, TimeoutError, WebSocketException, ValueError) as error:
+            log.info("no connection to the master: %r", error)
+            return False
+        try:
+            joiner, sent = Joiner(), boottime()
+            for frame in split({**self._owner.hello(), "type": "hello", "v": VERSION, "epoch": self.epoch}):
+                await connection.send(frame)
+            async with asyncio.timeout(OPEN_WITHIN):
+                first = await _next(connection, joiner)
+            welcomed = self._welcomed(first)
+            if welcomed:
+                self._met, self._acked_at = True, max(self._acked_at, sent)
+                await self._converse(connection, joiner)
+        except (OSError, TimeoutError, WebSocketException, FrameError) as error:
+            log.info("the connection to the master ended: %r", error)
+        finally:
+            self.connected = False
+            self._owner.disconnected()
+            cut(connection.transport)
+        return welcomed
+
+    async def _open(self) -> Any:
+        from websockets.asyncio.client import connect, unix_connect
+
+        options: dict[str, Any] = {
+            "additional_headers": {"Authorization": f"Bearer {self._link.token}"}, "compression": None, "max_size": FRAME,
+            "ping_interval": None, "open_timeout": None, "close_timeout": 1, "user_agent_header": None,
+        }  # fmt: skip
+        if self._link.socket:
+            connection = await unix_connect(sock=_connected(self._link.socket), uri=f"ws://localhost{PATH}", **options)
+            peer = connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            self.master = look(struct.unpack("3i", peer)[0])
+            return connection
+        address = self._addresses.pop(0)
+        self._addresses.append(address)  # the next one is tried next
+        connection = await connect(
+            f"wss://{address}{PATH}",
+            ssl=trusting(self._link.certificate),
+            proxy=None,
+            sock=await _reached(address),
+            **options,
+        )
+        ours = connection.transport.get_extra_info("socket")
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT * 1000))
+        self.address = ours.getsockname()[0]
+        return connection
+
+    def _welcomed(self, first: Mapping[str, Any]) -> bool:
+        if first.get("type") == "refused":
+            log.warning("refused by the master: %s %s", first.get("reason"), first.get("detail"))
+            if first.get("reason") != "stale-epoch":  # else it is the master that is stale
+                self._end(str(first.get("reason")))
+            return False
+        epoch, acked = first.get("epoch"), first.get("acked", 0)
+        if first.get("type") != "welcome" or type(epoch) is not int or type(acked) is not int or epoch < self.epoch:
+            log.warning("no welcome of a master that may be followed: %s", str(first)[:200])
+            return False
+        self.epoch = epoch
+        self.outbox.connected(acked)
+        self._asks.clear()
+        self.connected = True
+        self._owner.connected(first)
+        return True
+
+    async def _converse(self, connection: Any, joiner: Joiner) -> None:
+        work = [
+            asyncio.create_task(act)
+            for act in (self._pump(connection), self._ping(connection), self._listen(connection, joiner))
+        ]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def _pump(self, connection: Any) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            message = self._next_message(loop.time())
+            if message is None:
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.outbox.due(loop.time())):
+                        await self._wake.wait()
+                continue
+            for frame in split(message):
+                await connection.send(frame)
+
+    def _next_message(self, now: float) -> dict[str, Any] | None:
+        if (report := self.outbox.next(now)) is not None:
+            return report
+        if self._asks:
+            return self._asks.popleft()
+        if (piece := self._owner.log_piece()) is not None:
+            return piece
+        sample, self._sample = self._sample, None
+        return sample
+
+    async def _ping(self, connection: Any) -> None:
+        while True:
+            sent = boottime()
+            async with asyncio.timeout(SILENT):
+                answered = await connection.ping()
+                await answered
+            self._acked_at = max(self._acked_at, sent)
+            await asyncio.sleep(PING_EVERY)
+
+    async def _listen(self, connection: Any, joiner: Joiner) -> None:
+        while True:
+            message = await _next(connection, joiner)
+            if message.get("type") == "ack" and type(message.get("n")) is int:
+                self.outbox.acknowledge(message["n"])
+            elif message.get("type") == "refused":
+                self._end(str(message.get("reason")))
+                return
+            elif self._current(message):
+                self._owner.heard(message)
+
+    def _current(self, message: Mapping[str, Any]) -> bool:
+        """Whether the message's epoch, where it has one, is the highest seen; a higher one becomes that."""
+        epoch = message.get("epoch")
+        if epoch is None:
+            return message.get("type") != "order"
+        if type(epoch) is not int or epoch < self.epoch:
+            log.warning(
+                "refused: %s of epoch %s, after epoch %s", message.get("verb", message.get("type")), epoch, self.epoch
+            )
+            return False
+        self.epoch = epoch
+        return True
+
+    def _ended(self) -> bool:
+        return self._closing
+
+    def _end(self, why: str) -> None:
+        self._closing = True
+        self._owner.over(why)
+
+
+def _connected(path: str) -> socket.socket:
+    """Return a connection to a Unix socket, which never has to be waited for: it is there at once, or its backlog is full.
+
+    Raise OSError. The loop's own way imports `ssl`, to look whether the socket is one of TLS.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+async def _reached(address: str) -> socket.socket:
+    """A connection to `host:port`. Raises OSError, TimeoutError."""
+    host, _, port = address.rpartition(":")
+    loop, failed = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    for family, kind, protocol, _, where in await loop.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_STREAM
+    ):
+        found = socket.socket(family, kind, protocol)
+        found.setblocking(False)
+        try:
+            async with asyncio.timeout(REACHED_WITHIN):
+                await loop.sock_connect(found, where)
+            return found
+        except OSError as error:  # TimeoutError is one
+            found.close()
+            failed = error
+        except BaseException:
+            found.close()
+            raise
+    raise failed
+
+
+async def _next(connection: Any, joiner: Joiner) -> dict[str, Any]:
+    while (message := joiner.add(await connection.recv())) is None:
+        pass
+    return message
+
+
+def trusting(certificate: str) -> Any:
+    """A TLS context that believes this one certificate (PEM) and no other, whatever its name."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context

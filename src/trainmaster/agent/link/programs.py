@@ -1,0 +1,381 @@
+"""The agent's end of the Unix socket over which programs of the current attempt speak to it.
+
+One JSON object a line, both ways. A connection begins with `hello {v, attempt, pid}`; any attempt but the current one
+is refused. Then, from a program:
+
+    progress   {value?, step?, metrics?}            no answer
+    phase      {name or null}                       no answer
+    checkpoint {state: begin | saved | failed}      answered where it has an id
+    lease      {id, input, want, done, wait}        answered {id, shards: [[number, epoch, path, kind, start, end]], end?, none?, unknown?}
+    done       {input, done: [[number, records]]}   no answer
+
+and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. What is not of this form closes the
+connection it came on and does nothing else: a program cannot harm its agent, and what it had leased goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import os
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
+
+PROTOCOL = "1.0"
+LINE_LIMIT = 256 * 1024  # bytes of a frame
+GREETING_LIMIT = 64 * 1024  # bytes of what comes before a hello is accepted
+UNREAD_LIMIT = 1024 * 1024  # bytes that a program may leave unread
+CONNECTIONS = 512
+ASKS = 32  # of one connection at once
+POOLS = 64
+METRICS = 64  # of one frame; names and texts are cut at as many characters
+
+OnProgress: TypeAlias = Callable[[float | None, int | None, dict[str, float | str]], None]
+OnPhase: TypeAlias = Callable[[str | None], None]
+OnCheckpoint: TypeAlias = Callable[[str, dict[str, int]], None]
+
+log = logging.getLogger(__name__)
+
+
+class Garbage(ValueError):
+    """What a program sent is not of the protocol."""
+
+
+class Programs:
+    """The socket at `path`, and the pools of the current attempt.
+
+    `on_progress(value, step, metrics)`, `on_phase(name or None)` and `on_checkpoint(state, marks)` are called in the
+    loop; marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the
+    first of them, and has been saved when the last one has said so and none of them failed, or went away, meanwhile.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        lease: Lease,
+        *,
+        on_progress: OnProgress = lambda value, step, metrics: None,
+        on_phase: OnPhase = lambda name: None,
+        on_checkpoint: OnCheckpoint = lambda state, marks: None,
+    ) -> None:
+        self.path, self.attempt = path, 0
+        self.on_progress, self.on_phase, self.on_checkpoint = on_progress, on_phase, on_checkpoint
+        self.connections: set[_Connection] = set()
+        self.buffer = memoryview(bytearray(64 * 1024))
+        self._lease = lease
+        self._pools: dict[str, Pool] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+        self._warning: tuple[float, str] | None = None  # until when (loop time), why
+        self._writers: list[_Connection] = []  # of the checkpoint that is being written
+        self._begun: dict[str, int] = {}  # the marks of when the first of them began
+        self._spoilt = False  # one of them did not end it well
+
+    async def start(self) -> None:
+        """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            listening.bind(self.path)
+            os.chmod(self.path, 0o600)
+            self._server = await loop.create_unix_server(lambda: _Connection(self), sock=listening, backlog=128)
+        except BaseException:
+            listening.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop listening, drop all connections and leases, remove the socket."""
+        self.end()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def begin(self, attempt: int) -> None:
+        """From now on the programs of `attempt` are served, and no others."""
+        self.end()
+        self.attempt = attempt
+
+    def end(self) -> None:
+        """The attempt is over: its connections are closed, and what it had leased is the master's to give again."""
+        self.attempt, self._warning = 0, None
+        self._writers.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self._pools.clear()
+        for connection in list(self.connections):
+            connection.phase = None
+            connection.abort()
+
+    async def drain(self) -> None:
+        """Return once all that programs reported as done is durable. Before the end of an attempt is reported."""
+        for pool in list(self._pools.values()):
+            await pool.drain()
+
+    def warn(self, seconds: float, why: str) -> None:
+        """Tell the programs, those that connect later too, that the container will be taken back."""
+        self._warning = (asyncio.get_running_loop().time() + seconds, why)
+        for connection in list(self.connections):
+            if connection.greeted:
+                connection.send(self.warning())
+
+    def warning(self) -> dict[str, Any]:
+        if self._warning is None:
+            return {}
+        until, why = self._warning
+        left = max(0.0, until - asyncio.get_running_loop().time())
+        return {"op": "warning", "seconds": round(left, 3), "why": why}
+
+    def held(self) -> dict[str, list[list[int]]]:
+        """What this attempt holds of each input, to be told on every new channel before anything else of it."""
+        return {name: ranges for name, pool in self._pools.items() if (ranges := pool.held())}
+
+    def drop(self, name: str, ranges: Any) -> None:
+        """The master says that these, which `held` named, are not ours."""
+        if name in self._pools:
+            self._pools[name].drop(ranges)
+
+    def marks(self) -> dict[str, int]:
+        """Of each input the last moment that the master told: what was done by then was done before now."""
+        return {name: pool.mark for name, pool in self._pools.items()}
+
+    def wake(self) -> None:
+        """Shards may have become free, or the master is back: ask at once."""
+        for pool in self._pools.values():
+            pool.wake()
+
+    # -- for connections --
+
+    def pool(self, name: Any) -> Pool:
+        if not isinstance(name, str) or not name or len(name) > 256:
+            raise Garbage("an input's name is due")
+        if name not in self._pools:
+            if len(self._pools) >= POOLS:
+                raise Garbage("too many inputs")
+            self._pools[name] = Pool(name, self._lease)
+            self._tasks.append(asyncio.get_running_loop().create_task(self._pools[name].run()))
+        return self._pools[name]
+
+    def gone(self, connection: _Connection) -> None:
+        self.connections.discard(connection)
+        for pool in self._pools.values():
+            pool.left(connection)
+        while connection in self._writers:
+            self.checkpoint(connection, "failed")
+        if connection.phase is not None:
+            self.on_phase(None)
+
+    def checkpoint(self, writer: _Connection, state: str) -> None:
+        if not self._writers:
+            self._begun, self._spoilt = self.marks(), False
+        if state == "begin":
+            self._writers.append(writer)
+        else:
+            if writer in self._writers:
+                self._writers.remove(writer)
+            self._spoilt = self._spoilt or state == "failed"
+            state = "failed" if self._spoilt else "saved"
+        if state == "begin" or not self._writers:
+            self.on_checkpoint(state, self._begun)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One program's connection. Implements `leases.Reader`.
+
+    All read into one buffer, since what was read is taken out of it at once: a buffer for each read (asyncio's own
+    way) costs more than all else here.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        self.greeted, self.phase = False, None
+        self._programs, self._asked = programs, 0
+        self._unread = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    phase: str | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._programs.connections) >= CONNECTIONS or not _ours(transport):
+            self.abort()
+            return
+        self._programs.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._programs.gone(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._programs.buffer
+
+    def buffer_updated(self, size: int) -> None:
+        unread = self._unread
+        unread += self._programs.buffer[:size]
+        try:
+            while (end := unread.find(b"\n")) >= 0 and self._transport is not None:
+                line = bytes(unread[:end])
+                del unread[: end + 1]
+                self._frame(line)
+            if len(unread) > (LINE_LIMIT if self.greeted else GREETING_LIMIT):
+                raise Garbage("a frame over the limit")
+        except Garbage as error:
+            log.warning("a program's connection was closed: %s", error)
+            self.abort()
+
+    def send(self, frame: Mapping[str, Any]) -> None:
+        if self._transport is None or not frame:
+            return
+        self._transport.write(json.dumps(frame, separators=(",", ":")).encode() + b"\n")
+        if self._transport.get_write_buffer_size() > UNREAD_LIMIT:
+            self.abort()
+
+    def reply(self, asked: int, answer: Mapping[str, Any]) -> None:
+        self._asked -= 1
+        self.send({"id": asked, **answer})
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._transport = None
+
+    # -- frames --
+
+    def _frame(self, line: bytes) -> None:
+        try:
+            frame = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Garbage(f"not JSON: {error}") from None
+        if not isinstance(frame, dict):
+            raise Garbage("not a JSON object")
+        op = frame.get("op")
+        if not self.greeted and op != "hello":
+            raise Garbage("no hello")
+        act = _OPS.get(op) if isinstance(op, str) else None
+        if act is None:
+            if op is None:
+                raise Garbage("a frame without op")
+            return  # of a later minor version
+        act(self, frame)
+
+    def _hello(self, frame: dict[str, Any]) -> None:
+        attempt = frame.get("attempt")
+        if str(frame.get("v", "")).split(".")[0] != PROTOCOL.split(".")[0]:
+            self._refuse(f"version {frame.get('v')} of the runtime, the agent speaks {PROTOCOL}")
+        elif type(attempt) is not int or attempt != self._programs.attempt or not attempt:
+            self._refuse(f"attempt {attempt} is not the current one")
+        else:
+            self.greeted = True
+            lost = []
+            if "hold" in frame:
+                lost = self._programs.pool(frame.get("input")).hold(self, _numbers(frame["hold"]))
+            self.send({"op": "welcome", "v": PROTOCOL, "lost": lost})
+            self.send(self._programs.warning())
+            if "phase" in frame:
+                self._phase({"name": frame["phase"]})
+
+    def _refuse(self, why: str) -> None:
+        self.send({"op": "refused", "why": why})
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def _progress(self, frame: dict[str, Any]) -> None:
+        value, step, told = frame.get("value"), frame.get("step"), frame.get("metrics") or {}
+        if not (value is None or (_is_number(value) and 0 <= value <= 1)) or not (step is None or _is_whole(step)):
+            raise Garbage("a malformed progress")
+        if not isinstance(told, dict) or len(told) > METRICS:
+            raise Garbage("malformed metrics")
+        metrics = {}
+        for name, figure in told.items():
+            if not _is_number(figure) and not isinstance(figure, str):
+                raise Garbage("a metric is a number")
+            metrics[name[:METRICS]] = figure[:METRICS] if isinstance(figure, str) else figure
+        self._programs.on_progress(value, step, metrics)
+
+    def _phase(self, frame: dict[str, Any]) -> None:
+        name = frame.get("name")
+        if name is not None and not isinstance(name, str):
+            raise Garbage("a malformed phase")
+        self.phase = None if name is None else name[:256]
+        self._programs.on_phase(self.phase)
+
+    def _checkpoint(self, frame: dict[str, Any]) -> None:
+        state, asked = frame.get("state"), frame.get("id")
+        if state not in ("begin", "saved", "failed"):
+            raise Garbage("a malformed checkpoint")
+        self._programs.checkpoint(self, state)
+        if asked is not None:
+            self.send({"id": asked, "ok": True})
+
+    def _lease(self, frame: dict[str, Any]) -> None:
+        asked, want = frame.get("id"), frame.get("want")
+        if type(asked) is not int or type(want) is not int or want < 1:
+            raise Garbage("a malformed ask")
+        self._asked += 1
+        if self._asked > ASKS:
+            raise Garbage("too many asks at once")
+        pool = self._programs.pool(frame.get("input"))
+        if told := frame.get("done"):
+            pool.done(self, _done(told))
+        pool.ask(self, asked, min(want, AHEAD_MOST), frame.get("wait") is not False)
+
+    def _done(self, frame: dict[str, Any]) -> None:
+        self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
+
+
+_OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
+    "hello": _Connection._hello,
+    "progress": _Connection._progress,
+    "phase": _Connection._phase,
+    "checkpoint": _Connection._checkpoint,
+    "lease": _Connection._lease,
+    "done": _Connection._done,
+}
+
+
+def _ours(transport: asyncio.Transport) -> bool:
+    """Whether the peer runs as this user, or as root."""
+    connected = transport.get_extra_info("socket")
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (os.getuid(), 0)
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return math.isfinite(value) if type(value) is float else _is_whole(value)
+
+
+def _numbers(value: Any) -> list[int]:
+    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+        raise Garbage("numbers of shards are due")
+    return value
+
+
+def _done(value: Any) -> dict[int, int | None]:
+    if not isinstance(value, list):
+        raise Garbage("[number, records] of each shard are due")
+    done: dict[int, int | None] = {}
+    for pair in value:
+        if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is int):
+            raise Garbage("[number, records] of each shard are due")
+        number, records = pair
+        if records is not None and not (type(records) is int and 0 <= records < 2**32 - 1):
+            raise Garbage("a count of records is a whole number")
+        done[number] = records
+    return done

@@ -1,0 +1,158 @@
+"""Starting a new master on the local engine when the old one has died.
+
+Every agent holds a lock on `<runtime>/<job>/agents/<role>-<index>@<serial>`, a file that lists its pid: whose lock can be taken is gone,
+and a container has one agent, even where two masters ordered it. The lowest agent that lives starts the successor, under a lock of its
+own, so that two never do; should it fail to, the next one does, later. The successor's secrets go to it through a pipe, never through a
+file or a command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.host import children
+from trainmaster.host.linux import Process, lives, look
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+TURN = 1.0  # s that each lower living agent has to do it first
+ANSWERS_WITHIN = 20.0  # s that a successor has to answer on its socket
+
+log = logging.getLogger(__name__)
+
+
+class Presence:
+    """This agent's own lock file; held as long as the agent lives. Raises BlockingIOError where the container has an agent already."""
+
+    def __init__(self, folder: str, task: str, serial: int) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._folder, self._name = folder, f"{task.replace(':', '-')}@{serial}"
+        self._file = os.open(os.path.join(folder, self._name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+
+    def lower(self) -> list[str]:
+        """The living agents before this one, in order of role and index."""
+        mine = _order(self._name)
+        names = (name for name in os.listdir(self._folder) if _order(name) < mine)
+        return [name for name in sorted(names, key=_order) if _held(os.path.join(self._folder, name))]
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _order(name: str) -> tuple[str, int]:
+    role, _, index = name.partition("@")[0].rpartition("-")
+    return role, int(index) if index.isdigit() else 0
+
+
+def _held(path: str) -> bool:
+    """Whether some process holds the lock on `path`."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def alive(process: Process | None) -> bool:
+    """Whether this very process is still there, and no zombie: its pid alone may be another's by now."""
+    return process is not None and lives(process.pid, process.start)
+
+
+async def answers(path: str) -> bool:
+    """Whether someone accepts connections on a Unix socket."""
+    try:
+        _reader, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def succeed(
+    folder: str, presence: Presence, socket: str, spawn: Callable[[], int], master: Callable[[], Process | None],
+) -> None:  # fmt: skip
+    """See to it that the job has a master: called when its socket refused and the master that was known is dead.
+
+    `folder` is the job's runtime directory. Returns when a master answers, or is another agent's to start for now.
+    """
+    before = presence.lower()
+    if before:
+        await _wait_for(socket, TURN * len(before))
+    if await answers(socket) or alive(master()):
+        return
+    lock = os.open(os.path.join(folder, "successor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if await answers(socket):
+                return
+            pid = spawn()
+            log.warning("the master is gone; started its successor, pid %d", pid)
+            begun = look(pid)
+            await _wait_for(socket, ANSWERS_WITHIN, lambda: alive(begun))
+    finally:
+        os.close(lock)
+
+
+async def _wait_for(socket: str, within: float, hopeful: Callable[[], bool] = lambda: True) -> None:
+    """Wait until a master answers, `within` seconds at most, and only while that is to be hoped for."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            while not await answers(socket) and hopeful():  # noqa: ASYNC110  a bind tells nobody
+                await asyncio.sleep(0.02)
+
+
+def spawn(
+    job: str, told: Mapping[str, Any], *, cwd: str, output: str, umask: int,
+    command: Sequence[str] = (sys.executable, "-I", "-m", "trainmaster.master"),
+) -> int:  # fmt: skip
+    """Start a master of the job at `job`, detached, `told` as JSON on its stdin; its pid. It may outlive us."""
+    from subprocess import PIPE
+
+    os.makedirs(os.path.dirname(output), mode=0o700, exist_ok=True)
+    with open(output, "ab") as trace:
+        process = children.start(
+            [*command, job], stdin=PIPE, stdout=trace, stderr=trace, cwd=cwd if os.path.isdir(cwd) else "/",
+            start_new_session=True, umask=umask,
+        )  # fmt: skip
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it ended at once; its trace says why
+        process.stdin.write(json.dumps(told).encode())
+        process.stdin.close()
+    threading.Thread(target=_reap, args=(process,), name="successor", daemon=True).start()
+    return process.pid
+
+
+def _reap(process: Popen[bytes]) -> None:
+    process.wait()
+    children.forget(process.pid)
+
+
+def mark(job: str, pid: int) -> None:
+    """Note the successor as a master of the job at once: until it does so itself, its starter's death must not take it along."""
+    from trainmaster.host import processes
+
+    processes.mark(job, processes.MASTER, "", 0, pid)

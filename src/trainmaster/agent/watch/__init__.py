@@ -1,0 +1,1 @@
+"""Programs while they run: samples, progress, stalls, memory."""

@@ -1,0 +1,40 @@
+"""`tm audit`: prove that each record was counted once."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.options.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("audit")
+@job_argument
+@json_option
+def command(job: str) -> None:
+    """Prove from the event log of JOB alone that each record of its shards was counted exactly once.
+
+    Exit status: 0 proven (so far, while it runs), 1 a fault was found.
+    """
+    from trainmaster.client.jobs.past import Past
+    from trainmaster.core.errors import StorageFailed
+    from trainmaster.core.input.audit import audit as prove
+    from trainmaster.core.input.shards import ShardTable
+    from trainmaster.core.machine.events import Event, decode
+    from trainmaster.log.reader import Reader, replay
+
+    events: list[Event] = list(replay(Reader(Past(job).storage), decode))
+    if events and (dropped := events[-1].n - len(events)):
+        raise StorageFailed(
+            f"{dropped:,} events of {job} were dropped, for its log is in its cluster alone: nothing can be proven",
+            mend="give such jobs a storage of their own: storage: URL", anchor="events-dropped",
+        )  # fmt: skip
+    listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
+    tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
+    verdict = prove(events, tables)
+    if wants_json():
+        print_json(verdict.to_json())
+    else:
+        for line in verdict.lines() or [f"{job} reads no input as shards: there is nothing to count"]:
+            click.echo(line)
+    if not verdict.ok:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,22 @@
+"""`tm cluster grants`: what an administrator applies once."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("grants")
+@click.option("--namespace", default="", help="where jobs will run  [default: the kubeconfig's]")
+@click.option("--service-account", "account", default="trainmaster", show_default=True, help="the name of the account")
+def command(namespace: str, account: str) -> None:
+    """Print the service account, role and binding by which masters run on Kubernetes, as YAML.
+
+    Who submits needs the role edit of the namespace, and these once; an administrator applies them:
+    tm cluster grants --namespace NAME | kubectl apply -f -
+    """
+    from trainmaster.engines.kubernetes.client import KubernetesClient
+    from trainmaster.engines.kubernetes.submit import rights
+    from trainmaster.kube.manifest import as_yaml
+
+    where = namespace or KubernetesClient().namespace_of()
+    click.echo(as_yaml(rights.granted(where, account)), nl=False)

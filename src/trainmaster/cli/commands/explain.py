@@ -1,0 +1,42 @@
+"""`tm explain`: where each value of a job comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainmaster.cli.options.describing import DescribesJob, described, job_options
+from trainmaster.cli.options.given import json_option, print_json, wants_json
+
+
+@click.command("explain", cls=DescribesJob)
+@job_options
+@click.option("-a", "--all", "everything", is_flag=True, help="built-in values too")
+@json_option
+def command(file: str | None, engine: str, everything: bool, **given: Any) -> None:
+    """Show every value of a job and where it comes from; what stands lower here wins.
+
+    \b
+    built-in
+    site file    /etc/trainmaster/config.yaml, or $TRAINMASTER_SITE
+    user file    ~/.config/trainmaster/config.yaml
+    environment  TRAINMASTER_SET_TIMEOUTS__STALL=10m, for one
+    job file
+    flags
+    """
+    import attrs
+
+    from trainmaster.client.spec.settings import explain
+    from trainmaster.client.submit.preview import thread_lines, thread_shares
+    from trainmaster.client.watch.text import columns
+
+    asked = described(file, engine, given)
+    rows = [row for row in explain(asked.job, asked.origins) if everything or row.origin != "built-in"]
+    if wants_json():
+        print_json([attrs.asdict(row) for row in rows])
+        return
+    for line in columns([(row.key, row.value, row.origin) for row in rows], ("KEY", "VALUE", "FROM")):
+        click.echo(line)
+    for line in thread_lines(thread_shares(asked.job, asked.engine)):
+        click.echo(line)

@@ -1,0 +1,68 @@
+"""`tm prune`: remove old jobs, and caches that nobody uses."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.options.given import Duration, json_option, print_json, wants_json
+from trainmaster.cli.several import for_each, raise_first
+
+
+@click.command("prune")
+@click.option(
+    "--older", metavar="DURATION", type=Duration(), required=True, help="ended, or not used, for so long: like 30d"
+)
+@click.option("--jobs/--no-jobs", "with_jobs", default=True, help="remove jobs too, or clear caches alone")
+@click.option("--dry-run", is_flag=True, help="show what would go; remove nothing")
+@click.option("-y", "--yes", is_flag=True, help="remove without a question")
+@json_option
+def command(older: float, with_jobs: bool, dry_run: bool, yes: bool) -> None:
+    """Remove jobs that ended long ago, as `tm remove` does, and what nobody uses any more of caches.
+
+    Caches are those of this machine, and on HDFS those of a Hadoop cluster at hand while no job of yours runs there.
+    """
+    import time
+
+    import attrs
+
+    from trainmaster.client.jobs.listing import adopt_at_hand
+    from trainmaster.client.jobs.removal import clear, ended_before, remove, unused_since
+    from trainmaster.core.spec.quantities import format_bytes, format_count
+    from trainmaster.engines import registry
+
+    limit = time.time() - older
+    errors_by_engine = adopt_at_hand()
+    for engine, error in errors_by_engine.items():  # nobody knows which jobs run there
+        click.echo(f"warning: nothing is cleared on {engine}: {error.message}", err=True)
+    reachable = [engine for engine in registry.configured() if engine not in errors_by_engine]
+    jobs = ended_before(limit) if with_jobs else []
+    entries = list(unused_since(limit, reachable))
+    size = format_bytes(sum(entry.size for entry in entries))
+    total = f"{format_count(len(jobs), 'job')}, {format_count(len(entries), 'cached file')} ({size})"
+    if wants_json():
+        print_json({"jobs": [job.id for job in jobs], "caches": [attrs.asdict(entry) for entry in entries]})
+    else:
+        for job in jobs:
+            click.echo(f"{job.id} {job.state}, ended {time.strftime('%Y-%m-%d', time.localtime(job.ended))}")
+        for entry in entries:
+            click.echo(f"{entry.place} {format_bytes(entry.size)}")
+    if dry_run or not (jobs or entries):
+        click.echo(f"would go: {total}" if jobs or entries else "nothing is that old", err=True)
+        return
+    if not yes:
+        _confirm(total)
+    errors = for_each((job.id for job in jobs), remove)
+    removed = sum(map(clear, entries))
+    click.echo(
+        f"removed: {len(jobs) - len(errors)} of {len(jobs)} jobs, {removed} of {len(entries)} cached files", err=True
+    )
+    raise_first(errors)
+
+
+def _confirm(total: str) -> None:
+    """Ask whoever sits there; nobody is asked in a script, which has to say --yes."""
+    import sys
+
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"to remove {total}, add --yes; --dry-run shows them", click.get_current_context())
+    click.confirm(f"remove {total}?", abort=True, err=True)

@@ -1,0 +1,32 @@
+"""`tm retry`: submit a job again."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.exits import detach_option, exit_status_option
+from trainmaster.cli.options.given import job_argument, json_option, print_json, wants_json
+
+
+@click.command("retry")
+@job_argument
+@click.option("--background", is_flag=True, help="print the new id and return")
+@exit_status_option
+@detach_option
+@json_option
+def command(job: str, background: bool, exits_as: str, detach: str) -> None:
+    """Submit JOB again as it was, under a new id, and watch it: the same directory, secrets as they are set now."""
+    from trainmaster.cli.watching import watch_to_end
+    from trainmaster.client.jobs.handles import here
+    from trainmaster.client.submit.submit import again
+    from trainmaster.client.watch.leaving import letting_go
+
+    with letting_go("leave" if background else detach) as begun:
+        made = again(job, fork=True, announce=begun.note)
+        if not background:
+            click.echo(f"{job} again, as {made}", err=True)
+            watch_to_end(made, exits_as=exits_as)
+        if wants_json():
+            print_json({"job": made, "handle": str(here(made))})
+        else:
+            click.echo(made)

@@ -1,0 +1,77 @@
+"""`tm run`: start a job and watch it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainmaster.cli.exits import detach_option, exit_status_option
+from trainmaster.cli.options.describing import DescribesJob, described, job_options
+from trainmaster.cli.options.given import json_option, print_json, wants_json
+from trainmaster.cli.options.showing import output_choice, output_options
+from trainmaster.cli.remarks import naming_origins, warn
+from trainmaster.cli.starting import start
+from trainmaster.cli.watching import watch_to_end
+
+
+@click.command("run", cls=DescribesJob)
+@job_options
+@click.option("--dry-run", is_flag=True, help="check it and show what would be asked for; nothing is started")
+@click.option(
+    "--idempotency-key", default="", metavar="KEY", help="a job submitted before under this key is watched instead"
+)
+@click.option(
+    "--stdin",
+    metavar="TASK",
+    help="the task that has this command's stdin, or none; default: a single task on this machine",
+)
+@output_options
+@exit_status_option
+@detach_option
+@json_option
+def command(
+    file: str | None, engine: str, dry_run: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
+    timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **given: Any,
+) -> None:  # fmt: skip
+    """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
+
+    \b
+    tm run -n 2 --framework pytorch -- python train.py
+    tm run job.yaml --set roles.worker.processes=2
+
+    Ctrl-C, SIGTERM, SIGHUP, SIGQUIT and the end of whoever reads the output stop watching; the job goes on, unless --detach says otherwise.
+    The exit status is the job's.
+    """
+    asked = described(file, engine, given)
+    if dry_run:
+        show(asked)
+        return
+    from trainmaster.client.submit.stdin import chosen, unread_note
+    from trainmaster.client.watch.leaving import letting_go
+
+    choice = output_choice(asked.job, tasks, quiet, timestamps, prefix)
+    source = chosen(asked.job, asked.engine, stdin)
+    prepare = source.prepare if source is not None else lambda job: None
+    with letting_go(detach) as begun:
+        start(asked, idempotency_key, begun, prepare)
+        if source is not None:
+            source.begin()
+            choice.stdin_task = source.task
+        elif stdin is None and (text := unread_note(asked.job, asked.engine)):
+            click.echo(click.style("note: ", fg="cyan") + text, err=True)
+        watch_to_end(begun.job, choice=choice, exits_as=exits_as)
+
+
+def show(asked: Any) -> None:
+    """What would be done."""
+    from trainmaster.client.submit.preview import lines, preview
+
+    with naming_origins(asked):
+        found = preview(asked.job, asked.base, asked.engine)
+    if wants_json():
+        print_json(found)
+        return
+    warn(asked)
+    for line in lines(found):
+        click.echo(line)

@@ -1,0 +1,170 @@
+"""`tm` after its beginning: finds the command, loads it alone, and turns every end into an exit status.
+
+Starting is fast because almost nothing is imported: the names and one-line descriptions of all commands stand in a table here, a
+command's own module is loaded when it is called, and what that needs beyond click is loaded where it is used.
+
+Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a fault of ours, 130 interrupted; 128 and a signal's number.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+import trainmaster
+from trainmaster.cli.statuses import BAD_INPUT, FAULT, INTERRUPTED
+
+COMMANDS = {
+    "run": "start a job and watch it",
+    "submit": "start a job and return",
+    "list": "the jobs there are, newest first",
+    "status": "how a job is doing, or how it ended",
+    "logs": "what the programs printed",
+    "events": "what happened to a job, line by line",
+    "attach": "watch a job that runs",
+    "wait": "wait for a job to end",
+    "kill": "end a job",
+    "save": "save a job's outputs while it runs",
+    "renew": "newer tokens for a job on a secure cluster",
+    "retry": "submit a job again",
+    "remove": "remove a job that is over, with its logs",
+    "prune": "remove old jobs, and caches that nobody uses",
+    "audit": "prove that each record was counted once",
+    "explain": "where each value of a job comes from",
+    "doctor": "whether this machine is ready",
+    "cluster": "what a cluster has free; clusters to try an engine",
+    "image": "images for jobs on Kubernetes",
+    "completion": "completion of commands and jobs for a shell",
+}
+
+
+class Commands(click.Group):
+    """Commands out of the table, loaded when called; an unknown one is answered with the nearest name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        from importlib import import_module
+
+        found: click.Command = import_module(f"trainmaster.cli.commands.{name}").command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS:
+            raise click.UsageError(f"there is no command {name!r}{_nearest(name, COMMANDS)}", ctx)
+        return name, self.get_command(ctx, name), args[1:]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click would make a failure of
+            raise click.exceptions.Exit(_unread()) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="A JOB is an id, an unambiguous beginning of one, a name (the job of it that runs, else the newest), or a handle like local://HOST/ID.",
+)
+@click.version_option(trainmaster.__version__, message="trainmaster %(version)s")
+@click.option("--json", is_flag=True, help="print JSON, for programs")
+@click.pass_context
+def tm(ctx: click.Context, json: bool) -> None:
+    """Run deep-learning programs, unchanged, on the machines you have."""
+    ctx.meta["json"] = json
+
+
+def run(args: Sequence[str]) -> NoReturn:
+    """Run a command and exit with its status."""
+    ours = list(args[: args.index("--")] if "--" in args else args)
+    try:
+        status = tm.main(list(args), prog_name="tm", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        status = end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        status = BAD_INPUT
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        status = 128 + getattr(interrupt.__cause__, "number", INTERRUPTED - 128)  # click makes an Abort of it
+    except Exception as error:  # noqa: BLE001 - the last place where any can be told
+        status = _told(error, "--json" in ours)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _told(error: Exception, as_json: bool) -> int:
+    """Say an error, for a program on stdout as one JSON value too; its exit status."""
+    message, lines, name, status = _parts(error)
+    brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
+    click.echo(click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]), err=True)
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"error": {"message": message, "lines": lines, "anchor": name, "status": status}}))
+    return status
+
+
+def _parts(error: Exception) -> tuple[str, list[str], str, int]:
+    """Message, further lines, anchor and status. Errors that a user can mend are told in words; a fault of ours carries its traceback."""
+    if isinstance(error, click.UsageError):
+        return *_usage(error), "", BAD_INPUT
+    if isinstance(error, click.ClickException):
+        return error.format_message(), [], "", BAD_INPUT
+    from trainmaster.core.errors import TrainmasterError
+
+    if isinstance(error, TrainmasterError):
+        return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # wherever it was: no fault of ours
+        from trainmaster.client.jobs.places import state_dir
+        from trainmaster.log.storage import storage_failed
+
+        return _parts(storage_failed("write", str(error.filename or f"{state_dir()}, or where the output goes"), error))
+    import traceback
+
+    traceback.print_exception(error)
+    return "this is a fault of trainmaster; please report it with the lines above", [], "", FAULT
+
+
+def _usage(error: click.UsageError) -> tuple[str, list[str]]:
+    message = error.format_message().rstrip(".")
+    lines = [f"{error.ctx.command_path} --help"] if error.ctx else []
+    if isinstance(error, click.NoSuchOption):
+        known = (
+            [name for parameter in error.ctx.command.get_params(error.ctx) for name in parameter.opts]
+            if error.ctx
+            else []
+        )
+        message = f"there is no option {error.option_name}{_nearest(error.option_name, known)}"
+        if error.ctx and getattr(error.ctx.command, "takes_command", False):
+            lines.insert(
+                0, f"a command, with its own options, comes after --: {error.ctx.command_path} -- python train.py"
+            )
+    return message[:1].lower() + message[1:], lines
+
+
+def _nearest(name: str, known: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 1, 0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _unread() -> int:
+    """Whoever read our output has left; what Python would still flush at exit goes nowhere."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,1 @@
+"""The jobs of a user: where they are, how they are named, listed, ended and removed."""

@@ -1,0 +1,124 @@
+"""Whether this machine is ready for jobs: each check says what it found and, where that is in the way, what to do.
+
+Bad is what keeps every job from running. What is wrong with a cluster is a warning: jobs on this machine run without it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.quantities import format_bytes
+from trainmaster.engines import registry
+from trainmaster.engines.findings import BAD, GOOD, WARNING, Finding, Outcome, finding
+
+_ROOM = 2**30  # bytes free on a disk below which it is told
+_FILES = 1024  # open files with which a job of some tasks runs
+
+
+def examined() -> Iterator[Finding]:
+    """All checks, in order; one that itself fails is a finding too."""
+    for name, check in CHECKS.items():
+        yield finding(name, check, BAD)
+    for engine in registry.names():
+        if registry.engine(engine).checks:
+            yield from registry.engine(engine).load("checks")()
+
+
+def _python() -> Outcome:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        return (
+            WARNING,
+            f"{version}, {sys.executable}; PYTHONDONTWRITEBYTECODE is set",
+            "unset it: imports take twice as long without bytecode",
+        )
+    return GOOD, f"{version}, {sys.executable}", ""
+
+
+def _state() -> Outcome:
+    from trainmaster.host.places import file_system, state_dir
+
+    place = state_dir()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    probe = place / f".probe-{os.getpid()}"
+    probe.write_bytes(b"")
+    probe.unlink()
+    free = shutil.disk_usage(place).free
+    text = f"{place} ({file_system(place)}), {format_bytes(free)} free"
+    return (GOOD, text, "") if free > _ROOM else (WARNING, text, "free space, or set TRAINMASTER_STATE_DIR")
+
+
+def _runtime() -> Outcome:
+    from trainmaster.client.jobs.places import LONGEST_ID
+    from trainmaster.client.submit.submit import new_id
+    from trainmaster.host.places import check_sockets, file_system, runtime_dir
+
+    place = runtime_dir()
+    text = f"{place} ({file_system(place)})"
+    check_sockets(new_id("job"))
+    try:
+        check_sockets("x" * LONGEST_ID)
+    except BadInput as error:
+        return WARNING, f"{text}: too long for jobs with long names", error.mend
+    return GOOD, text, ""
+
+
+def _machine() -> Outcome:
+    from trainmaster.host.machine import machine
+
+    found = machine()
+    gpus = len(found.devices)
+    busy = f" ({len(found.taken)} in use)" if found.taken else ""
+    return GOOD, f"{found.cores:g} cores, {format_bytes(found.memory)}, {gpus} GPU{'s' * (gpus != 1)}{busy}", ""
+
+
+def _limits() -> Outcome:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft} open files (at most {'unlimited' if hard == resource.RLIM_INFINITY else hard})"
+    return (
+        (GOOD, text, "")
+        if hard == resource.RLIM_INFINITY or hard >= _FILES
+        else (WARNING, text, "raise it: ulimit -Hn")
+    )
+
+
+def _memory() -> Outcome:
+    from trainmaster.host.limits import ancestry
+
+    if any(os.access(folder, os.W_OK) for folder in ancestry("memory")):
+        return GOOD, "a control group of each container", ""
+    return (
+        WARNING,
+        "by watching: no control group may be made here",
+        "a program that grows fast may use more before it is ended",
+    )
+
+
+def _name() -> Outcome:
+    name = socket.gethostname()
+    try:
+        addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
+    except OSError:
+        return (
+            WARNING,
+            f"{name} has no address",
+            "add it to /etc/hosts; jobs on one machine use 127.0.0.1 and do not need it",
+        )
+    return GOOD, f"{name}: {', '.join(addresses)}", ""
+
+
+CHECKS: dict[str, Callable[[], Outcome]] = {
+    "python": _python,
+    "state directory": _state,
+    "runtime directory": _runtime,
+    "machine": _machine,
+    "limits": _limits,
+    "memory limits": _memory,
+    "host name": _name,
+}

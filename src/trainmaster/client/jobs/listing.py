@@ -1,0 +1,93 @@
+"""The jobs that a user has, for `tm list` and `trainmaster.jobs()`: those that this machine knows, and those that clusters tell of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.client.jobs.places import client_side, engine_of, kept, state_dir
+from trainmaster.core.errors import EngineFailed, TrainmasterError
+from trainmaster.engines import registry
+from trainmaster.log.index import Headline, jobs
+from trainmaster.log.storage import LocalStorage
+
+PATIENCE = 3.0  # seconds for the answer of a cluster that only happens to be configured here
+NAMED_PATIENCE = 15.0  # the same of one that the user names
+
+
+def adopt_at_hand(engine: str = "") -> dict[str, TrainmasterError]:
+    """Have this machine know the jobs of ours on the clusters at hand, or on that of one engine; return why some could not be asked, by
+    engine. All are asked at once.
+    """
+    from trainmaster.client.jobs.adopting import adopt_all
+
+    listings = [_Listing(name) for name in clusters(engine)]
+    for listing in listings:
+        listing.start()
+    patience = NAMED_PATIENCE if engine else PATIENCE
+    limit = time.monotonic() + patience
+    errors = {}
+    for listing in listings:
+        listing.join(max(0.0, limit - time.monotonic()))
+        try:
+            adopt_all(listing.engine, listing.result(patience))
+        except TrainmasterError as error:
+            errors[listing.engine] = error
+    return errors
+
+
+def clusters(engine: str = "") -> list[str]:
+    """Return the engines whose clusters may have jobs of ours: those that this machine is configured for, or only the one that is named."""
+    if not engine:
+        return registry.configured()
+    return [] if registry.engine(engine).capabilities.on_this_machine else [engine]
+
+
+class _Listing(threading.Thread):
+    """A question to a cluster for the jobs of ours. A thread asks: some clients try a dead cluster for half a minute."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__(name=f"jobs of {engine}", daemon=True)
+        self.engine = engine
+        self._jobs: dict[str, str] = {}
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._jobs = client_side(self.engine).found("")
+        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
+            self._error = error
+
+    def result(self, waited: float) -> dict[str, str]:
+        """Return job -> application. Raises what asking raised, EngineFailed where no answer came within the seconds `waited`."""
+        if self.is_alive():
+            raise EngineFailed(
+                f"the cluster of {self.engine} has not answered within {waited:.0f} s",
+                mend="check that it runs, and that its configuration is the one that you mean", anchor=self.engine,
+            )  # fmt: skip
+        if self._error is not None:
+            raise self._error
+        return self._jobs
+
+
+def headlines() -> list[Headline]:
+    """Return the jobs that this machine knows, newest first."""
+    with kept("read the jobs", state_dir()):
+        return jobs(LocalStorage(state_dir()))
+
+
+def matches(job: Headline, states: Sequence[str], name: str | None, after: float) -> bool:
+    """Tell whether a job is in one of the states, has a name or an id like `name`, and was submitted after a time."""
+    from fnmatch import fnmatchcase
+
+    named = name is None or any(fnmatchcase(text, name) for text in (job.name, job.id))
+    return named and (not states or job.word in states) and (job.submitted or 0.0) >= after
+
+
+def plain(job: Headline) -> dict[str, Any]:
+    """Return a job of the list as plain data, with its engine."""
+    return {"engine": engine_of(job.id), **attrs.asdict(job)}

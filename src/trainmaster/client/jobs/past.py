@@ -1,0 +1,116 @@
+"""A job by its storage: its state, events and output, as its log tells them. It works when the master is gone, and years after the end."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.client.jobs.places import JOB_FILE, job_storage
+from trainmaster.core.errors import NotFound
+
+if TYPE_CHECKING:
+    from trainmaster.core.spec.job import Job
+    from trainmaster.log.output import Printed
+    from trainmaster.log.storage import Storage
+
+Facts = dict[str, Any]
+
+
+def described(job: str) -> Job:
+    """Return the job as it was submitted."""
+    from trainmaster.core.spec.reading import job_from
+
+    return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
+
+
+class Past:
+    """A job by its storage."""
+
+    def __init__(self, job: str) -> None:
+        from trainmaster.log.storage import LocalStorage, place_of, storage_for
+
+        self.job = job
+        self.storage = storage_for(place_of(job_storage(job)))
+        self.directory: Storage = LocalStorage(job_storage(job))
+
+    def state(self) -> Any:
+        """The folded state. Raises NotFound where the log has not begun."""
+        from trainmaster.log.replay import replayed
+
+        state, _ = replayed(self.storage)
+        if state.job is None:
+            raise NotFound(
+                f"{self.job} has no events yet: it was prepared, and its master never wrote",
+                place=str(job_storage(self.job)),
+                mend=f"submit it again: tm retry {self.job}",
+                anchor="no-events",
+            )
+        return state
+
+    def status(self) -> Facts:
+        from trainmaster.core.machine.report import status
+
+        return status(self.state())
+
+    def events(self, after: int = 0) -> Iterator[Facts]:
+        from trainmaster.core.machine.events import decode
+        from trainmaster.log.reader import Reader, replay
+
+        def known(line: bytes) -> Facts:
+            decode(line)  # refuses what another major version wrote
+            record: Facts = json.loads(line)
+            return record
+
+        yield from replay(Reader(self.storage, after), known)
+
+    def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
+        """Pieces {task, attempt, offset, next, data} of what is there of a task's output, of its latest attempt where None."""
+        number = attempt or max(self.attempts(task), default=1)
+        for piece in self._printed(task, number).pieces(offset, growing):
+            yield {"task": task, "attempt": number, **piece}
+
+    def size(self, task: str, attempt: int) -> int:
+        """Bytes that an attempt has printed."""
+        return self._printed(task, attempt).size
+
+    def printed(self) -> list[str]:
+        """The tasks of the log whose output is there, in order."""
+        from trainmaster.log.output import folder, folders
+
+        there = folders(self.storage, self.directory)
+        return [task for task in self.tasks() if folder(task) in there]
+
+    def attempts(self, task: str) -> list[int]:
+        """The attempts whose output is there, in order."""
+        from trainmaster.log.output import attempts
+
+        return attempts(self.storage, self.directory, task)
+
+    def tasks(self) -> list[str]:
+        """The tasks that the job has at most; known before its log begins."""
+        return task_names(self.described)
+
+    def _printed(self, task: str, attempt: int) -> Printed:
+        from trainmaster.log.output import Printed
+
+        return Printed(self.storage, self.directory, task, attempt, self.described.logs)
+
+    @functools.cached_property
+    def described(self) -> Job:
+        """The job as it was submitted."""
+        return described(self.job)
+
+
+def task_names(job: Job) -> list[str]:
+    """The tasks that a job has at most."""
+    return [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
+
+
+def copied_tasks(job: Job) -> list[str]:
+    """The tasks of a job that run several copies of their program."""
+    from trainmaster.core.machine.ranks import copies
+
+    roles = [role for role in job.roles.values() if copies(role.processes, role.resources.gpus) > 1]
+    return [f"{role.name}:{index}" for role in roles for index in range(role.replicas.max)]

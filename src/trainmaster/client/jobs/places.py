@@ -1,0 +1,141 @@
+"""What the client keeps of a job on this machine, beside its storage.
+
+`jobs/<id>` in the state directory holds the job as it was understood, its token, readable by the user alone, and, unless `storage:` names
+another place, the storage itself. The master's socket is in the runtime directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainmaster.host.places import job_storage, runtime_dir, state_dir
+
+JOB_FILE, SITE_FILE, TOKEN_FILE, CERTIFICATE_FILE = "job.json", "site.json", "token", "certificate"
+URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_LONGEST = 40  # characters of the name in an id: paths of sockets are short
+BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
+UPLOADED = 330.0  # s that a submission to a cluster may take, where no lock tells whether it goes on
+LONGEST_ID = _LONGEST + len("-k3x7qa")
+
+__all__ = [
+    "CERTIFICATE_FILE",
+    "JOB_FILE",
+    "LONGEST_ID",
+    "SITE_FILE",
+    "TOKEN_FILE",
+    "URL",
+    "absolute",
+    "beginning",
+    "client_side",
+    "engine_of",
+    "in_id",
+    "job_ids",
+    "job_storage",
+    "kept",
+    "master_socket",
+    "site_of",
+    "state_dir",
+    "submitting",
+]
+
+
+def master_socket(job: str) -> Path:
+    return runtime_dir() / job / "master.sock"
+
+
+def site_of(job: str) -> dict[str, Any]:
+    """What submit found out about the job's place; {} where that is not known."""
+    try:
+        found: dict[str, Any] = json.loads((job_storage(job) / SITE_FILE).read_bytes())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def engine_of(job: str) -> str:
+    """The engine that the job is on."""
+    from trainmaster.engines.registry import DEFAULT
+
+    return str(site_of(job).get("engine") or DEFAULT)
+
+
+def client_side(engine: str) -> Any:
+    """Return an engine's client side, `OnThisMachine` or `OnCluster` as its capabilities say. Raises BadInput where there is none."""
+    from trainmaster.engines import registry
+
+    return registry.engine(engine).load("client_side")()
+
+
+def absolute(url: str, base: Path) -> str:
+    """Return a URL, or a path relative to `base`, as one that means the same anywhere on this machine."""
+    if URL.match(url):
+        return url
+    return os.path.normpath(base / os.path.expanduser(url)) + "/" * (url.endswith("/") and url != "/")
+
+
+def in_id(name: str) -> str:
+    """A job's name as its ids begin: in the letters that paths, hosts and containers allow, and cut short."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].rstrip("-")
+
+
+def job_ids() -> list[str]:
+    """The jobs that this machine knows, in no order."""
+    with kept("read the jobs", state_dir() / "jobs"):
+        try:
+            return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+
+@contextmanager
+def kept(doing: str, place: Path) -> Iterator[None]:
+    """What cannot be done to what this machine keeps is told in words: `doing`, and to which place."""
+    try:
+        yield
+    except OSError as error:
+        from trainmaster.log.storage import storage_failed
+
+        failure = storage_failed(doing, str(place), error)
+        if failure.anchor == "storage-failed":
+            failure.mend += ", or set TRAINMASTER_STATE_DIR to another place"
+        raise failure from error
+
+
+def beginning(job: str, within: float = BEGIN) -> bool:
+    """Whether the job was submitted so lately that its master may not have begun, and that is not known to be dead."""
+    try:
+        lately = time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < within
+    except FileNotFoundError:
+        return False
+    return lately and not _died(job)
+
+
+def _died(job: str) -> bool:
+    """Return True where all processes that were marked as this job's on this machine are dead."""
+    from trainmaster.host import processes
+
+    marks = processes.marks(job)
+    return bool(marks) and not any(mark.process.alive for mark in marks)
+
+
+def submitting(job: str) -> bool:
+    """Whether the job's submitter lives, and is not done: until then it has locked the job's token."""
+    import fcntl
+
+    try:
+        with open(job_storage(job) / TOKEN_FILE) as token:
+            fcntl.flock(token, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without locks
+        return beginning(job, UPLOADED)
+    return False

@@ -1,0 +1,20 @@
+"""The tokens of a job on a secure cluster, in words."""
+
+from __future__ import annotations
+
+import time
+
+from trainmaster.client.jobs.past import Facts
+from trainmaster.core.spec.quantities import format_seconds
+
+
+def words(tokens: Facts, now: float) -> str:
+    """Until when a job's tokens are good, and what keeps newer ones away."""
+    left, at = tokens["until"] - now, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(tokens["until"]))
+    told = f"good until {at}, in {format_seconds(round(left))}" if left > 0 else f"they ended at {at}"
+    return told + (f"; {tokens['trouble']}" if tokens.get("trouble") else "")
+
+
+def warning(job: str, tokens: Facts) -> str:
+    """What its user is told of a job that was submitted with tokens, and with nothing that renews them."""
+    return f"{job}: its tokens are {words(tokens, time.time())}; for longer watch it (tm attach), or tm renew {job}"

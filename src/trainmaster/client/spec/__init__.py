@@ -1,0 +1,1 @@
+"""From files, flags and settings to one job."""

@@ -1,0 +1,174 @@
+"""From a command line to a job: a file, flags and a command become one description, with the origin of each value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from trainmaster.client.spec.flags import layer
+from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.spec.job import COPIED, SHARED, Job, uses
+from trainmaster.engines import registry
+from trainmaster.engines.registry import DEFAULT
+
+_PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
+_SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
+_PROGRAMS = {".py": "python", ".sh": "sh"}
+_INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
+
+
+@attrs.frozen(slots=True)
+class Described:
+    """A job, the directory that its paths are relative to, where its values came from, and the engine it is for."""
+
+    job: Job
+    base: Path
+    origins: Mapping[tuple[str, ...], str]
+    engine: str = DEFAULT
+
+
+def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str], engine: str = DEFAULT) -> Described:
+    """The job of a file, of flags and a command, or of both. Raises BadInput, naming the place of what is wrong."""
+    from trainmaster.client.spec import settings
+
+    registry.engine(engine)  # raises BadInput where there is none
+    if file is None and not command:
+        raise BadInput(
+            "there is no job: neither a job file nor a command",
+            mend="tm run job.yaml, or tm run -- python train.py",
+            anchor="no-job",
+        )
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise BadInput("the present directory was removed", mend="go to one that is there", anchor="no-file") from error
+    data, origins = _loaded(file)
+    base = Path(file).absolute().parent if file not in (None, "-") else here
+    roles = list(data.get("roles") or ()) if isinstance(data.get("roles"), Mapping) else []
+    flags, said = layer(given, command, roles, engine)
+    _only_known_roles(flags, said, roles)
+    named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
+    made, places = settings.job([named, *settings.standing(), (data, origins), (flags, said)])
+    return Described(made, base, places, engine)
+
+
+def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    if file is None:
+        return {}, {}
+    from trainmaster.client.spec import jobfile
+
+    if (interpreter := _PROGRAMS.get(os.path.splitext(file)[1])) is not None:
+        how = f"{interpreter} {file}"
+        raise BadInput(
+            f"{file} is a program, not a job file", mend=f"a command comes after --: tm run -- {how}", anchor="no-job"
+        )
+    if file == "-":
+        import sys
+
+        return jobfile.parse(sys.stdin.read(), "stdin")
+    try:
+        return jobfile.load(file)
+    except NotFound as error:
+        if not os.path.exists(file) and not file.endswith((".yaml", ".yml", ".json")):
+            error.mend = f"a command comes after --: tm run -- {file} ..."
+        raise
+
+
+def _only_known_roles(flags: Mapping[str, Any], said: Mapping[tuple[str, ...], str], roles: Sequence[str]) -> None:
+    """A flag changes the roles that there are: a misspelt one must not become another."""
+    for role in flags.get("roles") or () if roles else ():
+        if role not in roles:
+            from trainmaster.core.spec.reading import nearest
+
+            place = next(
+                f"{'.'.join(path)}   ({origin})" for path, origin in said.items() if path[:2] == ("roles", role)
+            )
+            raise BadInput(
+                f"the job has no role {role!r}", place=place, mend=nearest(role, roles), anchor="unknown-role"
+            )
+
+
+def _name(file: str | None, command: Sequence[str]) -> str:
+    """What a job without a name is called: its file, or the directory of one called job.yaml, or its program."""
+    if file not in (None, "-"):
+        path = Path(str(file)).absolute()
+        text = path.parent.name if path.stem in _PLAIN else path.stem
+    else:
+        text = program(command)
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text).strip("-")
+    return plain[:60] or "job"
+
+
+def program(command: Sequence[str]) -> str:
+    """`train` for python train.py, `python` for python -c ..., `eval` for ./eval.sh."""
+    program, *rest = command or ("job",)
+    words = [word for word in rest if not word.startswith("-")]
+    script = words[0] if words and words[0] == rest[0] and _SCRIPT.fullmatch(words[0]) else ""
+    name = os.path.basename(script or program)
+    return name if name.rstrip("0123456789.") in _INTERPRETERS else name.partition(".")[0]
+
+
+# Keys that change nothing on one machine, and why.
+_UNUSED = {  # key -> why it changes nothing, and whether it does so on this machine alone
+    "tensorboard": ("there is no page yet that shows it", False),
+    "scale": ("a job does not grow once it has begun", False),
+    "network": ("tasks on one machine reach each other by 127.0.0.1", True),
+    "master": ("on one machine the master has no container of its own", True),
+}
+
+
+def doubts(job: Job, engine: str = DEFAULT, written: Collection[tuple[str, ...]] = ()) -> Iterator[str]:
+    """Yield the warnings of a submit: points of the job that are likely not meant. `written`: the keys that its user wrote."""
+    capabilities = registry.engine(engine).capabilities
+    yield from _unused(job, capabilities.on_this_machine)
+    if not capabilities.on_this_machine:
+        yield from _unshared(job, engine, written)
+    if capabilities.without_storage and not job.storage:
+        yield capabilities.without_storage
+    for role in job.roles.values():
+        restarts = role.restart.scope != "never" and role.restart.limit
+        shards = any(given.as_ == "shards" for given in uses(job, role.name))
+        if not restarts:
+            continue
+        if job.checkpoint is None and shards:
+            yield (
+                f"role {role.name} reads shards and has no checkpoint; if its program keeps checkpoints of its own, "
+                "what it read after the one it begins from is not given out again"
+            )
+        elif job.checkpoint is None and role.counts and role.workdir == COPIED:
+            yield (
+                f"role {role.name} may restart and the job has no checkpoint; what its program keeps in its own directory "
+                "is not sure to be there again"
+            )
+        elif shards and role.restart.scope == "task":
+            yield (
+                f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
+                "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
+            )
+
+
+def _unshared(job: Job, engine: str, written: Collection[tuple[str, ...]]) -> Iterator[str]:
+    for role in job.roles.values():
+        if role.workdir == SHARED and ("roles", role.name, "workdir") in written:
+            yield (
+                f"role {role.name} has workdir: share, and on {engine} each task has a directory of its own all the same; "
+                "what tasks share, put on storage that all nodes reach"
+            )
+
+
+def _unused(job: Job, here: bool) -> Iterator[str]:
+    from trainmaster.core.spec.reading import job_from
+
+    plain = job_from({"roles": {"worker": {"command": "true"}}})
+    for name, (why, here_alone) in _UNUSED.items():
+        if (here or not here_alone) and getattr(job, name) != getattr(plain, name):
+            yield f"{name}: changes nothing here; {why}"
+    if here and "://" not in job.storage:
+        for name in ("every", "piece"):
+            if getattr(job.logs, name) != getattr(plain.logs, name):
+                yield f"logs.{name}: changes nothing here; pieces of logs are stored where storage: is a URL"

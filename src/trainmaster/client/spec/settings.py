@@ -1,0 +1,163 @@
+"""Where a job's values come from: layers, a later one before an earlier one, each value with its origin.
+
+    built-in < site file < user file < environment < job file < flags
+
+The site file is /etc/trainmaster/config.yaml (or $TRAINMASTER_SITE), the user's is config.yaml in $XDG_CONFIG_HOME/trainmaster. Both hold
+keys of the job file. A variable TRAINMASTER_SET_<PATH> sets one key, the parts of its path joined by two underscores:
+TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in small letters, but for the names of variables, labels and annotations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.client.spec.flags import put
+from trainmaster.client.watch.text import readable
+from trainmaster.core.spec.job import Job
+from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.core.spec.redaction import is_secret, redact
+from trainmaster.core.spec.shorthands import spelled_out
+
+Place = tuple[str, ...]
+Layer = tuple[Mapping[str, Any], Mapping[Place, str]]
+SITE = "/etc/trainmaster/config.yaml"
+PREFIX = "TRAINMASTER_SET_"
+_CHOICES = {("completion",), ("environment",)}  # one of their keys excludes the others
+_AS_WRITTEN = {"env", "labels", "annotations", "secrets"}
+
+
+@attrs.frozen(slots=True)
+class Row:
+    """One value of a job as `tm explain` shows it."""
+
+    key: str
+    value: str
+    origin: str
+
+
+def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
+    """The layers below the job file, as they stand on this machine."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
+    files = [environ.get("TRAINMASTER_SITE") or SITE, os.path.join(home, "trainmaster", "config.yaml")]
+    layers: list[Layer] = [_file(path) for path in files if os.path.isfile(path)]
+    variables = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
+    return [*layers, _variables(variables)] if variables else layers
+
+
+def job(layers: Iterable[Layer]) -> tuple[Job, dict[Place, str]]:
+    """The job that the layers make, and the origin of every path that one of them set."""
+    data, origins = merged(layers)
+    return job_from(data, origins), origins
+
+
+def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
+    """One layer out of many: sections are joined key by key, anything else, and what is a choice of keys, is replaced whole."""
+    data: dict[str, Any] = {}
+    origins: dict[Place, str] = {}
+    for layer, places in layers:
+        plain = spelled_out(layer)
+        _join(data, plain, (), origins, _of_leaves(plain, (), places))
+    return data, origins
+
+
+def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
+    """Every value of the job with where it came from; secret ones are covered."""
+    sections = {path[:end] for path in origins for end in range(len(path))}  # what is below them has origins of its own
+    said = {path: origin for path, origin in origins.items() if path not in sections}
+    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(covered(job), ())]
+
+
+def covered(job: Job) -> Any:
+    """Return the job as plain data in which secret values are covered."""
+    secret = [value for role in job.roles.values() for name, value in role.env.items() if value and is_secret(name)]
+    return redact(job_to(job), secret)
+
+
+def _file(path: str) -> Layer:
+    from trainmaster.client.spec import jobfile  # YAML is loaded only where something is written in it
+
+    data, origins = jobfile.load(path)
+    return data, {place: origin.replace(os.path.basename(path), path, 1) for place, origin in origins.items()}
+
+
+def _variables(variables: Mapping[str, str]) -> Layer:
+    from trainmaster.client.spec import jobfile
+
+    data: dict[str, Any] = {}
+    origins: dict[Place, str] = {}
+    for name, text in sorted(variables.items()):
+        path = _path(name.removeprefix(PREFIX).split("__"))
+        put(data, path, jobfile.value(text, path))
+        origins[path] = f"variable {name}"
+    return data, origins
+
+
+def _path(parts: Sequence[str]) -> Place:
+    path: list[str] = []
+    for part in parts:
+        path.append(part if path and path[-1] in _AS_WRITTEN else part.lower())
+    return tuple(path)
+
+
+def _join(
+    data: dict[str, Any], layer: Mapping[str, Any], path: Place, origins: dict[Place, str], places: Mapping[Place, str]
+) -> None:
+    for key, value in layer.items():
+        at = (*path, key)
+        if isinstance(value, Mapping) and isinstance(data.get(key), dict) and at not in _CHOICES:
+            if at in places:
+                origins[at] = places[at]
+            _join(data[key], value, at, origins, places)
+            continue
+        for old in [old for old in origins if old[: len(at)] == at]:
+            del origins[old]
+        origins |= {place: origin for place, origin in places.items() if place[: len(at)] == at}
+        data[key] = _copied(value)
+
+
+def _of_leaves(value: Any, path: Place, places: Mapping[Place, str]) -> dict[Place, str]:
+    """`places` and the origin of every value below them: what a shorthand stands for came from where the shorthand is."""
+    found = dict(places)
+
+    def walk(value: Any, path: Place, origin: str) -> None:
+        origin = places.get(path, origin)
+        if origin:
+            found[path] = origin
+        if isinstance(value, Mapping):
+            for key, one in value.items():
+                walk(one, (*path, str(key)), origin)
+
+    walk(value, path, "")
+    return found
+
+
+def _copied(value: Any) -> Any:
+    return {key: _copied(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _leaves(value: Any, path: Place) -> Iterable[tuple[Place, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from _leaves(one, (*path, str(key)))
+    else:
+        yield path, _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value as it may be written in a job file; an odd number of bytes, as people read it."""
+    if value is None or isinstance(value, bool | list | tuple):
+        return "none" if value is None else json.dumps(value, ensure_ascii=False)
+    return str(readable(value))
+
+
+def _origin(path: Place, origins: Mapping[Place, str]) -> str:
+    for end in range(len(path), 0, -1):
+        if origin := origins.get(path[:end]):
+            return origin
+    return "built-in"

@@ -1,0 +1,250 @@
+"""Inputs and outputs of this machine, for a job on a cluster: carried there, and back.
+
+An input that names files of this machine is put into the submitter's place on the cluster, by content (`inputs/<digest>`), before the
+job starts, and is read there; the same content is put there once. An output is committed to that place (`outputs/<number>/NAME`), and
+whoever follows the job to its end brings it here, to where the job file said, `_SUCCESS` last; then it is removed there. Of a job that
+did not succeed nothing is brought: what there is lies where the job's status says.
+
+What is carried is noted in the job's `site.json`, and its URLs there are those of the job from then on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trainmaster.client.jobs.places import URL, absolute, client_side, job_storage, kept, site_of
+from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.spec.job import HADOOP, Input, Job
+from trainmaster.core.spec.quantities import format_bytes
+from trainmaster.log.storage import draft_of
+
+if TYPE_CHECKING:
+    from trainmaster.core.input.splits import File, Listing
+
+LARGEST = 2 * 2**30  # bytes of an input that is carried without a question: more belongs on the cluster
+_BROUGHT = "brought"  # in the job's directory: the names of the outputs that are here
+
+
+def local_places(job: Job) -> dict[str, str]:
+    """Return inputs.NAME, outputs.NAME -> URL of those that are paths of this machine."""
+    urls = {f"inputs.{name}": given.url for name, given in job.inputs.items()}
+    urls |= {f"outputs.{name}": output.url for name, output in job.outputs.items()}
+    return {key: url for key, url in urls.items() if not URL.match(url)}
+
+
+def carried_paths(job: Job, base: Path) -> dict[str, str]:
+    """Return the same with absolute paths. `job`: as its user wrote it; `base`: the directory that its paths are relative to."""
+    return {key: absolute(url, base) for key, url in local_places(job).items()}
+
+
+def rerouted(job: Job, local: Iterable[str], engine: str) -> Job:
+    """The job with URLs on the cluster in the place of those that are `local` (inputs.NAME, outputs.NAME). Raises BadInput where an input
+    cannot be carried, or a path of an output is taken.
+    """
+    wanted = set(local)
+    if not wanted:
+        return job
+    store, inputs, outputs = client_side(engine).store(job), dict(job.inputs), dict(job.outputs)
+    for name in (name for name in inputs if f"inputs.{name}" in wanted):
+        inputs[name] = attrs.evolve(inputs[name], url=_place_of(inputs[name], store.inputs))
+    if ours := {name: made for name, made in outputs.items() if f"outputs.{name}" in wanted}:
+        from trainmaster.data.checks import check_outputs
+
+        check_outputs(attrs.evolve(job, outputs=ours))
+        folder = f"{store.outputs}/{secrets.token_hex(6)}"
+        outputs |= {name: attrs.evolve(made, url=f"{folder}/{name}") for name, made in ours.items()}
+    return attrs.evolve(job, inputs=inputs, outputs=outputs)
+
+
+def restored(job: Job, carried: Mapping[str, str]) -> Job:
+    """The job as it was before `rerouted`, by what was noted."""
+    inputs = {name: attrs.evolve(one, url=carried.get(f"inputs.{name}", one.url)) for name, one in job.inputs.items()}
+    outputs = {
+        name: attrs.evolve(one, url=carried.get(f"outputs.{name}", one.url)) for name, one in job.outputs.items()
+    }
+    return attrs.evolve(job, inputs=inputs, outputs=outputs)
+
+
+def carry(job: Job, carried: Mapping[str, str], engine: str) -> None:
+    """Put the inputs where the job will read them. Raises BadInput where one has changed since, StorageFailed."""
+    if any(key.startswith("outputs.") for key in carried):
+        client_side(engine).store(job).private("outputs")
+    for name, given in job.inputs.items():
+        if (url := carried.get(f"inputs.{name}")) is not None:
+            _put(attrs.evolve(given, url=url), given.url, client_side(engine).store(job).private("inputs"))
+
+
+def brought(job: str, status: dict[str, Any]) -> dict[str, Any]:
+    """The final status, with the outputs here that are to be here. Raises StorageFailed, and BadInput where a path is taken by now."""
+    places = {
+        key.removeprefix("outputs."): Path(path)
+        for key, path in site_of(job).get("carried", {}).items()
+        if key.startswith("outputs.")
+    }
+    if not places or status.get("state") != "succeeded":
+        return status
+    from trainmaster.core.spec.reading import job_from
+
+    folder = job_storage(job)
+    made = job_from(json.loads((folder / "job.json").read_bytes())).outputs
+    with kept("note what was brought", folder), (folder / _BROUGHT).open("a+") as note:
+        fcntl.flock(note, fcntl.LOCK_EX)  # of two who follow the job one brings them
+        note.seek(0)
+        done = set(note.read().split())
+        for name, place in places.items():
+            if name not in done:
+                _bring(made[name].url, place, job, made[name].overwrite)
+                note.write(f"{name}\n")
+                note.flush()
+    return {**status, "outputs": {**status.get("outputs", {}), **{name: str(place) for name, place in places.items()}}}
+
+
+def bringing(job: str, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What `follow` tells of a job, with its outputs brought before its end is told."""
+    for item in items:
+        yield {**item, "end": brought(job, item["end"])} if "end" in item else item
+
+
+def _place_of(given: Input, inputs: str) -> str:
+    listing = _listed(given)
+    names = [listing.relative(file) for file in listing.files]
+    folder = f"{inputs}/{_digest(listing)}"
+    return f"{folder}/{names[0]}" if len(names) == 1 else folder
+
+
+def _listed(given: Input) -> Listing:
+    """Its files. Raises BadInput where they are none that can be carried."""
+    from trainmaster.core.input.splits import visible
+    from trainmaster.data.sources import list_input
+
+    place = f"inputs.{given.name}.url: {given.url}"
+    mend = "put it on storage that the nodes reach (hdfs://, s3://)"
+    if given.as_ == "mount" or given.format.startswith(HADOOP):
+        what = "what is mounted" if given.as_ == "mount" else "an input of a Hadoop format"
+        raise BadInput(
+            f"{what} cannot be of this machine: the nodes do not see {given.url}", place=place, mend=mend,
+            anchor="not-on-the-cluster",
+        )  # fmt: skip
+    listing = list_input(given)
+    if listing.size > LARGEST:
+        raise BadInput(
+            f"the input {given.name} has {format_bytes(listing.size)} on this machine, and at most {format_bytes(LARGEST)} are "
+            "brought to a cluster with the job", place=place, mend=mend, anchor="not-on-the-cluster",
+        )  # fmt: skip
+    if len(listing.files) > 1 and not all(
+        visible(part) for file in listing.files for part in listing.relative(file).split("/")
+    ):
+        raise BadInput(
+            f"the input {given.name} has files whose names begin with . or _, which are not brought to a cluster",
+            place=place, mend=mend, anchor="not-on-the-cluster",
+        )  # fmt: skip
+    return listing
+
+
+def _digest(listing: Listing) -> str:
+    total = hashlib.sha256()
+    for file in listing.files:
+        with open(file.path, "rb") as opened:
+            content = hashlib.file_digest(opened, "sha256").hexdigest()
+        total.update(f"{listing.relative(file)}\0{content}\n".encode(errors="surrogateescape"))
+    return total.hexdigest()[:32]
+
+
+def _put(given: Input, url: str, inputs: str) -> None:
+    from trainmaster.data.store.stores import store_for
+    from trainmaster.data.store.transfer import Flow, retried
+
+    listing = _listed(given)
+    digest = _digest(listing)
+    store = store_for(inputs)
+    if digest not in url:
+        raise BadInput(
+            f"the input {given.name} changed while it was submitted", place=f"inputs.{given.name}.url: {given.url}",
+            mend="submit again", anchor="no-input",
+        )  # fmt: skip
+    flow = Flow(listing.size, None, None)
+
+    def put_all(files: Sequence[File], folder: str) -> None:
+        def put(file: File) -> None:
+            target = f"{folder}/{listing.relative(file)}"
+            retried("bring an input", f"{store.url}/{digest}", lambda: store.upload(file.path, target, flow.step), flow)
+
+        flow.run(files, put, store.threads)
+
+    if not store.renames:  # file by file; what a submission left that was killed is gone on with
+        there = {file.path: file.size for file in store.files(digest)}
+        put_all(
+            [file for file in listing.files if there.get(f"{digest}/{listing.relative(file)}") != file.size], digest
+        )
+        return
+    if store.exists(digest):
+        return
+    draft = draft_of(digest)
+    try:
+        put_all(listing.files, draft)
+        if not store.exists(digest):  # of two who put the same, the second finds it there
+            store.move(draft, digest)
+    except FileExistsError:
+        pass
+    finally:
+        store.remove(draft)
+
+
+def _bring(url: str, place: Path, job: str, overwrite: bool) -> None:
+    """Have what is at `url` at `place`, then remove it there."""
+    from trainmaster.core.fold.saving import is_save
+    from trainmaster.core.input.splits import Listing
+    from trainmaster.data.staging import download, is_staged, let_go
+    from trainmaster.data.store.stores import store_for
+    from trainmaster.data.store.transfer import retried
+
+    store = store_for(url)
+    files = retried("look at an output", url, store.files)
+    there = [name for name in os.listdir(place) if not is_save(name)] if place.is_dir() else [place][: place.exists()]
+    if there and not overwrite:
+        raise BadInput(
+            f"{place} is there by now, so the output stays at {url}", place=str(place),
+            mend=f"move it away, then: tm attach {job}", anchor="output-exists",
+        )  # fmt: skip
+    listing = Listing(f"{url}/", tuple(attrs.evolve(file, path=f"{url}/{file.path}") for file in files))
+    print(f"bringing {place.name} ({format_bytes(listing.size)}) from the cluster", file=sys.stderr, flush=True)
+    draft = place.parent / f".{place.name}.{job}"  # an interrupted one goes on at the next call
+    with kept("bring an output", place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not is_staged(str(draft)):  # of a call that was interrupted while it put the files in place
+            shutil.rmtree(draft, ignore_errors=True)
+        download(listing, str(draft), store=store)
+        let_go(str(draft))
+        _put_in_place(draft, place)
+    try:
+        store.remove("")
+    except (OSError, StorageFailed) as error:
+        print(f"{url} could not be removed: {error}", file=sys.stderr, flush=True)
+
+
+def _put_in_place(draft: Path, place: Path) -> None:
+    """As a commit on this machine does it: what the earlier output's `_SUCCESS` lists gives way, and all else stays."""
+    from trainmaster.data.outputs import SUCCESS, listed
+    from trainmaster.data.store.stores import LocalStore, remove_empty
+
+    store, fresh = LocalStore(str(place)), LocalStore(str(draft))
+    new = {file.path for file in fresh.files()}
+    for path in listed(store) - new:
+        store.remove(path)
+        remove_empty(store, path)
+    store.remove(SUCCESS)
+    for path in sorted(new, key=lambda path: (path == SUCCESS, path)):
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (draft / path).replace(place / path)
+    shutil.rmtree(draft)

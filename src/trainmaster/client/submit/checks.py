@@ -1,0 +1,104 @@
+"""Everything about a job that can be known to be wrong before anything is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from trainmaster.client.jobs.backend import Backend
+from trainmaster.client.jobs.places import URL
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.job import HADOOP, Job
+from trainmaster.engines.registry import is_mount
+
+
+def check(job: Job, where: Backend, probe: bool = True) -> None:
+    """Raise BadInput where the job can never run there. `probe`: outputs may be tried by writing to them."""
+    from trainmaster import frameworks
+
+    frameworks.load(job.framework)
+    where.check(job)
+    _check_schemes(job)
+    _check_inputs(job, where.engine)
+    if job.outputs:
+        from trainmaster.data.checks import check_outputs
+
+        outputs = {name: output for name, output in job.outputs.items() if not is_mount(output.url, where.engine)}
+        check_outputs(attrs.evolve(job, outputs=outputs), probe)
+
+
+def _check_schemes(job: Job) -> None:
+    """Raise BadInput where a URL of the job can be opened by nothing that is installed; the master would find out later."""
+    urls = {
+        f"inputs.{name}.url": source.url for name, source in job.inputs.items() if not source.format.startswith(HADOOP)
+    }
+    urls |= {
+        f"outputs.{name}.url": target.url
+        for name, target in job.outputs.items()
+        if not target.format.startswith(HADOOP)
+    }
+    urls |= {f"{key}[{number}]": url for key in ("cache", "archives") for number, url in enumerate(getattr(job, key))}
+    urls |= {
+        "storage": job.storage,
+        "checkpoint.url": job.checkpoint.url if job.checkpoint is not None else "",
+        "tensorboard.logs": job.tensorboard.logs if job.tensorboard is not None else "",
+    }
+    for key, url in urls.items():
+        if URL.match(url) and not url.lower().startswith(("file://", "local://")):
+            from trainmaster.log.objects import check_scheme
+
+            check_scheme(url, key)
+
+
+def _check_inputs(job: Job, engine: str) -> None:
+    if not job.inputs:
+        return
+    from trainmaster.data.store.stores import local_path
+
+    for name, given in job.inputs.items():
+        if is_mount(given.url, engine):
+            continue
+        if given.format.startswith(HADOOP) or given.options:
+            from trainmaster.data.formats.hadoop_formats import check
+
+            check(given)
+            continue
+        if given.format != "auto":
+            from trainmaster.data.formats.formats import known
+
+            known(given.format, f"inputs.{name}.format")
+        # Others are listed by the master, which waits for nobody.
+        if given.as_ == "mount" or local_path(given.url) is not None:
+            from trainmaster.data.sources import list_input
+
+            list_input(given)
+
+
+def check_files(job: Job, base: Path) -> None:
+    """Raise BadInput where a file or a jar that is named is not there, though this engine may ship none."""
+    for source in job.files:
+        path = source.partition("#")[0]
+        if not any(os.path.lexists(base / os.path.expanduser(name)) for name in (source, path)):
+            raise _missing(path, f"files: {source}", base)
+    for kind, tables in (("inputs", job.inputs), ("outputs", job.outputs)):
+        for name, table in tables.items():
+            for jar in (jar.strip() for jar in table.options.get("jars", "").split(",")):
+                if jar and not URL.match(jar) and not (base / jar).is_file():
+                    raise _missing(f"the jar {jar}", f"{kind}.{name}.options.jars: {jar}", base)
+
+
+def archive_path(archive: str, base: Path) -> str:
+    """Return an entry of `archives`, PATH#NAME, with its absolute path. Raises BadInput where that file does not exist."""
+    path, mark, name = archive.partition("#")
+    if URL.match(path):
+        return archive  # fetched where it is used
+    file = base / os.path.expanduser(path)
+    if not file.is_file():
+        raise _missing(f"the archive {path}", f"archives: {archive}", base)
+    return f"{file}{mark}{name}"
+
+
+def _missing(what: str, place: str, base: Path) -> BadInput:
+    return BadInput(f"{what} does not exist", place=place, mend=f"it is looked for in {base}", anchor="no-file")

@@ -1,0 +1,131 @@
+"""Idempotency keys: of two who submit under one key, the second is given the first one's job.
+
+A key is a file, which holds the job's id and its claim: what tells that job from another one. It is made by a link, so at most one has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmaster.client.jobs.backends import backend_of
+from trainmaster.client.jobs.places import state_dir
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.job import Job
+
+
+def key_file(key: str) -> Path:
+    import hashlib
+
+    return state_dir() / "keys" / hashlib.sha256(key.encode()).hexdigest()
+
+
+def same_job(key: str, job: Job, base: Path, engine: str) -> str:
+    """Return the job that was submitted under `key` before, or "". Raises BadInput where it is not the same as `job`."""
+    name = _submitted_under(key)
+    if name:
+        _refuse_another(key, name, claim_of(job, base, engine))
+    return name
+
+
+def _submitted_under(key: str) -> str:
+    """Return the job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing;
+    on a cluster, before the cluster had it. Raises BadInput, or EngineFailed, where the cluster cannot be asked.
+    """
+    while name := _holder(key):
+        is_submitted = backend_of(name).is_submitted(name)
+        if is_submitted:
+            return name
+        if is_submitted is None:
+            time.sleep(0.02)
+        else:
+            give_up(key, name)
+    return ""
+
+
+def _holder(key: str) -> str:
+    """The job that has taken `key`, or ""."""
+    return _held_by(key)[0]
+
+
+def _held_by(key: str) -> tuple[str, dict[str, Any] | None]:
+    """The job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
+    try:
+        name, _, text = key_file(key).read_text().partition("\n")
+    except FileNotFoundError:
+        return "", None
+    claim = json.loads(text) if text.strip() else {}
+    return name.strip(), claim if "job" in claim else None
+
+
+def claim_of(job: Job, base: Path, engine: str) -> dict[str, Any]:
+    """Return what tells a job from another one: its description, where its relative paths lead, its engine. Secret values are covered: they
+    may change.
+    """
+    from trainmaster.client.spec.settings import covered
+
+    return {"job": covered(job), "directory": os.path.realpath(base), "engine": engine}
+
+
+def _rows(claim: Mapping[str, Any]) -> dict[str, str]:
+    """Return a claim's values by key, with the defaults of this version for keys that the version that wrote it did not know."""
+    from trainmaster.client.spec.settings import explain
+    from trainmaster.core.spec.reading import job_from
+
+    rows = {row.key: row.value for row in explain(job_from(claim["job"]), {})}
+    return rows | {"--engine": claim["engine"], "directory": claim["directory"]}
+
+
+def _refuse_another(key: str, name: str, claim: Mapping[str, Any]) -> None:
+    """Raise BadInput where the job that has `key` is not the one that is submitted now: its user would take the old one for the new one."""
+    earlier = _held_by(key)[1]
+    if earlier is None or claim == earlier:
+        return
+    try:
+        known = _rows(earlier)
+    except BadInput:  # written by a later version, with keys that this one does not know
+        return
+    rows = _rows(claim)
+    changed = sorted(path for path in {**rows, **known} if known.get(path) != rows.get(path))
+    if not changed:
+        return
+    first = changed[0]
+    more = f", and {len(changed) - 1} more keys" if len(changed) > 1 else ""
+    raise BadInput(
+        f"the idempotency key {key} belongs to {name}, which is another job",
+        place=f"{first}: {rows.get(first, 'none')}, in {name}: {known.get(first, 'none')}{more}",
+        mend=f"use another key for this job, or go on with that one: tm attach {name}",
+        anchor="key-taken",
+    )
+
+
+def give_up(key: str, name: str) -> None:
+    """Free `key` where `name` still has it: of all who have waited for that job in vain, the first frees it, and then takes it."""
+    import fcntl
+
+    folder = os.open(key_file(key).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if _holder(key) == name:
+            key_file(key).unlink()
+    finally:
+        os.close(folder)
+
+
+def take(key: str, name: str, claim: Mapping[str, Any]) -> bool:
+    """Whether `key` is ours from now on."""
+    path = key_file(key)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{name}")
+    draft.write_text(f"{name}\n{json.dumps(claim)}\n")
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

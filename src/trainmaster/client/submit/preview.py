@@ -1,0 +1,226 @@
+"""What submitting would do, without doing it: the job as understood, what is asked of the engine, what is shipped, how inputs divide."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trainmaster.client.jobs.backends import backend
+from trainmaster.client.jobs.places import client_side
+from trainmaster.client.spec.commands import check_commands
+from trainmaster.client.spec.secrets import names
+from trainmaster.client.submit.checks import check
+from trainmaster.client.submit.files import much_shipped, shipped_files
+from trainmaster.client.submit.requests import requests
+from trainmaster.client.submit.submit import place
+from trainmaster.client.watch.text import not_shipped, readable
+from trainmaster.core.spec.job import COPIED, HADOOP, SUCCEEDED, Environment, Input, Job, uses
+from trainmaster.core.spec.quantities import format_bytes, format_count
+from trainmaster.core.spec.reading import job_to
+from trainmaster.core.spec.threads import VARIABLES as THREADS
+from trainmaster.engines import registry
+from trainmaster.engines.registry import DEFAULT
+
+if TYPE_CHECKING:
+    from trainmaster.core.input.splits import Listing
+
+_SHOWN = 8
+
+
+def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
+    """Plain data; raises BadInput as submitting would."""
+    where = backend(engine)
+    plain, values = place(job, base, os.environ, where)
+    check(plain, where, probe=False)
+    if where.on_this_machine and plain.environment == Environment():
+        check_commands(plain, base, os.environ)
+    asked = requests(plain)
+    objects = {}
+    if registry.engine(engine).capabilities.dry_run_objects:
+        objects = {"objects": client_side(engine).objects(plain, asked)}
+    return {
+        "job": job_to(plain),
+        "directory": str(base),
+        "engine": engine,
+        "requests": [attrs.asdict(request) for request in asked],
+        "secrets": names(values),
+        **objects,
+        "threads": thread_shares(plain, engine),
+        **_files(plain, job, base),
+        "inputs": {name: _input(plain, name, engine) for name in plain.inputs},
+    }
+
+
+def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
+    """The files that are shipped, where a task works in a directory of its own, and the names of what cannot be."""
+    if not any(role.workdir == COPIED for role in job.roles.values()):
+        return {"files": None, "left_out": []}
+    found, left_out = shipped_files(described, base)
+    return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
+
+
+def thread_shares(job: Job, engine: str) -> dict[str, Any]:
+    """Role -> the fewest and the most threads of each of its programs when they first start with no other job beside them, whether another
+    job on this machine would make them fewer (`shared`), and the variables that say so; those that the user has set are not among them.
+    """
+    from trainmaster.core.machine.ranks import copies
+    from trainmaster.core.spec.threads import CORES, MACHINE, thread_count, thread_variables
+    from trainmaster.host.machine import cores
+
+    here = registry.engine(
+        engine
+    ).capabilities.on_this_machine  # programs have the submitter's variables there, and a machine that they share
+    shares = {}
+    for role in job.roles.values():
+        threads = CORES if role.threads == MACHINE and not here else role.threads
+        running = copies(role.processes, role.resources.gpus)
+        most, least = (
+            thread_count(threads, role.resources.cores, running, cores(), tasks)
+            for tasks in tasks_at_start(job, role.name)
+        )
+        variables = thread_variables(most, dict.fromkeys([*(os.environ if here else ()), *role.env], ""))
+        shares[role.name] = {"min": least, "max": most, "variables": sorted(variables), "shared": threads == MACHINE}
+    return shares
+
+
+def tasks_at_start(job: Job, role: str) -> tuple[int, int]:
+    """Return the fewest and the most tasks of the job that its master counts when the tasks of `role` first start: without those of roles
+    that start later or have succeeded by then. A gang begins with any number of containers from its least on.
+    """
+    from trainmaster.core.spec.dependencies import stages
+
+    stage = stages(job.roles)
+    begun = [other for other in job.roles.values() if stage[other.name] <= stage[role]]
+    succeeded = {name for other in begun for name, what in other.after.items() if what == SUCCEEDED}
+    replicas = [other.replicas for other in begun if other.name not in succeeded]
+    most = sum(some.max for some in replicas)
+    return (most if job.gang is False else sum(some.min for some in replicas)), most
+
+
+def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
+    """The threads of each role's programs, for people."""
+    for role, share in shares.items():
+        count = f"{share['min']}" if share["min"] == share["max"] else f"{share['min']} to {share['max']}"
+        by_user = sorted({*THREADS} - {*share["variables"]})
+        yield (
+            f"threads of each {role} program's libraries: {count}"
+            + ("" if share["min"] == share["max"] else ", by how many of the job's tasks begin together")
+            + (", fewer beside other jobs" if share["shared"] and share["max"] > 1 else "")
+            + (f", but for {', '.join(by_user)}, as you have set" if by_user else "")
+        )
+
+
+def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
+    """How an input of this machine divides; others are listed when the job runs."""
+    from trainmaster.data.store.stores import local_path
+
+    given = job.inputs[name]
+    readers = [
+        f"{role.name}:{i}"
+        for role in job.roles.values()
+        if given in uses(job, role.name)
+        for i in range(role.replicas.max)
+    ]
+    elsewhere = local_path(given.url) is None or registry.is_mount(given.url, engine)
+    if given.as_ == "mount" or elsewhere or given.format.startswith(HADOOP):
+        return {"url": given.url, "as": given.as_, "readers": readers}
+    from trainmaster.core.input.splits import parts
+    from trainmaster.data.sources import list_input
+
+    listing = list_input(given)
+    told = {"url": given.url, "as": given.as_, "readers": readers, "files": len(listing.files), "bytes": listing.size}
+    if given.as_ == "stream":
+        told["parts"] = _streamed(given, listing, readers)
+    elif given.as_ in ("download", "list"):
+        divided = parts(listing.files, len(readers), "whole" if given.split == "whole" else "split")
+        told["parts"] = {
+            task: {"files": len(part), "bytes": sum(file.size for file in part)}
+            for task, part in zip(readers, divided, strict=True)
+        }
+    return told
+
+
+def _streamed(given: Input, listing: Listing, readers: list[str]) -> dict[str, dict[str, int]]:
+    """Each task's part of a stream: ranges of the files that can be cut, else whole files."""
+    from trainmaster.core.input.splits import split_records
+    from trainmaster.data.formats.formats import cuttable
+
+    whole = given.split == "whole"
+    divided = split_records(listing.files, 1 if whole else len(readers), lambda file: cuttable(given.format, file.path))
+    sizes = {file.path: file.size for file in listing.files}
+    parts = [
+        {
+            "files": len(part),
+            "bytes": sum((sizes[one.path] if one.end is None else one.end) - one.start for one in part),
+        }
+        for part in divided
+    ]
+    return dict(zip(readers, parts * len(readers) if whole else parts, strict=not whole))
+
+
+def _plain(job: dict[str, Any]) -> dict[str, Any]:
+    """The job as one would write it: a fixed number of replicas is a number."""
+    roles = {
+        name: {**role, "replicas": role["replicas"]["min"]} if len(set(role["replicas"].values())) == 1 else role
+        for name, role in job["roles"].items()
+    }
+    told: dict[str, Any] = readable({**job, "roles": roles})
+    return told
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """The same for people; where an engine makes objects, these as YAML, and the rest as its comments."""
+    if "objects" not in found:
+        yield from _lines(found)
+        return
+    from trainmaster.kube.manifest import as_yaml
+
+    yield from (f"# {line}".rstrip() for line in _lines(found))
+    yield "---"
+    yield from as_yaml(found["objects"]).splitlines()
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    import yaml
+
+    yield from yaml.safe_dump(_plain(found["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
+    yield ""
+    yield f"asked of {found['engine']}, in {found['directory']}:"
+    groups: dict[tuple[Any, ...], int] = {}
+    for request in found["requests"]:
+        key = (
+            request["role"],
+            request["cores"],
+            request["memory"],
+            request["program_memory"],
+            request["gpus"],
+            request["gang"],
+            tuple(request["extended"].items()),
+        )
+        groups[key] = groups.get(key, 0) + 1
+    for (role, cores, memory, program, gpus, gang, extended), count in groups.items():
+        parts = [
+            f"{cores:g} {'core' if cores == 1 else 'cores'}",
+            f"{format_bytes(memory)} ({format_bytes(program)} for the program)",
+            *([format_count(gpus, "GPU")] if gpus else []),
+            *(f"{number} {name}" for name, number in extended),
+        ]
+        yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
+    yield from thread_lines(found["threads"])
+    if found["files"] is not None:
+        total = sum(file["bytes"] for file in found["files"])
+        yield f"shipped: {format_count(len(found['files']), 'file')}, {format_bytes(total)}"
+        yield from much_shipped([(file["name"], file["bytes"]) for file in found["files"]])
+    if found["left_out"]:
+        yield not_shipped(found["left_out"])
+    for name, told in found["inputs"].items():
+        size = f", {format_count(told['files'], 'file')}, {format_bytes(told['bytes'])}" if "files" in told else ""
+        yield f"input {name}: {told['as']} of {told['url']}{size}"
+        for task, part in list(told.get("parts", {}).items())[:_SHOWN]:
+            yield f"  {task}: {format_count(part['files'], 'file')}, {format_bytes(part['bytes'])}"
+    if found["secrets"]:
+        yield f"secrets, kept in no file: {', '.join(found['secrets'])}"

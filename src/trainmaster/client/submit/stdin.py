@@ -1,0 +1,154 @@
+"""One task's stdin: what the command reads goes, through a named pipe in the job's runtime directory, to the program.
+
+    terminal or pipe -> a thread of the command -> <runtime>/<job>/<role>-<index>.stdin -> the program's stdin
+
+The command makes the pipe before the job's master starts, and holds it open for reading and writing, so nothing that is written is lost
+before the program is there. At the end of its own stdin it lets go of the pipe once the agent has opened it (the file `opened` says so);
+the program then reads the rest and the end. A command that detaches or dies lets go of it too: the program reads the end. Each attempt
+of the task goes on where the one before it stopped.
+
+A terminal belongs to the shell while the command is in the background. Reading it there would stop the command, so SIGTTIN is ignored and
+the thread waits until the command is in the foreground again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import threading
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.job import Job
+from trainmaster.engines import registry
+
+NONE = "none"
+READ = 64 * 1024  # bytes
+AGAIN = 0.2  # seconds until a terminal that is another's, or a pipe that nobody has opened, is looked at again
+
+
+class Stdin:
+    """The stdin of `task`, read from the descriptor `source`."""
+
+    def __init__(self, task: str, source: int = 0) -> None:
+        self.task, self._source = task, source
+        self._pipe, self._opened = -1, ""
+
+    def prepare(self, job: str) -> None:
+        """Make the named pipe of a job whose master has not started yet."""
+        from trainmaster.host.places import job_dir
+
+        path = str(job_dir(job) / f"{self.task.replace(':', '-')}.stdin")
+        self._opened = f"{path}.opened"
+        os.mkfifo(path, 0o600)
+        self._pipe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def begin(self) -> None:
+        """Read and pass on, in a thread, from now on. The job has been submitted: nothing is forked any more."""
+        if self._pipe < 0:  # a job that was submitted before, under the same key
+            return
+        if os.isatty(self._source):
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        threading.Thread(target=self._run, name="stdin", daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._read():
+                while data:
+                    data = data[os.write(self._pipe, data) :]
+        pause = threading.Event()
+        while not os.path.exists(self._opened):
+            pause.wait(AGAIN)
+        os.close(self._pipe)
+
+    def _read(self) -> bytes:
+        pause = threading.Event()
+        while True:
+            try:
+                return os.read(self._source, READ)
+            except OSError:  # EIO: of a terminal in whose background we are, or that is gone
+                if not os.isatty(self._source) or os.tcgetpgrp(self._source) == os.getpgrp():
+                    raise
+                pause.wait(AGAIN)
+
+
+def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
+    """The stdin to pass on: of the task that the user names, or of a job's only task on this machine; None where there is none.
+
+    Raises BadInput where `task` cannot have it.
+    """
+    from trainmaster.client.jobs.past import task_names
+
+    known = task_names(job)
+    if task is None:
+        has_it = len(known) == 1 and not _refusal(job, engine, known[0]) and _is_there()
+        return Stdin(known[0]) if has_it else None
+    if task == NONE:
+        return None
+    from trainmaster.client.watch.logs import check_task
+
+    check_task("", task, known)
+    if not (reason := _refusal(job, engine, task)):
+        return Stdin(task)
+    raise BadInput(
+        f"{task} cannot have the command's stdin: {reason}",
+        place="flag --stdin",
+        mend="leave --stdin out",
+        anchor="no-stdin",
+    )
+
+
+def unread_note(job: Job, engine: str) -> str:
+    """Return what to say where something waits in our stdin, a pipe, and no task was chosen to read it; "" where nothing waits."""
+    if not _waits():
+        return ""
+    from trainmaster.client.jobs.past import task_names
+
+    first = task_names(job)[0]
+    instead = _refusal(job, engine, first) or f"--stdin {first} gives it to a task"
+    return f"nobody reads this command's stdin: {instead}, --stdin {NONE} says that this is meant"
+
+
+def _refusal(job: Job, engine: str, task: str) -> str:
+    """Return why a task cannot have the command's stdin; "" where it can."""
+    if not registry.engine(
+        engine
+    ).capabilities.on_this_machine:  # its programs, unlike our stdin, are of other machines
+        return f"a program on {engine} has an empty stdin"
+    if any(source.as_ == "stream" for source in job.inputs.values()):
+        return "an input `as: stream` is the programs' stdin"
+    if not _single(job, task):
+        return f"{task} has several copies of its program"
+    return ""
+
+
+def _single(job: Job, task: str) -> bool:
+    return job.roles[task.partition(":")[0]].processes == 1
+
+
+def _is_there() -> bool:
+    """Return True where our stdin may have something: not where it is closed or /dev/null, or a terminal in whose background we are."""
+    try:
+        if os.isatty(0):
+            return os.tcgetpgrp(0) == os.getpgrp()
+        mode = os.fstat(0).st_mode
+        return not stat.S_ISCHR(mode)
+    except OSError:
+        return False
+
+
+def _waits() -> bool:
+    """Return True where our stdin is a pipe or a socket with something in it. An empty one may be a service's, that nobody writes to."""
+    from array import array
+    from fcntl import ioctl
+    from termios import FIONREAD
+
+    size = array("i", [0])
+    try:
+        mode = os.fstat(0).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            ioctl(0, FIONREAD, size)
+    except OSError:
+        return False
+    return size[0] > 0

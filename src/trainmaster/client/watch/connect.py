@@ -1,0 +1,82 @@
+"""What the client knows of one job: from its master while that lives, from the event log always.
+
+`live` gives the master, over its Unix socket; `Past` folds the log, which is the job, and so works when the master is gone, between two
+masters, and years after the end. Both give the same facts in the same form.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING
+
+from trainmaster.client.jobs.backends import backend_of
+from trainmaster.client.jobs.past import Facts, Past
+from trainmaster.client.jobs.places import TOKEN_FILE, beginning, job_storage
+from trainmaster.client.watch.disconnected import Disconnected
+from trainmaster.core.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from trainmaster.client.watch.live import Live
+
+
+def live(job: str) -> Live | None:
+    """Return the job's master, or None where none answers."""
+    try:
+        token = (job_storage(job) / TOKEN_FILE).read_text().strip()
+        if not token:  # found on its cluster when it was over, and its token with it
+            return None
+        connect = functools.partial(backend_of(job).connect, job, token)
+        connect().close()
+    except OSError:  # no socket, nobody behind it, or no token: nothing to ask
+        return None
+    from trainmaster.client.watch.live import Live  # http.client takes its time, and a short job is over before
+
+    return Live(job, connect, token)
+
+
+def status(job: str) -> Facts:
+    """The job's status, from whoever knows it; of one that was just submitted, as soon as there is one."""
+    while True:
+        try:
+            master = live(job)
+            status = _stored_status(job) if master is None else master.status()
+            note_end(job, status)
+            return status
+        except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
+            return _stored_status(job, silent=live(job) is not None)
+        except NotFound:  # it has not begun
+            if (before := backend_of(job).status_before(job)) is not None:
+                return before
+            if not beginning(job) and live(job) is None:
+                raise
+            time.sleep(0.02)
+        except BadInput as refusal:  # who may not ask a job's master may be allowed to read its log
+            if refusal.anchor != "rights":
+                raise
+            return _stored_status(job, refusal=refusal.message)
+
+
+def note_end(job: str, status: Facts) -> None:
+    """Keep how a job ended on this machine, for lists made while the job's storage cannot be read."""
+    if status.get("ended") is not None:
+        from trainmaster.log.index import note_end
+
+        note_end(str(job_storage(job)), status)
+
+
+def _stored_status(job: str, silent: bool = False, refusal: str = "") -> Facts:
+    """What the log says; and where nobody goes on writing it before it has ended, that. `silent`: its master is there. `refusal`: why it
+    may not be asked.
+    """
+    from trainmaster.core.machine.report import status
+
+    state = Past(job).state()
+    found = status(state)
+    if state.ended is None and refusal:
+        found["waiting"] = f"this is what its log says, for its master may not be asked: {refusal}"
+    elif state.ended is None and silent:
+        found["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
+    elif state.ended is None and (waiting := backend_of(job).standstill(job)) is not None:
+        found["waiting"] = waiting
+    return found

@@ -1,0 +1,98 @@
+"""Events in words, a line each, as `tm events` shows them.
+
+The words are those of the table `core.machine.events.EVENTS`; what stands in braces there is a field of the event, or one of
+`_DERIVED`, which says several fields in words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from trainmaster.client.watch.restarts import told, who
+from trainmaster.client.watch.text import names, progress
+from trainmaster.core.machine.events import EVENTS
+from trainmaster.core.machine.reasons import words
+from trainmaster.core.spec.quantities import format_bytes, format_count
+
+Data = Mapping[str, Any]
+
+
+def event_line(event: Data, utc: bool = False) -> str:
+    """One event in words; a type that this version does not know is shown with its data."""
+    head = f"{clock(event['at'], utc)}  {event['n']:>5}  {event['type']:<20}"
+    kind = EVENTS.get(event["type"])
+    data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
+    if kind is None:
+        return f"{head}  {data}"
+    return f"{head}  {kind.text.format_map(cast('Mapping[str, Any]', _Fields(event)))}{_why(data)}"
+
+
+def clock(at: float, utc: bool = False) -> str:
+    """A time by this machine's clock and zone, or in UTC, with milliseconds: read years later, and beside another machine's log."""
+    parts = time.gmtime(at) if utc else time.localtime(at)
+    zone = "Z" if utc else time.strftime(" %z", parts)
+    return time.strftime("%Y-%m-%d %H:%M:%S", parts) + f".{int(at % 1 * 1000):03d}{zone}"
+
+
+class _Fields:
+    def __init__(self, event: Data) -> None:
+        self._event = event
+
+    def __getitem__(self, key: str) -> str:
+        if key in _DERIVED:
+            return _DERIVED[key](self._event)
+        value = self._event.get(key)
+        return "?" if value is None else str(value)
+
+
+def _tasks(event: Data) -> str:
+    return names([one[0] for one in event.get("tasks") or event.get("attempts") or ()])
+
+
+def _made(event: Data) -> str:
+    outputs = event["outputs"].values() if "outputs" in event else [event]
+    files, size = (sum(int(made.get(figure) or 0) for made in outputs) for figure in ("files", "bytes"))
+    return str(event.get("gave_up") or f"{format_count(files, 'file')}, {format_bytes(size)}")
+
+
+def _shards(event: Data) -> str:
+    return format_count(sum(end - begin for begin, end in event.get("ranges") or ()), "shard")
+
+
+def _reached(event: Data) -> str:
+    return progress({"progress": event.get("value"), "step": event.get("step")}).replace(
+        "-", "for the first time since a restart"
+    )
+
+
+def _wanted(event: Data) -> str:
+    if not event.get("resource"):
+        return "nothing is waited for any more"
+    free = f", free {event['free']}" if event.get("free") else ""
+    return f"waiting for {event['resource']}: asked {event.get('asked', '?')}{free}"
+
+
+_DERIVED: dict[str, Callable[[Data], str]] = {
+    "tasks": _tasks,
+    "made": _made,
+    "wanted": _wanted,
+    "shards": _shards,
+    "reached": _reached,
+    "follows": told,
+    "cause": lambda event: who(event["cause"]),
+    "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
+    "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),
+}
+
+
+def _why(data: Data) -> str:
+    """What an event adds to its words: the reason it carries, or what was said."""
+    if "reason" in data:
+        figures = {**(data.get("figures") or {}), "task": data.get("task", "")}
+        return f": {words(str(data['reason']), figures)}"
+    told = (
+        data.get("why") or data.get("state") or ("outputs" not in data and "files" not in data and data.get("gave_up"))
+    )
+    return f": {told}" if told else ""

@@ -1,0 +1,262 @@
+"""What the commands say, as plain lines: tables, tasks, the end of a job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
+from trainmaster.log.output import readable as readable_text
+
+TAIL = 20  # of a failing task, lines shown
+_SHOWN = 8  # names in a list before it is cut short
+_CONTROL = re.compile(  # it begins with one set of characters: text without any of them is passed at 260 MB/s, else at 37
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f](?:(?<=\x1b)(?:(\[[0-9;]*m)|\[[0-9;?]*[A-Za-z]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.))?"
+)
+_RESET = "\x1b[0m"
+_ODD = re.compile(r"[0-9]{5,17}B")  # a size that nobody writes
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def clean(text: str, colours: bool = True) -> str:
+    """Lines of a program as they may be put on a terminal: no moving, no erasing, no titles; colours at most, each to its line's end.
+
+    Of a line that wrote over itself (a progress bar), what was there last.
+    """
+    text = _CONTROL.sub(lambda sequence: sequence[0] if sequence[1] else "", last_state(readable_text(text)))
+    if not colours:
+        return _COLOUR.sub("", text)
+    if "\x1b" not in text:
+        return text
+    return "\n".join(
+        line + _RESET if "\x1b" in line and not line.endswith(_RESET) else line for line in text.split("\n")
+    )
+
+
+def last_state(text: str) -> str:
+    """Lines as they were last seen where they wrote over themselves, as a progress bar does."""
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
+    """Aligned lines; the last column may be as long as it likes."""
+    texts = [[str(cell) for cell in row] for row in (list(head), *rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
+
+
+def readable(value: Any) -> Any:
+    """A value out of a written job, for people: sizes that nobody wrote, like `107374182B`, to three figures."""
+    if isinstance(value, dict):
+        return {name: readable(one) for name, one in value.items()}
+    odd = isinstance(value, str) and _ODD.fullmatch(value)
+    return format_bytes(int(value[:-1])) if odd else value
+
+
+def ago(at: float | None, now: float) -> str:
+    return "" if at is None else f"{format_seconds(max(0.0, round(now - at)))} ago"
+
+
+def names(found: Sequence[str]) -> str:
+    """`worker:0, worker:1 and 6 more`."""
+    if len(found) <= _SHOWN:
+        return ", ".join(found)
+    return ", ".join(found[: _SHOWN - 1]) + f" and {len(found) - _SHOWN + 1} more"
+
+
+def not_shipped(left_out: Sequence[str]) -> str:
+    """What of a job's files its tasks will not have."""
+    return f"not shipped, for they lead elsewhere or are no files: {names(left_out)}"
+
+
+def task_rows(status: Mapping[str, Any]) -> list[str]:
+    """One line a task: state, phase, attempt, node, progress, cores, memory."""
+    rows = []
+    for task in status["tasks"]:
+        rows.append(
+            (
+                task["task"],
+                _stage(task),
+                task["attempt"],
+                task.get("node") or "-",
+                progress(task),
+                _figure(task.get("cpu"), "{:.1f}"),
+                format_bytes(task["memory"]) if task.get("memory") else "-",
+                _words(task),
+            )
+        )
+    return columns(rows, ("TASK", "STATE", "ATTEMPT", "NODE", "PROGRESS", "CORES", "MEMORY", ""))
+
+
+def _stage(task: Mapping[str, Any]) -> str:
+    """Its state, and finer what it does: the phase that the program named, or ours."""
+    finer = task.get("doing") or task["phase"]
+    return state_word(task) if finer == task["state"] else f"{task['state']} ({finer})"
+
+
+def _words(task: Mapping[str, Any]) -> str:
+    """How the task ended, or its last attempt before the present one."""
+    if task["state"] == "killed" and not task.get("started") and task["attempt"] == 1:
+        return "had not started"
+    past = task.get("past") or ()
+    if not task.get("words") and past:
+        return f"attempt {past[-1]['attempt']} {past[-1]['words']}"
+    return str(task.get("words", ""))
+
+
+def state_word(task: Mapping[str, Any]) -> str:
+    """A task's state; one that was stopped because the job was complete did not fail by that."""
+    return "stopped" if task["state"] == "killed" and task.get("reason") == "not-needed" else str(task["state"])
+
+
+def progress(task: Mapping[str, Any]) -> str:
+    """`42 % step 1200`, whichever is known."""
+    value, step = task.get("progress"), task.get("step")
+    parts = [f"{value * 100:.0f} %"] if isinstance(value, int | float) else []
+    parts += [f"step {step}"] if step is not None else []
+    return " ".join(parts) or "-"
+
+
+def _figure(value: Any, form: str) -> str:
+    return form.format(value) if isinstance(value, int | float) else "-"
+
+
+def standing(status: Mapping[str, Any], now: float) -> str:
+    """One line about a job that has not ended: its state, for how long, what it waits for or does."""
+    what = status["waiting"] or status["phase"]
+    doing = f": {what}" if what != status["state"] else ""
+    again = f", {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
+    return f"{status['job']} {status['state']}, submitted {ago(status['submitted'], now)}{again}{doing}"
+
+
+def shard_figures(shards: Mapping[str, int]) -> str:
+    """`1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`."""
+    done = f"{shards['done']:,} of {format_count(shards['total'], 'shard')} done"
+    return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out"
+
+
+def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
+    """The last words about a job: what came out of it, or why it failed and what to do."""
+    took = format_seconds(round((status.get("ended") or status["at"]) - status["submitted"], 1))
+    again = f", after {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
+    lines = [f"{status['job']} {status['state']} after {took}{again}"]
+    if status["state"] == "succeeded":
+        lines += [f"  {name}: {url}{_size((sizes or {}).get(name))}" for name, url in status.get("outputs", {}).items()]
+        _, failed = _alike(
+            [task for task in status["tasks"] if task["state"] == "failed" and task.get("counts", True)], {}
+        )
+        lines += [f"  {names(tasks)} {told}: completion.failures allows it" for told, tasks in failed.items()]
+    else:
+        lines += failure_lines(status)
+    lines += [f"  given up at the end: {what}" for what in status.get("gave_up", ())]
+    return lines + loss_lines(status)
+
+
+def loss_lines(status: Mapping[str, Any]) -> list[str]:
+    """Name what the job did not keep: one line for the output of all its tasks, one for each reason that a checkpoint is missing."""
+    outputs = [loss for loss in status.get("losses", ()) if loss["kind"] == "log"]
+    checkpoints: dict[tuple[str, int | None], list[str]] = {}
+    for loss in status.get("losses", ()):
+        if loss["kind"] == "checkpoint":
+            checkpoints.setdefault((loss["detail"], loss["set"]), []).append(loss["task"])
+    lines = []
+    if outputs:
+        size = format_bytes(sum(loss.get("bytes", 0) for loss in outputs))
+        tasks = names(list(dict.fromkeys(loss["task"] for loss in outputs)))
+        why = outputs[0]["detail"].partition(" could not be written")[2]
+        lines.append(f"  lost: {size} of the output of {tasks} could not be written{why}")
+    for (detail, newest), tasks_of in checkpoints.items():
+        writers = f" of {names(tasks_of)}" if any(tasks_of) else ""
+        stored = "was ever stored" if newest is None else f"was stored after set {newest}"
+        lines.append(f"  lost: no checkpoint{writers} {stored}: {detail}")
+    return lines + _lacking_lines(status)
+
+
+def _lacking_lines(status: Mapping[str, Any]) -> list[str]:
+    """Name the files that an output or a checkpoint does not have, tasks that lack the same ones in one line."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for loss in status.get("losses", ()):
+        if loss["kind"] == "files":
+            tasks.setdefault((loss["detail"].removeprefix("not stored: "), loss["of"]), []).append(loss["task"])
+    lines = [f"  lost: {files}: not in the {place} of {names(tasks[files, place])}" for files, place in tasks]
+    more = [f"  lost: files of {len(lines) - _SHOWN} more outputs; the job's events name them"]
+    return lines[:_SHOWN] + more[: len(lines) > _SHOWN]
+
+
+def left_out_lines(left_out: Mapping[str, int]) -> list[str]:
+    """Name the output that was gone when it was to be read; bytes by task."""
+    if not (size := sum(left_out.values())):
+        return []
+    tasks = names([task for task in left_out if left_out[task]])
+    missing = f"  missing: {format_count(size, 'byte')} of the output of {tasks}"
+    return [f"{missing}: printed faster than it was read, and the log keeps no more than logs.limit; raise that"]
+
+
+def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Files and bytes of each output, over the tasks that committed."""
+    found: dict[str, dict[str, int]] = {}
+    for event in events:
+        if event["type"] == "output-committed":
+            for name, made in (event.get("outputs") or {}).items():
+                total = found.setdefault(name, {"files": 0, "bytes": 0})
+                for key in total:
+                    total[key] += int(made.get(key) or 0)
+    return found
+
+
+def _size(found: Mapping[str, Any] | None) -> str:
+    return f" ({format_count(found['files'], 'file')}, {format_bytes(found['bytes'])})" if found else ""
+
+
+def failure_lines(status: Mapping[str, Any]) -> list[str]:
+    """Why the job failed, the first failing task with its last lines, what to do; the same failure of others in one line.
+
+    Where the job failed by one task's failure, that is told; where by a rule of its own (too many failures, its time), the rule, and then
+    the tasks.
+    """
+    end = status.get("reason") or {}
+    failed = sorted(
+        (task for task in status.get("tasks", ()) if task["state"] in ("failed", "lost")),
+        key=lambda task: task.get("since") or 0.0,
+    )
+    named = next((task for task in status.get("tasks", ()) if task["task"] == end.get("task")), end)
+    if named.get("reason") == end.get("reason"):
+        first = end
+        lines = ["  " + " ".join(part for part in (end.get("task", ""), end.get("words") or "ended") if part)]
+    else:
+        first = failed[0] if failed else {}
+        lines = [
+            f"  {end['words']}",
+            *(f"  {task['task']} {task.get('words') or task['state']}" for task in failed[:1]),
+        ]
+    lines += [f"  | {clean(line, colours=False)}" for line in (first.get("tail") or ())[-TAIL:]]
+    alike, others = _alike(failed, first)
+    if alike:
+        lines.append(f"  the same happened to {names(alike)}")
+    lines += [f"  {names(tasks)} {told}" for told, tasks in others.items()]
+    if end.get("advice"):
+        lines.append(f"  {end['advice']}")
+    return lines
+
+
+def _alike(failed: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
+    """Other failed tasks: those with the first one's error, and the rest by their words."""
+    alike: list[str] = []
+    others: dict[str, list[str]] = {}
+    for task in failed:
+        if task["task"] == first.get("task"):
+            continue
+        if task.get("reason") == first.get("reason") and _last(task) == _last(first):
+            alike.append(task["task"])
+        else:
+            others.setdefault(task.get("words") or task["state"], []).append(task["task"])
+    return alike, others
+
+
+def _last(told: Mapping[str, Any]) -> str:
+    """The last line that says something, numbers left out: ranks and addresses differ where errors do not."""
+    lines = [line.strip() for line in told.get("tail") or () if line.strip()]
+    return re.sub(r"\d+", "#", lines[-1]) if lines else ""

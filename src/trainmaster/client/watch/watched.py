@@ -1,0 +1,126 @@
+"""A job as it was seen so far, and one row of figures a task: what the drawings on a terminal are made of."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from trainmaster.client.jobs.past import Facts
+from trainmaster.client.watch.lines import Lines, without_reports
+from trainmaster.client.watch.restarts import Restarts
+from trainmaster.client.watch.text import ended_lines, left_out_lines, output_sizes, progress, state_word
+from trainmaster.core.spec.quantities import format_bytes, format_seconds
+
+LOST = 3.0  # s without a master that are worth a word; a busy machine takes its time to start one
+HISTORY = 8  # samples in a sparkline
+HEAD = ("TASK", "STATE", "PROGRESS", "CORES", "MEMORY", "GPU")
+COLOURS = {"cyan": 36, "magenta": 35, "yellow": 33, "green": 32, "blue": 34}  # of tasks; red is for failures
+_BARS = "▁▂▃▄▅▆▇█"
+_SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told by samples; a new master has none yet
+
+
+class Watching:
+    """What was seen of a job so far, for whoever draws it."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.status: Facts = {}
+        self.lost = 0.0  # s since a master answered
+        self.why = ""  # what the engine says of that
+        self.lines = Lines()
+        self.left_out = Counter[str]()  # task -> bytes of its output that were gone when they were to be read
+        self.commits: list[Facts] = []
+        self.cpu: dict[str, deque[float]] = {}
+        self.columns: set[int] = set()  # of the rows, that ever had something to show: they stay
+        self.news: list[str] = []  # what is to be said of failures
+        self._restarts = Restarts()
+        self._last: dict[str, Facts] = {}  # task -> its last sample
+
+    def take(self, item: Facts) -> list[tuple[str, str]]:
+        """Remember `item`; returns the lines of output that it completes, in blocks."""
+        if "told" not in item:
+            self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
+        if (piece := item.get("log")) is not None:
+            return list(without_reports(self.lines.add(piece)))
+        if told := item.get("told"):
+            self.news.append(told)
+        if (event := item.get("event")) is not None:
+            self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
+            if event["type"] == "output-committed":
+                self.commits.append(event)
+        status = item.get("status") or item.get("end")
+        if status is not None:
+            self.status = status
+            for task in status["tasks"]:
+                self._sampled(task)
+        return list(without_reports(self.lines.close())) if "end" in item else []
+
+    def _sampled(self, task: Facts) -> None:
+        """A status repeats the last sample until the next one is there; its time tells them apart. A new master has none at first, and
+        that of an earlier attempt says nothing of the present one.
+        """
+        began: float = task.get("started") or 0.0
+        if task["state"] != "running" or (task.get("at") or began) < began:
+            for name in _SAMPLED:
+                task.pop(name, None)
+            return
+        last = self._last.get(task["task"], {})
+        if "at" not in task and last.get("attempt") == task["attempt"]:
+            task |= {name: last[name] for name in _SAMPLED if name in last}
+            return
+        cpu = task.get("cpu")
+        if isinstance(cpu, int | float) and last.get("at") != task.get("at"):
+            self.cpu.setdefault(task["task"], deque(maxlen=HISTORY)).append(cpu)
+        self._last[task["task"]] = task
+
+    @property
+    def waiting(self) -> str:
+        """What the job waits for, with figures; "" while it waits for nothing."""
+        if self.lost > LOST and self.why:
+            return self.why
+        if self.lost > LOST:
+            return f"no master answers since {format_seconds(round(self.lost))}; it is taken up again"
+        return str(self.status.get("waiting") or "")
+
+    @property
+    def headline(self) -> str:
+        """What the job does as a whole, with figures."""
+        return self.waiting or str(self.status.get("phase") or "starting")
+
+    def summary(self) -> list[str]:
+        return [*ended_lines(self.status, output_sizes(self.commits)), *left_out_lines(self.left_out)]
+
+
+def colour(task: str) -> str:
+    return list(COLOURS)[sum(task.encode()) % len(COLOURS)]
+
+
+def spark(values: Iterable[float], most: float | None = None) -> str:
+    """Values as bars, the highest as high as it gets."""
+    known = list(values)
+    top = max([most or 0.0, *known], default=0.0)
+    return "".join(
+        _BARS[min(len(_BARS) - 1, int(value / top * (len(_BARS) - 1) + 0.5))] if top else _BARS[0] for value in known
+    )
+
+
+def task_cells(seen: Watching, task: Facts, now: float) -> tuple[str, ...]:
+    """One live row, as in HEAD. What a task used is of interest while it uses it."""
+    name, word = task["task"], state_word(task)
+    if task["state"] != "running":
+        return (name, _attempt(task, task["phase"] if task["state"] in ("pending", "staging") else word))
+    cpu = seen.cpu.get(name, ())
+    began = task.get("started")
+    doing = task.get("doing") or word
+    return (
+        name,
+        _attempt(task, f"{doing} {format_seconds(max(0.0, round(now - began)))}" if began else doing),
+        progress(task).strip("-"),
+        f"{cpu[-1]:4.1f} {spark(cpu, 1.0)}" if cpu else "",
+        format_bytes(task["memory"]) if task.get("memory") else "",
+        " ".join(f"{100 * gpu.get('util', 0):.0f} %" for gpu in task.get("gpus") or ()),
+    )
+
+
+def _attempt(task: Facts, text: str) -> str:
+    return text if task["attempt"] == 1 else f"{text}, attempt {task['attempt']}"

@@ -1,0 +1,1 @@
+"""Stimuli into events, state into actions: `decisions.decide`, `plan.plan`."""

@@ -1,0 +1,348 @@
+"""What follows from the state alone, once it is true: the facts that no single stimulus states.
+
+Each rule looks at counters that `fold` keeps, so that a job of ten thousand tasks is not walked for every report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainmaster.core.decide import failures
+from trainmaster.core.fold.changes import COMMIT
+from trainmaster.core.fold.saving import save_name
+from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.ranks import Member, assign
+from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.state import (
+    COMMITTING,
+    DONE,
+    ENDED,
+    GRANTED,
+    NEW,
+    READY,
+    STAGING,
+    STARTING,
+    UPLOADED,
+    Group,
+    State,
+    Task,
+    group_unit,
+    role_size,
+)
+from trainmaster.core.machine.units import unit_from
+from trainmaster.core.spec.quantities import format_seconds
+
+PARTIAL_BACKOFF = 30.0  # s before a gang that was granted in part asks again
+
+
+def advance(state: State, now: float) -> list[Fact]:
+    """The next facts that follow from the state at `now`; none when nothing more does."""
+    if not state.id or state.ended is not None:
+        return []
+    facts = _deadlines(state, now)
+    if state.ending is not None:
+        return facts or _towards_end(state)
+    for group in state.groups:
+        facts = facts or _group(state, group)
+    return facts or _end(state)
+
+
+# -- time --
+
+
+def _deadlines(state: State, now: float) -> list[Fact]:
+    for kind, key in state.due(now):
+        if facts := _PASSED[kind](state, key, now):
+            return facts
+    return []
+
+
+def _job_passed(state: State, key: str, now: float) -> list[Fact]:
+    return [("job-timed-out", {"seconds": state.known_job.timeouts.job})]
+
+
+def _gone_passed(state: State, key: str, now: float) -> list[Fact]:
+    """An agent is out of reach longer than its own grace allows it to run its program."""
+    task = state.tasks[key]
+    figures = {"seconds": state.known_job.timeouts.grace, "node": task.node}
+    return failures.container_gone(state, task, "unreachable", figures, now, gone=False)
+
+
+def _start_passed(state: State, key: str, now: float) -> list[Fact]:
+    task = state.tasks[key]
+    limit = state.known_job.timeouts.start
+    waits = {NEW: "its agent did not report", STAGING: "it was still staging", STARTING: "its program did not start"}
+    figures = {"seconds": limit, "detail": waits.get(task.phase, task.phase)}
+    return failures.container_gone(state, task, "start-timeout", figures, now, gone=False)
+
+
+def _stop_passed(state: State, key: str, now: float) -> list[Fact]:
+    """An agent that is there was told to stop its program, and has not said that it has ended."""
+    task = state.tasks[key]
+    figures = {"seconds": state.role(task).stop.grace, "node": task.node}
+    return failures.container_gone(state, task, "unreachable", figures, now, gone=False)
+
+
+def _commit_passed(state: State, key: str, now: float) -> list[Fact]:
+    return failures.commit_failed(
+        state.tasks[key], {"detail": f"its agent did not answer within {format_seconds(COMMIT)}"}
+    )
+
+
+def _gang_passed(state: State, key: str, now: float) -> list[Fact]:
+    group = state.groups[int(key)]
+    return [
+        (
+            "grants-returned",
+            {"group": group.number, "seconds": state.known_job.timeouts.start, "until": now + PARTIAL_BACKOFF},
+        )
+    ]
+
+
+def _backoff_passed(state: State, key: str, now: float) -> list[Fact]:
+    return [("backoff-over", {"unit": key})]
+
+
+def _settle_passed(state: State, key: str, now: float) -> list[Fact]:
+    incident = state.incidents.get(unit_from(key))
+    return [] if incident is None else failures.settle(state, incident, now)
+
+
+def _leave_passed(state: State, key: str, now: float) -> list[Fact]:
+    late = [task.key for task in state.tasks.values() if task.hold == GRANTED and task.connected and not task.left]
+    return [*_end_of(state, f"logs of {', '.join(late[:5])}" if late else "")]
+
+
+def _save_passed(state: State, key: str, now: float) -> list[Fact]:
+    name = save_name(now, state.known_job.saves.names)
+    return [("save-requested", {"save": name, "by": "schedule"})]
+
+
+_PASSED = {
+    "save": _save_passed,
+    "job": _job_passed,
+    "gone": _gone_passed,
+    "start": _start_passed,
+    "stop": _stop_passed,
+    "commit": _commit_passed,
+    "gang": _gang_passed,
+    "backoff": _backoff_passed,
+    "settle": _settle_passed,
+    "leave": _leave_passed,
+}
+
+
+# -- groups --
+
+
+def _group(state: State, group: Group) -> list[Fact]:
+    if not group.opened:
+        return _open(state, group)
+    if group.sizes is None:
+        return _size_group(state, group)
+    if group.rewinding and not group.doomed:
+        return _rewind(state, group)
+    if group.gang:
+        return _form(state, group) or _rejoin(state, group) or _commit(state, group)
+    return _rejoin(state, group) or _commit(state, group)
+
+
+def _open(state: State, group: Group) -> list[Fact]:
+    """A later group begins when all that its roles wait for have succeeded."""
+    jobs = state.known_job.roles
+    for name in group.roles:
+        for other, what in jobs[name].after.items():
+            if what == "succeeded" and state.done[other] < role_size(state, other):
+                return []
+    return [("step-done", {"step": f"open:{group.number}", "gave_up": ""})]
+
+
+def _size_group(state: State, group: Group) -> list[Fact]:
+    """Fix the members once every role has its least number of containers, with what is granted then; nobody waits for who has failed."""
+    sizes = {}
+    for name in group.roles:
+        replicas = state.known_job.roles[name].replicas
+        there = group.granted[name] + state.over[name]
+        if there < replicas.min:
+            return []
+        sizes[name] = replicas.max if there >= replicas.max else _prefix(state, name)
+        if sizes[name] < replicas.min:
+            return []
+    return [("sized", {"group": group.number, "sizes": sizes})]
+
+
+def _prefix(state: State, role: str) -> int:
+    """How many tasks of a role, from index 0 on, hold a container or are over: indexes have no gaps."""
+    size = 0
+    while (task := state.tasks.get(f"{role}:{size}")) is not None and (task.hold == GRANTED or task.final):
+        size += 1
+    return size
+
+
+def _form(state: State, group: Group) -> list[Fact]:
+    """All are prepared, but for those that are over for good: the group's next generation is formed."""
+    single, whole = group.single, group.whole
+    over = 0 if group_unit(group.number) in state.incidents else whole[ENDED] + whole[DONE]
+    waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY] - over
+    if not group.forming or group.doomed or waiting or not (single[READY] or whole[READY]):
+        return []
+    tasks = list(state.members(group))
+    fact: dict[str, Any] = {
+        "group": group.number,
+        "generation": 1 + max(other.generation for other in state.groups),
+        "members": [[task.key, task.attempt] for task in tasks if task.phase == READY],
+        "ranks": ranks(state, tasks, group.ranks),
+    }
+    return [("generation-formed", fact)]
+
+
+def ranks(state: State, tasks: list[Task], previous: dict[str, int]) -> dict[str, int]:
+    """The order of the containers of counting tasks (GROUP_RANK), by task."""
+    members = [Member(task.key, task.role, task.index, task.node, 1, task.counts) for task in tasks if task.counts]
+    return {rank.task: rank.group_rank for rank in assign(members, previous or None)}
+
+
+def _rewind(state: State, group: Group) -> list[Fact]:
+    """All that ran has stopped: name the set that is restored, and return the shards that were done since its first byte changed."""
+    saved = state.checkpoint or {}
+    facts: list[Fact] = [("rewound", {"group": group.number, "set": saved.get("set")})]
+    for name, table in state.shards.items():
+        payload = table.restore((saved.get("marks") or {}).get(name, []), saved.get("set"))
+        if payload["ranges"]:
+            facts.append(("shards-returned", payload))
+    return facts
+
+
+def _rejoin(state: State, group: Group) -> list[Fact]:
+    """A member that starts or restarts alone takes its old place in the generation."""
+    if group.single[READY] + (0 if group.gang else group.whole[READY]) == 0 or (group.gang and group.forming):
+        return []
+    facts: list[Fact] = []
+    generation = 1 + max(other.generation for other in state.groups) if group.forming else group.generation
+    for key in state.unsettled:
+        task = state.tasks[key]
+        if task.group == group.number and task.phase == READY and not task.doomed and not (task.whole and group.gang):
+            rank = group.ranks.get(key, task.index)
+            fact = {"task": key, "attempt": task.attempt, "group": group.number, "generation": generation, "rank": rank}
+            facts.append(("member-joined", fact))
+    return facts
+
+
+def _commit(state: State, group: Group) -> list[Fact]:
+    """Name committers: of members that restart alone at once, of the others when all have ended well."""
+    attempts: list[list[Any]] = []
+    if group.single[UPLOADED]:
+        for key in state.unsettled:
+            task = state.tasks[key]
+            if (
+                task.group == group.number
+                and not task.whole
+                and task.phase == UPLOADED
+                and not task.doomed
+                and not task.final
+            ):
+                attempts.append([key, task.attempt])
+    if group.whole[UPLOADED] and not group.doomed:
+        everyone = group.whole[UPLOADED] == sum(group.whole.values())
+        first = state.known_job.completion.first  # its success ends the job: it waits for nobody
+        attempts += [
+            [task.key, task.attempt]
+            for task in (state.members(group) if everyone or first else ())
+            if task.whole and task.phase == UPLOADED and (everyone or task.role == first)
+        ]
+    return [("committers-named", {"group": group.number, "attempts": attempts})] if attempts else []
+
+
+# -- the end --
+
+
+def _end(state: State) -> list[Fact]:
+    """The first reason, in this order, why the job ends now."""
+    if state.kill is not None:
+        return [_ending("killed", "killed-by-user", {"by": state.kill["by"], "why": state.kill.get("why", "")})]
+    if state.timed_out:
+        return [_ending("failed", "job-timeout", {"seconds": state.known_job.timeouts.job})]
+    if state.refused is not None:
+        return [_ending("failed", "refused", state.refused)]
+    completion = state.known_job.completion
+    if completion.first:
+        if state.done[completion.first]:
+            return [_ending("succeeded", "succeeded", {})]
+    elif completion.failures is not None:
+        return _independent(state, completion.failures) or _starved(state)
+    elif state.over and _all_done(state):
+        return [_ending("succeeded", "succeeded", {})]
+    if state.first_failed:
+        task = state.tasks[state.first_failed]
+        return [_ending("failed", task.reason, task.figures, task)]
+    return _starved(state)
+
+
+def _counting(state: State) -> Iterator[tuple[str, int]]:
+    for name, role in state.known_job.roles.items():
+        if role.counts:
+            yield name, role_size(state, name)
+
+
+def _all_done(state: State) -> bool:
+    sizes = list(_counting(state))
+    return bool(sizes) and all(state.done[name] >= size for name, size in sizes)
+
+
+def _independent(state: State, allowed: float) -> list[Fact]:
+    """Of independent tasks a fraction may fail."""
+    tasks = sum(size for _, size in _counting(state))
+    figures = {"failed": state.failures, "tasks": tasks}
+    if state.failures > allowed * tasks:
+        return [_ending("failed", "too-many-failures", figures, state.tasks[state.first_failed])]
+    over = sum(state.over[name] for name, _ in _counting(state))
+    return [_ending("succeeded", "succeeded", figures if state.failures else {})] if over >= tasks else []
+
+
+def _starved(state: State) -> list[Fact]:
+    """A role that waits for another to succeed, or to run, can never start once a task of that one is over without success."""
+    for name, role in state.known_job.roles.items():
+        for other, what in role.after.items():
+            failed = state.over[other] > state.done[other]
+            if failed and (_to_start(state, name) if what == "running" else not _group_of(state, name).opened):
+                return [_ending("failed", "dependency-failed", {"role": other})]
+    return []
+
+
+def _group_of(state: State, role: str) -> Group:
+    return state.groups[state.tasks[f"{role}:0"].group]
+
+
+def _to_start(state: State, role: str) -> bool:
+    """Whether a task of the role has still to start, for the first time or again."""
+    return state.running[role] + state.over[role] - state.done[role] < role_size(state, role)
+
+
+def _ending(final: str, reason: str, figures: Any, cause: Task | None = None) -> Fact:
+    fact: dict[str, Any] = {"state": final, "reason": reason, "figures": dict(figures)}
+    if cause is not None:
+        fact |= {
+            "task": cause.key,
+            "attempt": cause.attempt,
+            "tail": cause.tail,
+            "words": words(reason, {**figures, "task": cause.key}),
+        }
+    return "ending", fact
+
+
+def _towards_end(state: State) -> list[Fact]:
+    """The order of the end: programs are over, agents store their logs and leave, then `ended`."""
+    if not state.leaving:
+        if any(group.doomed or group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups):
+            return []
+        return [("step-done", {"step": "leave", "gave_up": ""})]
+    if any(task.hold == GRANTED and task.connected and not task.left for task in state.tasks.values()):
+        return []
+    return _end_of(state, "")
+
+
+def _end_of(state: State, gave_up: str) -> list[Fact]:
+    assert state.ending is not None
+    told = {name: state.ending[name] for name in ("state", "reason", "figures")}
+    return [("ended", {**told, "gave_up": gave_up})]

@@ -1,0 +1,388 @@
+"""What a stimulus means: `decide(state, stimulus, now)` gives the events it becomes.
+
+Two halves. *Reactions* turn one stimulus into the facts it states, refusing what is stale: a report is taken only from the present
+container and attempt of a task, in its place in the order of phases, and once. *Advances* (in `advance`, the stimulus None) turn what
+has become true into the next fact: a gang that is granted is sized, a group that is ready forms its generation, a job whose tasks are
+done ends. `drive` alternates them until nothing more follows. Nothing here changes the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.core.decide import failures
+from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
+from trainmaster.core.fold.changes import SHORT_LIFE, TAKEOVERS
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.state import (
+    COMMITTING,
+    EXITED,
+    GRANTED,
+    LIVE,
+    NEW,
+    RUNNING,
+    STAGING,
+    STARTING,
+    State,
+    Task,
+    gets_further,
+    unit_of,
+    units_of,
+)
+
+STAGED_PART = 1 / 16  # of what is fetched: who fetches less within `timeouts.start` fetches too slowly
+
+
+def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[Fact]:
+    """The facts that `stimulus` states at the time `now` (s since 1970), or with None those that follow from the state alone."""
+    if stimulus is None:
+        return advance(state, now)
+    return _REACTIONS[type(stimulus)](state, stimulus, now)
+
+
+# -- the user and the master --
+
+
+def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
+    since = {} if told.since is None else {"since": told.since}
+    return [] if state.id else [("submitted", {"id": told.id, "job": dict(told.job), **since})]
+
+
+def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:
+    facts: list[Fact] = [("master-started", {"read": dict(told.read), "place": told.place})]
+    if state.id and state.ending is None and state.takeovers >= TAKEOVERS and now - state.taken < SHORT_LIFE:
+        figures = {"masters": state.takeovers, "detail": told.before}
+        facts.append(("ending", {"state": "failed", "reason": "master-failed", "figures": figures}))
+    return facts
+
+
+def _kill(state: State, told: stimuli.KillRequested, now: float) -> list[Fact]:
+    if state.ending is not None or state.kill is not None:
+        return []
+    return [("kill-requested", {"by": told.by, "why": told.why})]
+
+
+def _given_up(state: State, told: stimuli.GivenUp, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    return [("ending", {"state": "failed", "reason": told.reason, "figures": dict(told.figures)})]
+
+
+def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
+    if state.ending is not None or any(save["save"] == told.save for save in state.saves):
+        return []
+    return [("save-requested", {"save": told.save, "by": "user"})]
+
+
+def _storage_lost(state: State, told: stimuli.StorageLost, now: float) -> list[Fact]:
+    figures = {"seconds": state.known_job.timeouts.storage, "detail": told.detail}
+    ending: Fact = ("ending", {"state": "failed", "reason": "storage-lost", "figures": figures})
+    # No commit could be recorded any more: none is waited for, whatever the job ends by.
+    committing = any(group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups)
+    return [*([ending] if state.ending is None else []), *([("commits-abandoned", {})] if committing else [])]
+
+
+def _secrets_lost(state: State, told: stimuli.SecretsLost, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    return [("ending", {"state": "failed", "reason": "secrets-lost", "figures": {"job": state.id}})]
+
+
+def _tick(state: State, told: stimuli.Tick, now: float) -> list[Fact]:
+    return []  # advances look at the deadlines
+
+
+# -- the engine --
+
+
+def _holder(state: State, key: str, serial: int) -> Task | None:
+    """The task whose present container, or ask, is (key, serial)."""
+    task = state.tasks.get(key)
+    return task if task is not None and task.serial == serial and task.hold != "none" else None
+
+
+def _granted(state: State, told: stimuli.Granted, now: float) -> list[Fact]:
+    task = state.tasks.get(told.task)
+    if task is None or (task.hold == GRANTED and task.serial == told.serial):
+        return []  # told twice
+    if not state.admits(told.task, told.serial):
+        return [("stray", {"task": told.task, "serial": told.serial, "container": told.container})]
+    return [("granted", {"task": told.task, "serial": told.serial, "container": told.container, "node": told.node,
+                         "devices": list(told.devices)})]  # fmt: skip
+
+
+def _refused(state: State, told: stimuli.Refused, now: float) -> list[Fact]:
+    if _holder(state, told.task, told.serial) is None or state.refused is not None:
+        return []
+    return [("refused", {"task": told.task, "serial": told.serial, "detail": told.detail})]
+
+
+def _waiting(state: State, told: stimuli.Waiting, now: float) -> list[Fact]:
+    facts = {
+        "resource": told.resource,
+        "asked": told.asked,
+        "free": told.free,
+        "detail": told.detail,
+        "position": told.position,
+    }
+    if not told.resource:  # for nothing any more
+        return [] if state.waiting is None else [("waiting", facts)]
+    return [] if state.waiting == facts or state.ending is not None else [("waiting", facts)]
+
+
+def _container_over(state: State, told: stimuli.ContainerExited | stimuli.ContainerLost, now: float) -> list[Fact]:
+    task = _holder(state, told.task, told.serial)
+    if task is None:
+        return []
+    status = getattr(told, "status", None)
+    figures = {"status": status, "node": task.node, **told.figures}
+    if told.reason == "no-master":
+        figures["seconds"] = state.known_job.timeouts.grace
+    reason = told.reason or ("agent-lost" if status is not None and status < 0 else "container-exited")
+    return failures.container_gone(state, task, reason, figures, now, told=told.reason is not None)
+
+
+def _warned(state: State, told: stimuli.Warned, now: float) -> list[Fact]:
+    task = _holder(state, told.task, told.serial)
+    if task is None:
+        return []
+    figures = {} if told.figures is None else {"figures": dict(told.figures)}
+    fact = {"task": told.task, "seconds": told.seconds, "reason": told.reason, **figures}
+    return [("warned", fact), *(_taken_back(state, task, fact, now) if task.left else [])]
+
+
+def _taken_back(state: State, task: Task, warned: Mapping[str, Any] | None, now: float) -> list[Fact]:
+    """The facts of an attempt whose agent has left because its container is taken back. The engine may see the end much later: Kubernetes
+    tells of no container before the last one of its pod has ended, and a sidecar may use the whole grace.
+    """
+    if warned is None or "figures" not in warned or task.phase not in LIVE:
+        return []
+    figures = {"node": task.node, **warned["figures"]}
+    return failures.container_gone(state, task, warned["reason"], figures, now, told=True, gone=False)
+
+
+def _gang_overdue(state: State, told: stimuli.GangOverdue, now: float) -> list[Fact]:
+    """The same as when `timeouts.start` passes."""
+    group = next((one for one in state.groups if f"group-{one.number}" == told.gang), None)
+    if group is None or group.sizes is not None or state.ending is not None or not any(group.granted.values()):
+        return []
+    return [("grants-returned", {"group": group.number, "seconds": told.seconds, "until": now + PARTIAL_BACKOFF})]
+
+
+# -- agents --
+
+
+def _connected(state: State, told: stimuli.Connected, now: float) -> list[Fact]:
+    if not state.admits(told.task, told.serial):
+        return []
+    hello = told.hello
+    return [("agent-connected", {"task": told.task, "serial": told.serial, "node": hello.get("node", ""),
+                                 "address": hello.get("address", ""), "container": hello.get("container", "")})]  # fmt: skip
+
+
+def _disconnected(state: State, told: stimuli.Disconnected, now: float) -> list[Fact]:
+    task = _holder(state, told.task, told.serial)
+    if task is None or not task.connected:
+        return []
+    return [("agent-disconnected", {"task": told.task, "serial": told.serial})]
+
+
+def _report(state: State, told: stimuli.Report, now: float) -> list[Fact]:
+    task = state.tasks.get(told.task)
+    react = REPORTS.get(told.kind)
+    if task is None or react is None or task.serial != told.serial or task.hold != GRANTED or told.n <= task.reported:
+        return []
+    if told.attempt != task.attempt and told.kind != "left":
+        return []  # of an attempt that is over
+    facts = react(state, task, told.data, now)
+    for _, data in facts[:1]:
+        data.update({"task": task.key, "attempt": told.attempt, "report": told.n})
+    return facts
+
+
+Data = Mapping[str, Any]
+
+
+def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """A sample, so no event, unless it moves the limit of the start: half of that has passed, and a part of the whole was fetched since the
+    last time. What trickles in is waited for no longer than what does not come at all.
+    """
+    done, total, limit = data.get("done", 0), data.get("total", 0), state.known_job.timeouts.start
+    deadline = state.deadlines.get(("start", task.key))
+    if task.phase != STAGING or limit is None or deadline is None or total <= 0 or deadline - now > limit / 2:
+        return []
+    part = done / total
+    # A checkpoint that is fetched after the inputs counts from 0 again.
+    fetched = part - task.staged if part >= task.staged else part
+    return [("staging", {"done": done, "total": total})] if fetched >= STAGED_PART else []
+
+
+def _ready(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in (NEW, STAGING):
+        return []
+    keep = ("address", "ports", "devices", "restored", "elapsed")
+    return [("ready", {"address": "", **{name: data[name] for name in keep if name in data}})]
+
+
+def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("started", {"pid": data.get("pid", 0), "elapsed": data.get("elapsed")})] if task.phase == STARTING else []
+
+
+def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Progress is an event only where it gives a budget back: beyond the best so far, for a program that always fails at one place reaches
+    that place each time.
+    """
+    if task.phase not in (STARTING, RUNNING) or task.doomed or not units_of(task) & state.budgets.keys():
+        return []
+    value, step = data.get("progress", data.get("value")), data.get("step")
+    return [("progressed", {"value": value, "step": step})] if gets_further(state, task, value, step) else []
+
+
+def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in LIVE:
+        return []
+    well = data.get("reason") in ("exit", "succeeded") and not data.get("status")
+    if well and task.phase in (STARTING, RUNNING) and not task.doomed:
+        return [("exited", {"elapsed": data.get("elapsed")})]
+    return failures.attempt_over(state, task, data, now)
+
+
+def _died(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return failures.program_died(state, task, data, now) if task.phase in (STARTING, RUNNING) else []
+
+
+def _uploaded(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("uploaded", {"outputs": dict(data.get("outputs") or {})})] if task.phase == EXITED else []
+
+
+def _committed(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("output-committed", {"outputs": dict(data.get("outputs") or {})})] if task.phase == COMMITTING else []
+
+
+def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    if task.phase not in (RUNNING, EXITED) or "set" not in data:
+        return []
+    keep = ("set", "files", "bytes", "marks", "manifest")
+    fact = {name: data[name] for name in keep if name in data}
+    # An agent knows moments; what had been done at each is written down as ranges.
+    if isinstance(fact.get("marks"), Mapping):
+        marks = {name: at for name, at in fact["marks"].items() if name in state.shards}
+        fact["marks"] = {
+            name: state.shards[name].marks(at) if isinstance(at, int) else at for name, at in marks.items()
+        }
+    # A set shows progress only of programs that tell of none: who fails at one place stores a newer set each time too.
+    fact["refunds"] = unit_of(task) not in state.reached
+    return [("checkpoint-saved", fact)]
+
+
+def _saved(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    told = {"save": data.get("save", ""), "files": data.get("files", 0), "bytes": data.get("bytes", 0)}
+    return [("saved", told | ({"gave_up": data["gave_up"]} if data.get("gave_up") else {}))]
+
+
+def _trouble(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Something beside the program went wrong, and it goes on: a note for whoever looks."""
+    keep = ("what", "detail", "bytes", "save")
+    return [("trouble", {name: data[name] for name in keep if name in data})]
+
+
+def _left(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    gave_up = str(data.get("gave_up", ""))
+    missing = [("step-done", {"step": f"logs of {task.key}", "gave_up": gave_up})] if gave_up else []
+    return [("left", {"gave_up": gave_up}), *missing, *_taken_back(state, task, task.warned, now)]
+
+
+def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    table = state.shards.get(data.get("input", ""))
+    if table is None:
+        return []
+    try:
+        payload = table.done((task.key, task.attempt), data.get("ranges"), data.get("records"))
+    except (ValueError, TypeError):  # not what an agent of ours says
+        return []
+    return [] if payload is None else [("shards-done", payload)]
+
+
+REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
+    "staging": _staging,
+    "ready": _ready,
+    "started": _started,
+    "progress": _progress,
+    "died": _died,
+    "ended": _ended,
+    "uploaded": _uploaded,
+    "committed": _committed,
+    "checkpoint": _checkpoint,
+    "saved": _saved,
+    "warned": _trouble,
+    "shards-done": _shards_done,
+    "left": _left,
+}
+
+
+# -- what was done --
+
+
+def _did(state: State, told: stimuli.Did, now: float) -> list[Fact]:
+    facts: dict[tuple[type, str], list[list[Any]]] = {}
+    for action in told.actions:
+        if isinstance(action, CommitFor):
+            return _did_commit(state, action, told)
+        if isinstance(action, Step):
+            return _did_step(state, action, told)
+        if isinstance(action, Order):
+            facts.setdefault((Order, action.verb), []).append([action.task, action.serial, action.attempt, action.id])
+        else:
+            facts.setdefault((type(action), ""), []).append([action.task, action.serial])
+    return [(_DONE[kind], {"tasks": tasks} | ({"verb": verb} if verb else {})) for (kind, verb), tasks in facts.items()]
+
+
+_DONE = {Ask: "asked", Release: "released", Order: "ordered"}
+
+
+def _did_commit(state: State, action: CommitFor, told: stimuli.Did) -> list[Fact]:
+    task = state.tasks[action.task]
+    if task.phase != COMMITTING or task.attempt != action.attempt:
+        return []
+    if told.gave_up:
+        return failures.commit_failed(task, {"detail": told.gave_up})
+    return [("output-committed", {"task": task.key, "attempt": task.attempt, "outputs": dict(told.result)})]
+
+
+def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
+    if action.name == "list-inputs":
+        if state.ending is not None or state.listings is not None:
+            return []  # too late: the job ends already by another reason
+        if told.gave_up or "missing" in told.result:
+            missing = dict(told.result.get("missing") or {"detail": told.gave_up})
+            return [
+                ("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})
+            ]
+        return [("inputs-listed", dict(told.result))]
+    return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
+
+
+_REACTIONS: dict[type, Callable[..., list[Fact]]] = {
+    stimuli.Submitted: _submitted,
+    stimuli.MasterStarted: _master_started,
+    stimuli.KillRequested: _kill,
+    stimuli.GivenUp: _given_up,
+    stimuli.SaveRequested: _save,
+    stimuli.StorageLost: _storage_lost,
+    stimuli.SecretsLost: _secrets_lost,
+    stimuli.Tick: _tick,
+    stimuli.Granted: _granted,
+    stimuli.Refused: _refused,
+    stimuli.Waiting: _waiting,
+    stimuli.ContainerExited: _container_over,
+    stimuli.ContainerLost: _container_over,
+    stimuli.Warned: _warned,
+    stimuli.GangOverdue: _gang_overdue,
+    stimuli.Connected: _connected,
+    stimuli.Disconnected: _disconnected,
+    stimuli.Report: _report,
+    stimuli.Did: _did,
+}

@@ -1,0 +1,264 @@
+"""What a failure costs and leads to: restart at once, settle the cause afterwards.
+
+When an attempt ends badly its unit restarts at once, charged by the reason told first. What else is told within `SETTLE` seconds (the
+engine's word, the death of a peer that explains an error) may show another root cause; `settle` then corrects the budget. Where no
+restart is left, the unit is stopped and settled first, and what was charged wrongly brings a restart after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from trainmaster.core.fold.incidents import UNTIMED
+from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.reasons import REASONS, is_reason, words
+from trainmaster.core.machine.state import (
+    COMMITTING,
+    GRANTED,
+    LIVE,
+    NEW,
+    Budget,
+    Incident,
+    State,
+    Task,
+    budget_of,
+    unit_of,
+)
+from trainmaster.core.machine.units import TASK, Unit
+
+FREE_LIMIT = 20  # free restarts in a row without any progress
+FREE_RUN = 300.0  # s of running that break such a row, for programs that report no progress
+LONGEST_WAIT = 300.0  # s of the longest back-off
+QUICK_RUN = 30.0  # s; a program that fails sooner after its start fails quickly
+QUICK_FIRST = 0.25  # s of back-off after the second quick failure in a row; each later one doubles it
+
+Figures = Mapping[str, Any]
+
+
+def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
+    """The facts of an agent's word that the current attempt ended, and not well."""
+    reason, figures = _told(data)
+    if task.phase == COMMITTING and not task.doomed:
+        return commit_failed(
+            task,
+            data.get("figures") or {"detail": reason},
+            "commit-refused" if reason == "commit-refused" else "commit-failed",
+        )
+    fact = {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), "stopped": bool(data.get("stopped")),
+            "tail": list(data.get("tail") or ()), **_reached(data)}  # fmt: skip
+    if task.doomed and fact["stopped"]:
+        fact["reason"] = {"end": "not-needed", "restart": "peer-failed", "fail": "peer-failed"}[task.doomed]
+        fact["figures"] = {**figures, "by": state.kill["by"]} if state.kill else figures
+        if task.doomed == "end" and state.ending is not None:
+            fact["reason"] = _end_reason(state)
+    facts: list[Fact] = [("attempt-ended", fact)]
+    return facts if task.doomed or task.final else facts + failure(state, task, reason, figures, fact["elapsed"], now)
+
+
+def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
+    """The facts of an agent's word that the program failed, told before its attempt ends: the last set of its checkpoint is still stored,
+    and a restart begins from that. Peers are stopped at once, and what it failed by is there in time to be found the root cause.
+    """
+    reason, figures = _told(data)
+    facts: list[Fact] = [
+        ("died", {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), **_reached(data)})
+    ]
+    return (
+        facts
+        if task.doomed or task.final
+        else facts + failure(state, task, reason, figures, facts[0][1]["elapsed"], now)
+    )
+
+
+def _told(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Reason and figures of an end as an agent tells it."""
+    reason = data.get("reason")
+    figures = {**(data.get("figures") or {})}
+    if data.get("status") is not None:
+        figures.setdefault("status", data["status"])
+    return str(reason) if is_reason(reason) and reason != "succeeded" else "container-exited", figures
+
+
+def _reached(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The best progress of an attempt that ended, as its agent reports it: that of a later attempt is held against it."""
+    return {"reached": dict(data["reached"])} if data.get("reached") else {}
+
+
+def _end_reason(state: State) -> str:
+    """Why the end stops a task: the kill itself, or that the job is over."""
+    assert state.ending is not None
+    if state.ending["state"] == "killed":
+        return "killed-by-user"
+    return "not-needed" if state.ending["state"] == "succeeded" else "peer-failed"
+
+
+def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -> list[Fact]:
+    """A named committer could not commit; its peers may have, so nothing restarts."""
+    facts = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures)}
+    return [
+        ("attempt-ended", facts),
+        ("task-failed", {"task": task.key, "reason": reason, "figures": dict(figures)}),
+    ]
+
+
+def container_gone(
+    state: State, task: Task, reason: str, figures: Figures, now: float, *, told: bool = False, gone: bool = True
+) -> list[Fact]:
+    """The facts of a container that ended or was given up.
+
+    `told`: the engine itself named the reason. `gone`: the engine holds it no more; else it is to be released.
+    """
+    if task.phase not in LIVE or (task.phase == COMMITTING and not task.doomed):
+        word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if told else {}
+        ended: Fact = ("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word})
+        return [ended, *(_lost_early(state, task, reason, figures, now) if _expected(state, task) else [])]
+    fact = {
+        "task": task.key,
+        "attempt": task.attempt,
+        "serial": task.serial,
+        "reason": reason,
+        "figures": dict(figures),
+        "gone": gone,
+    }
+    if task.doomed and not told:
+        fact["stopped"] = True
+    facts: list[Fact] = [("attempt-written-off", fact)]
+    return (
+        facts
+        if task.doomed or task.final
+        else facts + failure(state, task, reason, figures, 0.0 if told else UNTIMED, now)
+    )
+
+
+def _expected(state: State, task: Task) -> bool:
+    """Whether the first attempt was still to begin in the task's container; what ends one that was used belongs to the failure before."""
+    idle = task.used or task.blocked or task.resized or task.left or task.out or task.final
+    return task.phase == NEW and task.hold == GRANTED and not idle and state.ending is None
+
+
+def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: float) -> list[Fact]:
+    """A container was lost before an attempt began in it. Nothing restarts, so no scope forbids another one, and no peer is stopped; but it
+    backs off, and has an end, as free restarts do.
+    """
+    facts: list[Fact] = []
+    unit = Unit(TASK, task.key)
+    if (before := state.incidents.get(unit)) is not None:
+        facts = _settlement(state, before)
+    counts = _counts(facts[0][1]) if facts else _counted(state, task, unit)
+    counts["free"] += 1
+    cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": UNTIMED}
+    if counts["free"] > FREE_LIMIT:
+        cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
+    return [*facts, _restart_after(state, task, unit, cause, counts, now)]
+
+
+def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: float, now: float) -> list[Fact]:
+    """What follows when an attempt of `task` failed by itself."""
+    if state.ending is not None:
+        return []
+    cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": elapsed}
+    unit = unit_of(task)
+    counts = _counted(state, task, unit)
+    facts: list[Fact] = []
+    before = state.incidents.get(unit)
+    if before is not None:  # of an earlier generation: the new failure ends the time for settling it
+        facts = _settlement(state, before)
+        counts = _counts(facts[0][1])
+    ran = 0.0 if task.started is None else now - task.started
+    if ran >= FREE_RUN:
+        counts["free"] = 0
+    if ran >= QUICK_RUN:
+        counts["quick"] = 0
+    return [*facts, _restart(state, task, unit, cause, counts, now)]
+
+
+def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: dict[str, int], now: float) -> Fact:
+    restart = state.role(task).restart
+    costs = REASONS[cause["reason"]].restart_costs
+    for name in ("spent", "quick", "total") if costs else ("free",):
+        counts[name] += 1
+    within = counts["free"] <= FREE_LIMIT if not costs else counts["spent"] <= restart.limit
+    if not costs and not within:
+        cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
+    if costs and within and counts["total"] > restart.total:
+        within = False
+        last = words(cause["reason"], {**cause["figures"], "task": task.key, "role": task.role})
+        figures = {"restarts": restart.total, "last": last, "job": state.id}
+        cause = {**cause, "reason": "restarts-exhausted", "figures": figures}
+    again = within and restart.scope != "never" and not REASONS[cause["reason"]].lasting
+    seed = f"{state.id}/{unit.text}/{task.attempt}"
+    wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"], seed)
+    fact: dict[str, Any] = {
+        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": restart.limit,
+        "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
+    }  # fmt: skip
+    more = state.role(task).retry_memory
+    if again and cause["reason"] == "out-of-memory" and more:
+        fact["memory_factor"] = round(task.memory_factor * more, 4)
+    return "incident", fact
+
+
+def _counted(state: State, task: Task, unit: Unit) -> dict[str, int]:
+    """Return the counts of the restarts that `unit` has had, and those that are charged to its budget."""
+    budget, own = state.budgets.get(budget_of(task), Budget()), state.budgets.get(unit, Budget())
+    return {"spent": budget.spent, "free": own.free, "quick": own.quick, "total": own.total}
+
+
+def _counts(fact: Mapping[str, Any]) -> dict[str, int]:
+    return {name: fact[name] for name in ("spent", "free", "quick", "total")}
+
+
+def backoff(count: int, seed: str, first: float = 1.0) -> float:
+    """Seconds before the `count`-th restart in a row: 0, then `first` doubling up to 5 min, each within 25 % by the seed."""
+    if count <= 1:
+        return 0.0
+    spread = int.from_bytes(blake2b(f"{seed}/{count}".encode(), digest_size=4).digest(), "big") / 2**32
+    doubled = first * 2.0 ** min(count - 2, 60)
+    return float(min(LONGEST_WAIT, doubled) * (0.75 + 0.5 * spread))
+
+
+def settle(state: State, incident: Incident, now: float) -> list[Fact]:
+    """The facts that close an incident: its root cause, and what follows where no restart had been left."""
+    facts = _settlement(state, incident)
+    if incident.again:
+        return facts
+    cause = facts[0][1]["cause"]
+    task = state.tasks[cause["task"]]
+    if not REASONS[cause["reason"]].restart_costs and incident.costs and state.role(task).restart.scope != "never":
+        # The charge was wrong: the restart that it had used up is there again.
+        return [*facts, _restart_after(state, task, incident.unit, cause, _counts(facts[0][1]), now)]
+    failed = {"task": task.key, "attempt": cause["attempt"], "reason": cause["reason"], "figures": cause["figures"]}
+    return [*facts, ("task-failed", failed)]
+
+
+def _restart_after(
+    state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: Mapping[str, int], now: float
+) -> Fact:
+    wait = backoff(counts["free"], f"{state.id}/{unit.text}/{task.attempt}")
+    return "incident", {
+        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": False, **counts,
+        "limit": state.role(task).restart.limit, "again": counts["free"] <= FREE_LIMIT, "until": now + wait,
+        "generation": state.groups[task.group].generation,
+    }  # fmt: skip
+
+
+def _settlement(state: State, incident: Incident) -> list[Fact]:
+    root = min(incident.evidence, key=_nearness)
+    task = state.tasks[root["task"]]
+    costs = REASONS[root["reason"]].restart_costs
+    counts = _counted(state, task, incident.unit)
+    if incident.costs and not costs:
+        charged = min(1, state.budgets.get(incident.unit, Budget()).spent)  # 0 where progress gave it back meanwhile
+        corrected = {"spent": counts["spent"] - charged, "free": counts["free"] + 1}
+        counts = {name: max(0, count - 1) for name, count in counts.items()} | corrected
+    elif costs and not incident.costs and root["reason"] != "no-progress":
+        counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
+    fact = {"unit": incident.unit.text, "budget": budget_of(task).text, "cause": root, "costs": costs, **counts}
+    return [("settled", fact)]
+
+
+def _nearness(evidence: Mapping[str, Any]) -> tuple[int, float]:
+    """How near to the root cause: the engine's word, then deaths, then errors, then consequences; the earlier the nearer."""
+    return REASONS[evidence["reason"]].rank, evidence["elapsed"]

@@ -1,0 +1,1 @@
+"""Events into state: `changes.fold`."""

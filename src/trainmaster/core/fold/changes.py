@@ -1,0 +1,491 @@
+"""What each event changes: `fold(state, event)`, a table of small functions over one mutable state.
+
+Folding decides nothing. Whatever an event means for the future was put into it when it was decided, so that a replay of the log, by a
+later version or on another machine, gives the state that was. Events of unknown types change only the position. Events of one decision
+count together or not at all: each but the last says how many follow (`rest`), and is held until they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from trainmaster.core.fold import incidents
+from trainmaster.core.fold.moves import (
+    doom,
+    drop,
+    finalize,
+    move,
+    return_leases,
+)
+from trainmaster.core.fold.saving import arm_save, save_requested, saved, saves_pruned
+from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.state import (
+    ASKED,
+    CHECKPOINT,
+    COMMITTING,
+    DONE,
+    ENDED,
+    EXITED,
+    GRANTED,
+    KILLED,
+    LIVE,
+    LOG,
+    NEW,
+    NONE,
+    READY,
+    RUNNING,
+    STAGING,
+    STARTING,
+    SUCCEEDED,
+    UPLOADED,
+    Group,
+    State,
+    Task,
+    group_unit,
+    loss_kind,
+    populate,
+)
+from trainmaster.core.spec.reading import job_from
+
+KILL_TIME = 5.0  # s between the KILL of a program and the certainty that it is gone
+SHORT_LIFE = 30.0  # s that a master lives at least, unless it dies of what it has to do
+TAKEOVERS = 20  # masters in a row that lived shorter and did nothing, then the job ends
+LATE = 120.0  # s beyond that an agent may take to stop an attempt: it stores the last of its checkpoint
+COMMIT = 1800.0  # s that an agent has to commit: where a store cannot rename, all is copied
+LEAVE = 60.0  # s that agents have for storing their logs at the end
+
+Data = Mapping[str, Any]
+
+
+def fold(state: State, events: Iterable[Event]) -> State:
+    """Take `events` into `state`, in place; returns it."""
+    for event in events:
+        state.n, state.at, state.epoch = event.n, event.at, event.epoch
+        if event.type == "master-started":
+            state.held = []  # their writer died before it had said all
+        if "rest" in event.data:
+            state.held.append(event)
+            continue
+        held, state.held = state.held, []
+        for one in (*held, event):
+            _change(state, one)
+    return state
+
+
+def _change(state: State, event: Event) -> None:
+    if event.type in _ADVANCES:
+        state.takeovers = 0
+    change = _CHANGES.get(event.type)
+    if change is not None:
+        change(state, event.data, event.at)
+
+
+# -- the beginning --
+
+
+def _submitted(state: State, data: Data, at: float) -> None:
+    state.id, state.submitted = data["id"], min(at, data.get("since", at))
+    populate(state, job_from(data["job"]))
+    state.arm("job", "", None if state.known_job.timeouts.job is None else at + state.known_job.timeouts.job)
+
+
+def _master_started(state: State, data: Data, at: float) -> None:
+    """A new master has sent nothing yet, and must hear of every agent and ask again."""
+    state.waiting = None
+    state.takeovers = state.takeovers + 1 if at - state.taken < SHORT_LIFE else 1
+    state.taken = at
+    for task in state.tasks.values():
+        task.connected, task.sent = False, {}
+        if task.hold == ASKED:
+            task.hold, task.serial = NONE, task.serial - 1
+        elif task.hold == GRANTED:
+            _arm_gone(state, task, at)
+        state.touch(task)
+
+
+def _arm_gone(state: State, task: Task, at: float) -> None:
+    state.arm("gone", task.key, at + state.known_job.timeouts.grace + state.role(task).stop.grace + KILL_TIME + 2.0)
+
+
+def _inputs_listed(state: State, data: Data, at: float) -> None:
+    state.listings = dict(data["listings"])
+    for name, listing in state.listings.items():
+        if "shards" in listing:
+            state.shards[name] = ShardTable.from_listing(listing, name=name)
+    if data.get("checkpoint") is not None:  # sets that an earlier job left where this one keeps its own
+        state.checkpoint = dict(data["checkpoint"])
+        for group in state.groups:
+            group.set = state.checkpoint["set"]
+    state.unsettled.update(dict.fromkeys(state.tasks))
+
+
+def _asked(state: State, data: Data, at: float) -> None:
+    for key, serial in data["tasks"]:
+        task = state.tasks[key]
+        if task.hold == NONE:
+            task.serial, task.hold, task.reported, task.left = serial, ASKED, 0, False
+            state.touch(task)
+
+
+def _waiting(state: State, data: Data, at: float) -> None:
+    state.waiting = dict(data) if data["resource"] else None
+
+
+def _granted(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    if task.hold == GRANTED:
+        return
+    if data["serial"] != task.serial:
+        task.reported = 0
+    task.serial, task.hold, task.container, task.node = data["serial"], GRANTED, data["container"], data["node"]
+    task.left = False
+    group = state.groups[task.group]
+    group.granted[task.role] += 1
+    state.waiting = None
+    limit = state.known_job.timeouts.start
+    if limit is not None:
+        if group.sizes is None and ("gang", str(group.number)) not in state.deadlines:
+            state.arm("gang", str(group.number), at + limit)
+        state.arm("start", task.key, at + limit)
+    state.touch(task)
+
+
+def _stray(state: State, data: Data, at: float) -> None:
+    state.strays[data["task"], data["serial"]] = None
+
+
+def _refused(state: State, data: Data, at: float) -> None:
+    state.refused = dict(data)
+
+
+def _grants_returned(state: State, data: Data, at: float) -> None:
+    group = state.groups[data["group"]]
+    for task in state.members(group):
+        task.blocked = True
+        state.touch(task)
+    state.arm("gang", str(group.number), None)
+    state.arm("backoff", group_unit(group.number).text, data["until"])
+
+
+def _sized(state: State, data: Data, at: float) -> None:
+    group = state.groups[data["group"]]
+    state.arm("gang", str(group.number), None)
+    for task in list(state.members(group)):
+        if task.index >= data["sizes"][task.role]:
+            (group.whole if task.whole else group.single)[task.phase] -= 1
+            state.over[task.role] -= bool(task.final)  # it failed before it was known to be none of them
+            task.out, task.final, task.reason = True, KILLED, "not-needed"
+        state.touch(task)
+    group.sizes = dict(data["sizes"])
+
+
+def _opened(state: State, group: Group) -> None:
+    group.opened = True
+    for task in state.members(group):
+        state.touch(task)
+
+
+# -- agents --
+
+
+def _agent_connected(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    if task.hold != GRANTED:  # the note that it was granted was lost with a master
+        _granted(state, {"container": "", "node": "", **data}, at)
+    task.connected, task.sent, task.node = True, {}, data.get("node") or task.node
+    state.arm("gone", task.key, None)
+    if task.phase == NEW:
+        state.arm("start", task.key, None)
+    state.touch(task)
+
+
+def _agent_disconnected(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    task.connected, task.sent = False, {}
+    if task.hold == GRANTED:
+        _arm_gone(state, task, at)
+    state.touch(task)
+
+
+def _ordered(state: State, data: Data, at: float) -> None:
+    verb = data["verb"]
+    for key, serial, attempt, order in data["tasks"]:
+        task = state.tasks[key]
+        if serial != task.serial or attempt != task.attempt:
+            continue
+        task.sent[verb] = order
+        if verb == "stop" and task.live:  # else it ended while the order was on its way
+            state.arm("stop", key, at + state.role(task).stop.grace + KILL_TIME + LATE)
+        elif verb == "commit" and task.phase == COMMITTING:
+            state.arm("commit", key, at + COMMIT)
+        if verb == "prepare" and task.phase == NEW:
+            move(state, task, STAGING, at)
+            task.staged = 0.0
+            _arm_start(state, task, at)
+        state.touch(task)
+
+
+def _arm_start(state: State, task: Task, at: float) -> None:
+    limit = state.known_job.timeouts.start
+    state.arm("start", task.key, None if limit is None else at + limit)
+
+
+def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[State, Data, float], None]:
+    """A change that a numbered report made: remembers the number, so that the report is not taken in twice."""
+
+    def folded(state: State, data: Data, at: float) -> None:
+        task = state.tasks[data["task"]]
+        task.reported = max(task.reported, data.get("report") or 0)
+        change(state, task, data, at)
+
+    return folded
+
+
+def _staging(state: State, task: Task, data: Data, at: float) -> None:
+    task.staged = data["done"] / data["total"] if data.get("total") else 0.0
+    _arm_start(state, task, at)
+
+
+def _ready(state: State, task: Task, data: Data, at: float) -> None:
+    task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
+    move(state, task, READY, at)
+    state.arm("start", task.key, None)
+
+
+def _generation_formed(state: State, data: Data, at: float) -> None:
+    group = state.groups[data["group"]]
+    group.generation, group.forming, group.finishing = data["generation"], False, False
+    group.ranks = dict(data["ranks"])
+    for key, attempt in data["members"]:
+        task = state.tasks[key]
+        if task.attempt == attempt and task.phase == READY:
+            move(state, task, STARTING, at)
+            _arm_start(state, task, at)
+
+
+def _member_joined(state: State, data: Data, at: float) -> None:
+    task, group = state.tasks[data["task"]], state.groups[state.tasks[data["task"]].group]
+    group.generation, group.forming = data["generation"], False
+    group.ranks[task.key] = data["rank"]
+    move(state, task, STARTING, at)
+    _arm_start(state, task, at)
+
+
+def _started(state: State, task: Task, data: Data, at: float) -> None:
+    task.started = at
+    move(state, task, RUNNING, at)
+    state.arm("start", task.key, None)
+    if ("save", "") not in state.deadlines and task.commits:
+        arm_save(state, at)
+
+
+def _progressed(state: State, task: Task, data: Data, at: float) -> None:
+    incidents.note_reached(state, task, data)
+    incidents.give_back(state, task)
+
+
+def _exited(state: State, task: Task, data: Data, at: float) -> None:
+    return_leases(state, task)
+    move(state, task, EXITED if task.commits else UPLOADED, at)
+    group = state.groups[task.group]
+    if task.whole and task.counts and not group.finishing:
+        group.finishing = True
+        for peer in state.members(group):
+            state.touch(peer)
+
+
+def _uploaded(state: State, task: Task, data: Data, at: float) -> None:
+    task.outputs = dict(data.get("outputs") or {})
+    move(state, task, UPLOADED, at)
+
+
+def _committers_named(state: State, data: Data, at: float) -> None:
+    for key, attempt in data["attempts"]:
+        task = state.tasks[key]
+        if task.attempt != attempt or task.phase != UPLOADED:
+            continue
+        if task.commits:
+            move(state, task, COMMITTING, at)
+        else:
+            move(state, task, DONE, at)
+            finalize(state, task, SUCCEEDED)
+
+
+def _output_committed(state: State, task: Task, data: Data, at: float) -> None:
+    task.outputs = dict(data.get("outputs") or task.outputs)
+    move(state, task, DONE, at)
+    finalize(state, task, SUCCEEDED)
+    _progressed(state, task, data, at)
+
+
+def _warned(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    task.warned = {name: data[name] for name in ("seconds", "reason", "figures") if name in data}
+    state.touch(task)
+
+
+# -- data --
+
+
+def _shards(kind: str) -> Callable[[State, Data, float], None]:
+    def folded(state: State, data: Data, at: float) -> None:
+        task = state.tasks.get(data.get("task", ""))
+        if task is not None:
+            task.reported = max(task.reported, data.get("report") or 0)
+        if data["input"] in state.shards:
+            state.shards[data["input"]].apply(kind, data)
+
+    return folded
+
+
+def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
+    if state.checkpoint is None or data["set"] > state.checkpoint["set"]:
+        state.checkpoint = {name: value for name, value in data.items() if name != "refunds"}
+    state.losses.pop(f"{task.key} {CHECKPOINT}", None)
+    if "refunds" not in data:  # a log of before only progress beyond the best counted
+        _progressed(state, task, data, at)
+    elif data["refunds"]:
+        incidents.give_back(state, task, keep_total=True)
+
+
+def _rewound(state: State, data: Data, at: float) -> None:
+    """The group's next attempts begin from a set; members that are to be prepared were waiting for its name."""
+    group = state.groups[data["group"]]
+    group.rewinding, group.set = False, data["set"]
+    for task in state.members(group):
+        state.touch(task)
+
+
+def _trouble(state: State, task: Task, data: Data, at: float) -> None:
+    task.trouble = {name: data[name] for name in ("what", "detail", "bytes") if name in data} | {"at": at}
+    if kind := loss_kind(str(data.get("what"))):
+        attempt = data.get("attempt", task.attempt)
+        key = f"{task.key} {data['what']}" + (f" {attempt}" if kind == LOG else "")
+        state.losses[key] = {**task.trouble, "task": task.key, "attempt": attempt}
+
+
+# -- the end --
+
+
+def _kill_requested(state: State, data: Data, at: float) -> None:
+    state.kill = state.kill or dict(data)
+
+
+def _job_timed_out(state: State, data: Data, at: float) -> None:
+    state.timed_out = True
+    state.arm("job", "", None)
+
+
+def _ending(state: State, data: Data, at: float) -> None:
+    state.ending = dict(data)
+    state.incidents.clear()
+    for kind, key in list(state.deadlines):
+        if kind in ("job", "settle", "backoff", "gang", "start", "save"):
+            state.arm(kind, key, None)
+    for task in state.tasks.values():
+        if task.phase in LIVE and task.phase != COMMITTING:
+            doom(state, task, "end")
+        elif not task.final and task.phase != COMMITTING:
+            task.reason = task.reason or ("not-needed" if data["state"] == "succeeded" else data["reason"])
+            finalize(state, task, KILLED)
+        state.touch(task)
+
+
+def _commits_abandoned(state: State, data: Data, at: float) -> None:
+    """What is being committed is stopped like the rest; where nobody is left to be stopped, it is over."""
+    for task in state.tasks.values():
+        if task.phase == COMMITTING and task.hold != GRANTED:
+            move(state, task, ENDED, at)
+            finalize(state, task, KILLED)
+        elif task.phase == COMMITTING:
+            doom(state, task, "end")
+
+
+def _left(state: State, task: Task, data: Data, at: float) -> None:
+    task.left = True
+    state.touch(task)
+
+
+def _ended(state: State, data: Data, at: float) -> None:
+    state.ended = {**data, "at": at}
+    state.deadlines.clear()
+    state.unsettled.update(dict.fromkeys(state.tasks))
+
+
+def _released(state: State, data: Data, at: float) -> None:
+    for key, serial in data["tasks"]:
+        task = state.tasks[key]
+        state.strays.pop((key, serial), None)
+        if task.serial == serial:
+            drop(state, task)
+
+
+def _step_done(state: State, data: Data, at: float) -> None:
+    if data["step"].startswith("prune-saves:"):
+        saves_pruned(state, data["step"].partition(":")[2])
+        return
+    state.steps[data["step"]] = data.get("gave_up", "")
+    if data["step"] == "leave":
+        state.leaving = True
+        state.arm("leave", "", at + LEAVE)
+        state.unsettled.update(dict.fromkeys(state.tasks))
+    elif data["step"].startswith("open:"):
+        _opened(state, state.groups[int(data["step"][5:])])
+
+
+# What a master that works brings about, and one that dies of its job at once does not.
+_ADVANCES = frozenset(
+    {"started", "progressed", "shards-done", "checkpoint-saved", "exited", "uploaded", "attempt-ended"}
+)
+
+_CHANGES: dict[str, Callable[[State, Data, float], None]] = {
+    "submitted": _submitted,
+    "master-started": _master_started,
+    "inputs-listed": _inputs_listed,
+    "asked": _asked,
+    "waiting": _waiting,
+    "granted": _granted,
+    "stray": _stray,
+    "refused": _refused,
+    "grants-returned": _grants_returned,
+    "sized": _sized,
+    "agent-connected": _agent_connected,
+    "agent-disconnected": _agent_disconnected,
+    "ordered": _ordered,
+    "staging": _report(_staging),
+    "ready": _report(_ready),
+    "generation-formed": _generation_formed,
+    "member-joined": _member_joined,
+    "started": _report(_started),
+    "progressed": _report(_progressed),
+    "exited": _report(_exited),
+    "died": _report(incidents.died),
+    "uploaded": _report(_uploaded),
+    "committers-named": _committers_named,
+    "output-committed": _report(_output_committed),
+    "attempt-ended": _report(incidents.attempt_ended),
+    "attempt-written-off": incidents.written_off,
+    "container-ended": incidents.container_ended,
+    "incident": incidents.incident,
+    "settled": incidents.settled,
+    "backoff-over": incidents.backoff_over,
+    "task-failed": incidents.task_failed,
+    "warned": _warned,
+    "shards-done": _shards("shards-done"),
+    "shards-returned": _shards("shards-returned"),
+    "checkpoint-saved": _report(_checkpoint_saved),
+    "rewound": _rewound,
+    "save-requested": save_requested,
+    "saved": _report(saved),
+    "trouble": _report(_trouble),
+    "kill-requested": _kill_requested,
+    "job-timed-out": _job_timed_out,
+    "ending": _ending,
+    "commits-abandoned": _commits_abandoned,
+    "left": _report(_left),
+    "ended": _ended,
+    "released": _released,
+    "step-done": _step_done,
+}

@@ -1,0 +1,210 @@
+"""What events of failures change: an attempt that ends, the incident it belongs to, and how that is settled.
+
+Part of `fold`; `failures` decides, this only takes in what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.core.fold.moves import (
+    doom,
+    drop,
+    finalize,
+    move,
+    renew,
+    return_leases,
+    undoom,
+)
+from trainmaster.core.machine.reasons import REASONS
+from trainmaster.core.machine.state import (
+    COMMITTING,
+    ENDED,
+    FAILED,
+    GRANTED,
+    KILLED,
+    LIVE,
+    NEW,
+    Budget,
+    Incident,
+    Past,
+    Reached,
+    State,
+    Task,
+    unit_of,
+    units_of,
+)
+from trainmaster.core.machine.units import GROUP, ROLE, Unit, unit_from
+
+SETTLE = 10.0  # s within which the root cause of a failure is settled
+UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
+SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
+
+Data = Mapping[str, Any]
+
+
+def died(state: State, task: Task, data: Data, at: float) -> None:
+    """The attempt lasts until its agent says that it ended; what it failed by is known already."""
+    note_reached(state, task, data.get("reached") or {})
+    _evidence(state, task, data)
+
+
+def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
+    """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
+    reason = data["reason"]
+    figures = dict(data.get("figures") or {})
+    note_reached(state, task, data.get("reached") or {})
+    task.past.append(Past(task.attempt, reason, figures, at))
+    task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
+    _evidence(state, task, data)
+    return_leases(state, task)
+    doomed = task.doomed
+    move(state, task, ENDED, at)
+    state.arm("start", task.key, None)
+    if doomed == "restart":
+        renew(state, task, at)
+    elif doomed == "end":
+        finalize(state, task, KILLED)
+    elif doomed == "fail":
+        undoom(state, task)
+    _hasten(state, unit_of(task), at)
+
+
+def note_reached(state: State, task: Task, progress: Data) -> None:
+    """Remember the progress that was told, where it is the unit's best."""
+    for name in ("value", "step"):
+        number = progress.get(name)
+        best = state.reached.setdefault(unit_of(task), Reached()) if number is not None else Reached()
+        if number is not None and (getattr(best, name) is None or number > getattr(best, name)):
+            setattr(best, name, number)
+
+
+def written_off(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    drop(state, task, gone=data.get("gone", True))
+    attempt_ended(state, task, data, at)
+
+
+def container_ended(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    if data["serial"] == task.serial:
+        if data.get("reason"):
+            _evidence(state, task, data)
+        drop(state, task, gone=data.get("gone", True))
+
+
+def incident(state: State, data: Data, at: float) -> None:
+    unit, again = unit_from(data["unit"]), data["again"]
+    cause = data["cause"]
+    _charge(state, unit, data)
+    state.incidents[unit] = Incident(unit, at, again, data["costs"], [dict(cause)])
+    state.arm("settle", unit.text, at + SETTLE)
+    if unit.kind == GROUP:
+        group = state.groups[int(unit.name)]
+        group.forming, group.finishing = True, False
+        group.rewinding = again and state.known_job.checkpoint is not None
+    if again:
+        state.restarts += 1
+    culprit = state.tasks[cause["task"]]
+    if data.get("memory_factor"):
+        culprit.memory_factor = data["memory_factor"]
+        culprit.resized = culprit.hold == GRANTED  # a container that is gone need not be given back for a larger one
+    for task in _unit_tasks(state, unit):
+        if task.phase in LIVE and task.phase != COMMITTING:
+            doom(state, task, "restart" if again else "fail")
+        elif task.phase == ENDED and again:
+            renew(state, task, at)
+        if data["until"] > at:
+            task.blocked = True
+        state.touch(task)
+    if data["until"] > at:
+        state.arm("backoff", unit.text, data["until"])
+    _hasten(state, unit, at)
+
+
+def settled(state: State, data: Data, at: float) -> None:
+    unit = unit_from(data["unit"])
+    state.incidents.pop(unit, None)
+    state.arm("settle", unit.text, None)
+    _charge(state, unit, data)
+
+
+def _charge(state: State, unit: Unit, data: Data) -> None:
+    """Take over the counts of an incident. Logs of before `quick` and `total` were counted have none."""
+    own = state.budgets.setdefault(unit, Budget())
+    budget = state.budgets.setdefault(unit_from(data["budget"]), Budget())  # the same one, where a group restarts
+    own.spent += data["spent"] - budget.spent
+    budget.spent = data["spent"]
+    own.free, own.quick, own.total = data["free"], data.get("quick", own.quick), data.get("total", own.total)
+
+
+def give_back(state: State, task: Task, keep_total: bool = False) -> None:
+    """Give back what the task's unit has spent, and no more: a task that gets on gives back nothing of a peer that always fails."""
+    for unit in units_of(task) & state.budgets.keys():
+        own, role = state.budgets.pop(unit), Unit(ROLE, task.role)
+        if own.spent and role in state.budgets:  # which has the charges of its other tasks too
+            state.budgets[role].spent -= own.spent
+            if not state.budgets[role].spent:
+                del state.budgets[role]
+        if keep_total and own.total:
+            state.budgets[unit] = Budget(total=own.total)
+
+
+def backoff_over(state: State, data: Data, at: float) -> None:
+    unit = unit_from(data["unit"])
+    state.arm("backoff", unit.text, None)
+    tasks = state.members(state.groups[int(unit.name)]) if unit.kind == GROUP else [state.tasks[unit.name]]
+    for task in tasks:
+        task.blocked = False
+        state.touch(task)
+
+
+def task_failed(state: State, data: Data, at: float) -> None:
+    """The unit of a task failed for good: the task by its reason, its peers because of it."""
+    culprit = state.tasks[data["task"]]
+    for task in [culprit, *(_unit_tasks(state, unit_of(culprit)) if culprit.whole else ())]:
+        if task.final or task.phase == COMMITTING:
+            continue
+        if task is culprit:
+            task.reason, task.figures = data["reason"], dict(data.get("figures") or {})
+            reason = REASONS.get(data["reason"])
+            finalize(state, task, reason.final if reason and reason.final != KILLED else FAILED)
+        else:
+            task.reason = task.reason or "peer-failed"
+            finalize(state, task, KILLED)
+        if task.phase in LIVE:  # prepared, or slower to stop than the cause was to settle
+            doom(state, task, "fail")
+        elif task.phase == NEW:  # nobody waits for an attempt of it to begin
+            move(state, task, ENDED, at)
+
+
+def _evidence(state: State, task: Task, data: Data) -> None:
+    """Keep what is told of a failure while its incident is open; ends that we asked for tell nothing."""
+    incident = state.incidents.get(unit_of(task))
+    if incident is not None and data.get("reason") and not data.get("stopped"):
+        figures = data.get("figures") or {}
+        incident.evidence.append(
+            {"task": task.key, "attempt": data.get("attempt", task.attempt), "reason": data["reason"], "figures": figures,
+             "elapsed": data.get("elapsed", UNTIMED)}
+        )  # fmt: skip
+
+
+def _hasten(state: State, unit: Unit, at: float) -> None:
+    """An incident that ends its unit is settled as soon as all members are over; a death by a signal from outside waits a moment more."""
+    incident = state.incidents.get(unit)
+    if incident is None or incident.again:
+        return
+    if state.groups[int(unit.name)].doomed if unit.kind == GROUP else state.tasks[unit.name].doomed:
+        return
+    outside = any(
+        one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence
+    )
+    state.arm("settle", unit.text, max(at, incident.opened + SOON) if outside else at)
+
+
+def _unit_tasks(state: State, unit: Unit) -> list[Task]:
+    """The members of a unit that are not over."""
+    if unit.kind != GROUP:
+        return [state.tasks[unit.name]]
+    return [task for task in state.members(state.groups[int(unit.name)]) if task.whole and not task.final]

@@ -1,0 +1,122 @@
+"""The moves that several events share: a phase entered, a task doomed, renewed, dropped or made final.
+
+Every counter of a group follows its members here, and every task that may have something to do is noted as unsettled.
+"""
+
+from __future__ import annotations
+
+from trainmaster.core.machine.state import (
+    BARRED,
+    GRANTED,
+    KILLED,
+    LIVE,
+    NEW,
+    NONE,
+    RUNNING,
+    STARTED,
+    SUCCEEDED,
+    State,
+    Task,
+    size_of,
+)
+
+
+def move(state: State, task: Task, phase: str, at: float) -> None:
+    """Bring the attempt into `phase`; every counter follows."""
+    before, task.phase, task.since = task.phase, phase, at
+    group = state.groups[task.group]
+    if not task.out:
+        counts = group.whole if task.whole else group.single
+        counts[before] -= 1
+        counts[phase] += 1
+    task.used = task.used or phase in LIVE
+    if phase not in LIVE:
+        state.arm("stop", task.key, None)
+        state.arm("commit", task.key, None)
+    if before == RUNNING:
+        for save in state.saves:
+            save["left"].pop(task.key, None)
+    if (before in STARTED) != (phase in STARTED):
+        state.running[task.role] += 1 if phase in STARTED else -1
+        if state.running[task.role] == size_of(state, group, task.role):
+            touch_dependents(state, task.role)
+    state.touch(task)
+
+
+def doom(state: State, task: Task, why: str) -> None:
+    if not task.doomed:
+        state.groups[task.group].doomed += 1
+    task.doomed = why
+    state.touch(task)
+
+
+def undoom(state: State, task: Task) -> None:
+    if not task.doomed:
+        return
+    group = state.groups[task.group]
+    group.doomed -= 1
+    task.doomed = ""
+    if not group.doomed:  # members of the next generation wait for this
+        for peer in state.members(group):
+            state.touch(peer)
+
+
+def touch_dependents(state: State, role: str) -> None:
+    for name, other in state.known_job.roles.items():
+        if role in other.after:
+            touch_role(state, name)
+
+
+def touch_role(state: State, role: str) -> None:
+    for index in range(state.known_job.roles[role].replicas.max):
+        state.unsettled[f"{role}:{index}"] = None
+
+
+def renew(state: State, task: Task, at: float) -> None:
+    """The task's next attempt, in another container where this one is to be taken back."""
+    undoom(state, task)
+    if task.hold == GRANTED and task.warned is not None:
+        task.resized = True
+    task.attempt += 1
+    task.started, task.outputs, task.reason, task.figures, task.tail = None, {}, "", {}, []
+    task.warned = None
+    move(state, task, NEW, at)
+    state.arm("start", task.key, None)
+
+
+def drop(state: State, task: Task, *, gone: bool = True) -> None:
+    """The container is no longer the task's; where the engine may still hold it (not `gone`) it is to be released."""
+    if task.hold == GRANTED:
+        state.groups[task.group].granted[task.role] -= 1
+    task.hold = NONE if gone else BARRED
+    task.container, task.connected, task.left, task.sent, task.warned = "", False, False, {}, None
+    task.resized = task.used = False
+    state.arm("gone", task.key, None)
+    state.arm("start", task.key, None)
+    state.arm("commit", task.key, None)  # the agent's: where one is due still, the master commits in its place
+    state.touch(task)
+
+
+def finalize(state: State, task: Task, final: str) -> None:
+    """Give the task its final state, once."""
+    undoom(state, task)
+    if task.final:
+        return
+    task.final = final
+    state.over[task.role] += 1
+    state.arm("start", task.key, None)
+    if final == SUCCEEDED:
+        state.done[task.role] += 1
+    elif final != KILLED and (task.counts or task.serves or task.role == state.known_job.completion.first):
+        state.failures += 1
+        state.first_failed = state.first_failed or task.key
+    if state.ending is not None and state.over[task.role] == size_of(state, state.groups[task.group], task.role):
+        for name in state.known_job.roles:
+            touch_role(state, name)
+    state.touch(task)
+
+
+def return_leases(state: State, task: Task) -> None:
+    """What the attempt leased and did not report is free again; it counts nothing from now on."""
+    for table in state.shards.values():
+        table.write_off((task.key, task.attempt))

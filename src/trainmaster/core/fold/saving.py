@@ -1,0 +1,80 @@
+"""What events of saves change: outputs that are stored as they are while their programs run. And what saves are called.
+
+The events are part of `fold`. A save's name is the time, UTC, at which it was asked for; names sort by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainmaster.core.machine.state import RUNNING, State, Task
+
+Data = Mapping[str, Any]
+SAVES = "_saves"  # the folder of an output that holds its saves
+BESIDE = "interResult_"  # names that begin so lie in the output itself, where those who used XLearning look for them
+NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?|interResult_\d{4}(_\d\d){5}(\.\d+)?")
+_STYLES = {"time": "%Y-%m-%dT%H-%M-%SZ", "interResult": f"{BESIDE}%Y_%m_%d_%H_%M_%S"}
+
+
+def save_name(at: float, style: str) -> str:
+    """What a save that is asked for at this time is called; `style` is `saves.names` of the job."""
+    return datetime.fromtimestamp(at, UTC).strftime(_STYLES[style])
+
+
+def save_folder(name: str) -> str:
+    """Where a save lies in its output."""
+    return name if name.startswith(BESIDE) else f"{SAVES}/{name}"
+
+
+def is_save(name: str) -> bool:
+    """Whether what lies in an output under this name is saves, or one."""
+    return name == SAVES or (name.startswith(BESIDE) and NAME.fullmatch(name) is not None)
+
+
+def save_requested(state: State, data: Data, at: float) -> None:
+    arm_save(state, at)
+    writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
+    busy = any(save["left"] for save in state.saves) or save_to_prune(state)
+    if data.get("by") == "schedule" and (busy or not writing):
+        return  # what storage has no time for would only pile up
+    left = {task.key: None for task in writing}
+    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": left})
+    for task in writing:
+        state.touch(task)
+
+
+def arm_save(state: State, at: float) -> None:
+    every = state.known_job.saves.every
+    if every is not None and state.known_job.outputs:
+        state.arm("save", "", at + every)
+
+
+def saved(state: State, task: Task, data: Data, at: float) -> None:
+    for save in state.saves:
+        if save["save"] == data["save"]:
+            figures = {name: data[name] for name in ("files", "bytes", "gave_up") if name in data}
+            save["failed" if "gave_up" in data else "tasks"][task.key] = figures
+            save["left"].pop(task.key, None)
+
+
+def save_to_prune(state: State) -> str | None:
+    """The first save that is made, up to which old ones are still to be removed: one after the other, for two at once are in each
+    other's way.
+    """
+    newer = (save for save in state.saves[state.known_job.saves.keep :] if not save.get("pruned"))
+    first = next(newer, None)
+    return None if first is None or first["left"] else first["save"]
+
+
+def saves_pruned(state: State, newest: str) -> None:
+    """Of those up to `newest` only the last are there; one that failed is none, but of the newest that is still to be told."""
+    done = [save for save in state.saves if save["save"] <= newest]
+    there = [save["save"] for save in done if save["tasks"]][-state.known_job.saves.keep :]
+    state.saves = [
+        save | {"pruned": save["save"] == newest}
+        for save in state.saves
+        if save["save"] in there or save["save"] >= newest
+    ]

@@ -1,0 +1,198 @@
+"""The proof that each record was counted exactly once, made from the event log alone.
+
+It keeps no leases and trusts none: it walks the events, and holds every `shards-done` against what was done before.
+A restored checkpoint set begins a new line: what was done after the set's marks no longer counts, must have been
+returned, and is to be counted again. So at the end each shard that is done was counted once along the sets that
+were really restored, and what was counted and taken back is shown as such.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.machine.events import Recorded, whole
+
+_UNKNOWN = -1
+_FAULTS_SHOWN = 100
+
+
+@attrs.frozen(slots=True)
+class InputAudit:
+    """What the log says of one input. Ranges are in shard numbers; `records` is None where a program did not count them."""
+
+    input: str
+    total: int | None  # shards of all epochs; None where the input's list is not known
+    counted: int
+    records: int | None
+    epochs: tuple[int | None, ...]  # records counted in each epoch
+    missing: tuple[tuple[int, int], ...]
+    taken_back: int  # shards counted once and returned by restores
+    restored: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing and not self.faults
+
+
+@attrs.frozen(slots=True)
+class Audit:
+    """The verdict over all inputs read as shards."""
+
+    inputs: tuple[InputAudit, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was counted twice, by a barred attempt, or against a restored set. What is missing is told by `complete`."""
+        return not any(found.faults for found in self.inputs)
+
+    @property
+    def complete(self) -> bool:
+        return all(found.complete for found in self.inputs)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, "complete": self.complete, "inputs": [attrs.asdict(found) for found in self.inputs]}
+
+    def lines(self) -> list[str]:
+        """The verdict for people, one fact a line."""
+        told = []
+        for found in self.inputs:
+            of = "" if found.total is None else f" of {found.total:,}"
+            records = "" if found.records is None else f", {found.records:,} records"
+            told.append(f"{found.input}: {found.counted:,}{of} shards counted exactly once{records}")
+            told += [
+                f"  epoch {i}: {n:,} records"
+                for i, n in enumerate(found.epochs)
+                if n is not None and len(found.epochs) > 1
+            ]
+            if found.restored:
+                told.append(
+                    f"  restored {', '.join(found.restored)}: {found.taken_back:,} shards were taken back and counted again"
+                )
+            told += [f"  not counted: shards {first} to {end - 1}" for first, end in found.missing]
+            told += [f"  fault: {fault}" for fault in found.faults]
+        return told
+
+
+def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = None) -> Audit:
+    """Prove the accounting of every input in `events`.
+
+    `tables`: inputs as they were listed (nothing done), for totals and record numbers.
+    """
+    books = {name: _Book(name, table) for name, table in (tables or {}).items()}
+    off: dict[str, int] = {}
+    sets: dict[str, Mapping[str, Any]] = {}
+    for event in whole(events):
+        data = event.data
+        if event.type == "attempt-written-off":
+            off[data["task"]] = max(data["attempt"], off.get(data["task"], 0))
+        elif event.type == "checkpoint-saved":
+            sets[str(data["set"])] = data.get("marks") or {}
+        elif event.type == "inputs-listed" and (found := data.get("checkpoint")):  # a set that an earlier job left
+            sets[str(found["set"])] = found.get("marks") or {}
+        elif event.type in ("shards-done", "shards-returned"):
+            book = books.setdefault(data["input"], _Book(data["input"], None))
+            if event.type == "shards-returned":
+                book.returned(event, sets)
+            else:
+                book.done(event, barred=data["attempt"] <= off.get(data["task"], 0))
+    return Audit(tuple(book.closed() for book in books.values()))
+
+
+class _Book:
+    """One input while the events go by."""
+
+    def __init__(self, name: str, table: ShardTable | None) -> None:
+        self.name, self.table = name, table
+        self.counted = RangeSet()
+        self.records = array("q")  # by number
+        self.fixed: dict[int, int] | array[int] = array("q", [_UNKNOWN]) * table.count if table else {}
+        self.taken_back = 0
+        self.restored: list[str] = []
+        self.faults: list[str] = []
+
+    def done(self, event: Recorded, *, barred: bool) -> None:
+        data = event.data
+        if barred:
+            self._fault(event, f"attempt {data['attempt']} of {data['task']} was written off before, and was counted")
+        records = iter(data.get("records") or ())
+        for first, end in data["ranges"]:
+            for a, b in self.counted.within(first, end):
+                self._fault(event, f"shards {a} to {b - 1} were counted a second time")
+            if self.table and end > self.table.total:
+                self._fault(event, f"shard {end - 1} is none of the {self.table.total}")
+                continue
+            self.counted.add(first, end)
+            if end > len(self.records):
+                self.records.extend(array("q", [_UNKNOWN]) * (end - len(self.records)))
+            for number in range(first, end):
+                count = next(records, None)
+                self.records[number] = _UNKNOWN if count is None else count
+                self._compare(event, number, count)
+
+    def _compare(self, event: Recorded, number: int, count: int | None) -> None:
+        if count is None or not self.table:
+            return
+        index = self.table.index(number)
+        if self.fixed[index] == _UNKNOWN:
+            self.fixed[index] = count
+        elif self.fixed[index] != count:
+            path = self.table.shard(number).path
+            self._fault(
+                event,
+                f"shard {number} ({path}) had {self.fixed[index]} records at first and {count} now: the file was changed",
+            )
+
+    def returned(self, event: Recorded, sets: Mapping[str, Mapping[str, Any]]) -> None:
+        name = str(event.data.get("set") or "")  # none: the programs began anew
+        back = RangeSet.from_json(event.data["ranges"])
+        if stray := back.difference(self.counted):
+            self._fault(event, f"shards {stray.to_json()} were returned and had not been counted")
+        self.counted.subtract(back)
+        self.taken_back += back.count
+        self.restored.append(name or "nothing")
+        if name and name not in sets:
+            self._fault(event, f"set {name} was restored and never recorded as whole")
+            return
+        forgotten = self.counted.difference(RangeSet.from_json(sets[name].get(self.name, []) if name else []))
+        if forgotten:
+            self._fault(
+                event, f"set {name or '(none)'} had not seen shards {forgotten.to_json()}, and they still count"
+            )
+
+    def _fault(self, event: Recorded, text: str) -> None:
+        if len(self.faults) < _FAULTS_SHOWN:
+            self.faults.append(f"event {event.n}: {text}")
+
+    def closed(self) -> InputAudit:
+        total = self.table.total if self.table else None
+        missing = RangeSet([(0, total)]).difference(self.counted) if total else RangeSet()
+        size = self.table.count if self.table else len(self.records) or 1
+        epochs = [self._sum(first, first + size) for first in range(0, total or len(self.records), size or 1)]
+        known = [n for n in epochs if n is not None]
+        return InputAudit(
+            input=self.name,
+            total=total,
+            counted=self.counted.count,
+            records=sum(known) if len(known) == len(epochs) else None,
+            epochs=tuple(epochs),
+            missing=tuple(missing.ranges()),
+            taken_back=self.taken_back,
+            restored=tuple(self.restored),
+            faults=tuple(self.faults),
+        )
+
+    def _sum(self, first: int, end: int) -> int | None:
+        records = 0
+        for a, b in self.counted.within(first, end):
+            part = self.records[a:b]
+            if _UNKNOWN in part:
+                return None
+            records += sum(part)
+        return records

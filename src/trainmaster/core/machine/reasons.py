@@ -1,0 +1,185 @@
+"""Why something ended: a closed table that code, documents and pages read.
+
+Every end of an attempt, a container or a job has exactly one reason out of `REASONS`. The reason says who is at fault, whether a restart
+after it is charged to the budget, and how it ranks when several are told for one incident: the engine's word beats the agent's, a death
+beats errors of those who depended on the dead, and elapsed times order the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.plain import Plain
+from trainmaster.core.spec.quantities import format_bytes, format_seconds
+
+PROGRAM, ENGINE, US, USER = "program", "engine", "us", "user"
+
+# Ranks of a reason as the root cause of an incident; lower is nearer to the root.
+_ENGINE_WORD, _DEATH, _ERROR, _CONSEQUENCE = 0, 1, 2, 3
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Reason(Plain):
+    """One way to end. `text` and `advice` are filled with the figures told; one that is missing leaves its clause out, which is in
+    brackets: `[with it|without it]`.
+    """
+
+    fault: str
+    restart_costs: bool
+    text: str
+    rank: int = _ERROR
+    advice: str = ""
+    final: str = "failed"  # the state of an attempt that ended so
+    lasting: bool = False  # the next attempt would end so too: there is none
+
+    @property
+    def whole(self) -> tuple[str, str]:
+        """Text and advice with all their clauses, as the documents show them."""
+
+        def clause(found: re.Match[str]) -> str:
+            return found[2] if "{mend}" in found[1] else found[1]
+
+        return _CLAUSE.sub(clause, self.text), _CLAUSE.sub(clause, self.advice)
+
+
+REASONS: dict[str, Reason] = {
+    "succeeded": Reason(PROGRAM, False, "succeeded", final="succeeded"),
+    "exit": Reason(PROGRAM, True, "exited[ with status {status}]", advice="see all that it printed: tm logs {job} {task}"),
+    "signal": Reason(
+        PROGRAM, True, "was killed[ by {name}]", _DEATH,
+        advice="something outside sent it a signal, or it crashed: tm logs {job} {task}",
+    ),
+    "out-of-memory": Reason(
+        PROGRAM, True, "used [{used} of {limit}|more memory than it may] and was killed", _DEATH,
+        advice="raise roles.{role}.resources.memory, or set retry_memory",
+    ),
+    "command-not-found": Reason(
+        PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", lasting=True,
+        advice="[no shell looks at it: write sh -c {shell}|check roles.{role}.command and environment]",
+    ),
+    "not-executable": Reason(
+        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]", lasting=True,
+        advice="chmod +x it, or name its interpreter",
+    ),
+    "stalled": Reason(PROGRAM, True, "made no progress[ for {seconds}]", _ERROR, advice="raise timeouts.stall if that is usual"),
+    "hung-after-peer-finished": Reason(
+        PROGRAM, True, "was still silent [{seconds} ]after a peer had finished", _CONSEQUENCE,
+        advice="make all ranks end together, or raise timeouts.finish",
+    ),
+    "address-in-use": Reason(US, False, "found its port in use[: {detail}]"),
+    "peers-unreachable": Reason(
+        ENGINE, False, "could not reach [{peer}|a peer]", advice="check the network between the two hosts, or set network",
+    ),
+    "peer-failed": Reason(PROGRAM, False, "ended because a peer had failed", _CONSEQUENCE, final="killed"),
+    "prepare-failed": Reason(PROGRAM, True, "its prepare command exited[ with status {status}]", advice="run roles.{role}.prepare by hand"),
+    "input-missing": Reason(USER, True, "its input [{name} ]cannot be read[: {detail}]", advice="[{mend}|check inputs]"),
+    "staging-failed": Reason(
+        ENGINE, True, "could not fetch its data[: {detail}]",
+        advice="[{mend}|check inputs and the storage they are on]",
+    ),
+    "storage-unknown": Reason(
+        USER, True, "can open no such storage[: {detail}]", lasting=True, advice="[{mend}|use a path, hdfs://, s3://, gs:// or az://]",
+    ),
+    "restore-failed": Reason(ENGINE, True, "could not restore its checkpoint[: {detail}]", advice="check checkpoint.url"),
+    "upload-failed": Reason(
+        ENGINE, True, "could not upload its output[: {detail}]",
+        advice="[{mend}|check outputs and the storage they go to]",
+    ),
+    "output-missing": Reason(
+        PROGRAM, True, "wrote no output[ {name}]", advice="write to [./{name}|its path], or set outputs[.{name}].local",
+    ),
+    "commit-failed": Reason(
+        ENGINE, True, "could not commit its output[: {detail}]",
+        advice="[{mend}|check outputs and the storage they go to]",
+    ),
+    "commit-refused": Reason(USER, True, "may not commit its output[: {detail}]", advice="[{mend}|check outputs]"),
+    "devices-taken": Reason(
+        ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
+    ),
+    "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]",
+                        advice="free space, or use a larger place; on Kubernetes also raise the limit ephemeral-storage of the pod"),
+    "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",
+                        advice="name one: environment.path, archive or requirements; on Kubernetes environment.path or an image"),
+    "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
+    "agent-lost": Reason(US, False, "its supervisor died", _DEATH, final="lost"),
+    "unreachable": Reason(ENGINE, False, "was out of reach[ for {seconds}]", _DEATH, final="lost"),
+    "no-master": Reason(US, False, "was stopped since no master answered[ for {seconds}]", _DEATH, final="lost",
+                        advice="raise timeouts.grace where masters are away longer"),
+    "container-exited": Reason(ENGINE, False, "its container ended[ with status {status}]", _DEATH, final="lost"),
+    "node-lost": Reason(ENGINE, False, "its node [{node} ]was lost", _ENGINE_WORD, final="lost"),
+    "preempted": Reason(ENGINE, False, "gave way[ to {by}]", _ENGINE_WORD, final="killed"),
+    "disks-failed": Reason(ENGINE, False, "the disks of its node[ {node}] failed", _ENGINE_WORD, final="lost"),
+    "localization-failed": Reason(ENGINE, True, "the engine could not set up its container[: {detail}]", _ENGINE_WORD),
+    "killed-by-engine": Reason(ENGINE, False, "was killed by the engine[: {detail}]", _ENGINE_WORD, final="killed"),
+    "killed-by-user": Reason(USER, False, "was killed[ by {by}][: {why}]", _ENGINE_WORD, final="killed"),
+    "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
+    # Reasons of a job's end alone.
+    "refused": Reason(ENGINE, False, "the engine will never grant [{task}|it][: {detail}]",
+                       advice="do what it says, or ask for less; see tm doctor"),
+    "dependency-failed": Reason(PROGRAM, False, "waited for [{role}|a role], which failed", _CONSEQUENCE),
+    "no-progress": Reason(ENGINE, False, "made no progress over [{restarts}|many] restarts in a row that were not its fault", _ENGINE_WORD,
+                          advice="the places it ran on keep failing: tm events {job}"),
+    "restarts-exhausted": Reason(
+        PROGRAM, True, "failed again after [{restarts}|many] restarts, and got no further than before[; the last time it {last}]",
+        _ENGINE_WORD, advice="see why it fails: tm logs {job} {task}; raise roles.{role}.restart.total where that is usual",
+    ),
+    "too-many-failures": Reason(PROGRAM, False, "[{failed} of {tasks}|too many] tasks failed, more than completion.failures allows"),
+    "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
+    "storage-lost": Reason(
+        ENGINE, False, "its event log could not be written[ for {seconds}][: {detail}]",
+        advice="see that the job's storage can be written",
+    ),
+    "secrets-lost": Reason(US, False, "every process that held its secrets is gone", advice="submit it again: tm retry {job}"),
+    "master-failed": Reason(US, False, "{masters} masters in a row died of it[: {detail}]",
+                            advice="this is a fault of ours: tm logs {job} master"),
+}  # fmt: skip
+
+
+def is_reason(key: Any) -> bool:
+    """Whether `key` is a reason we know; what a newer agent tells and we do not know is kept as `container-exited`."""
+    return isinstance(key, str) and key in REASONS
+
+
+def words(key: str, figures: Mapping[str, Any]) -> str:
+    """The reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
+    reason = REASONS.get(key)
+    return key if reason is None else _fill(reason.text, figures)
+
+
+def advice(key: str, figures: Mapping[str, Any]) -> str:
+    """What the user can do about it, or ""."""
+    reason = REASONS.get(key)
+    return "" if reason is None else _fill(reason.advice, figures)
+
+
+_CLAUSE, _FIGURE = re.compile(r"\[([^]|]*)\|?([^]]*)\]"), re.compile(r"\{(\w+)\}")
+
+
+def _fill(text: str, figures: Mapping[str, Any]) -> str:
+    """`[with|without]`: of a clause the first part where all its figures are told, else the second."""
+
+    def clause(found: re.Match[str]) -> str:
+        told = all(figures.get(name) not in (None, "") for name in _FIGURE.findall(found[1]))
+        return found[1] if told else found[2]
+
+    return _CLAUSE.sub(clause, text).format_map(_Figures(figures))
+
+
+class _Figures(dict[str, Any]):
+    """Figures as people read them: bytes and seconds by their names; what is not told as help writes it, `tm logs JOB TASK`."""
+
+    def __getitem__(self, key: str) -> str:
+        value = super().get(key)
+        if value is None:
+            return key.upper()
+        if key in ("used", "limit", "needed", "free") and isinstance(value, int | float):
+            return format_bytes(int(value))
+        if key == "seconds" and isinstance(value, int | float):
+            return format_seconds(value)
+        return str(value)
+
+    __missing__ = __getitem__

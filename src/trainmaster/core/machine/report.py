@@ -1,0 +1,203 @@
+"""What users read of a state: plain data for `tm status`, pages and programs. Adds no knowledge, only words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.core.machine.formation import bracketed
+from trainmaster.core.machine.reasons import advice, words
+from trainmaster.core.machine.state import (
+    ASKED,
+    CHECKPOINT,
+    FILES,
+    GRANTED,
+    NEW,
+    READY,
+    RUNNING,
+    STAGING,
+    STARTING,
+    SUCCEEDED,
+    State,
+    Task,
+    loss_kind,
+    size_of,
+)
+from trainmaster.core.machine.units import GROUP, unit_from
+
+
+def job_state(state: State) -> str:
+    """One word for the job: pending, running, ending, or its final state."""
+    if state.ended is not None:
+        return str(state.ended["state"])
+    if state.ending is not None:
+        return "ending"
+    return "running" if any(group.generation for group in state.groups) else "pending"
+
+
+def status(state: State) -> dict[str, Any]:
+    """The job as JSON-able data."""
+    job = state.known_job
+    return {
+        "job": state.id,
+        "name": job.name,
+        "framework": job.framework,
+        "state": job_state(state),
+        "submitted": state.submitted,
+        "at": state.at,
+        "ended": state.ended.get("at") if state.ended else None,
+        "epoch": state.epoch,
+        "restarts": state.restarts,
+        "reason": end_reason(state),
+        "phase": phase(state),
+        "waiting": waiting(state),
+        "tasks": [task_status(state, task) for task in state.tasks.values() if not task.out],
+        "outputs": {name: output.url for name, output in job.outputs.items()},
+        "checkpoint": state.checkpoint,
+        "saves": [{**save, "left": list(save["left"])} for save in state.saves],
+        "links": links(state),
+        "shards": {name: table.figures for name, table in state.shards.items()},
+        "losses": losses(state),
+        "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
+    }
+
+
+def losses(state: State) -> list[dict[str, Any]]:
+    """List what the job did not keep: what attempts printed, checkpoints that were not stored, with the newest set there is, and files that
+    outputs and checkpoints do not have.
+    """
+    rows = [_loss(row) for row in state.losses.values() if not _is_made_good(state, row)]
+    checkpoint, newest = state.known_job.checkpoint, (state.checkpoint or {}).get("set")
+    untold = checkpoint is not None and newest is None and not any(row["kind"] == CHECKPOINT for row in rows)
+    if checkpoint is not None and untold and job_state(state) == SUCCEEDED:
+        detail = f"nothing was written at {checkpoint.path}"
+        rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
+    return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows]
+
+
+def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
+    kind = loss_kind(row["what"])
+    return {
+        "kind": kind,
+        **{name: row[name] for name in row if name != "what"},
+        **({"of": row["what"]} if kind == FILES else {}),
+    }
+
+
+def _is_made_good(state: State, row: Mapping[str, Any]) -> bool:
+    """Tell whether a later attempt has committed the output that lacked files."""
+    task = state.tasks[row["task"]]
+    return loss_kind(row["what"]) == FILES and task.final == SUCCEEDED and bool(row["attempt"] < task.attempt)
+
+
+def links(state: State) -> dict[str, str]:
+    """label -> address of every page whose program runs."""
+    found = {}
+    for label, link in state.known_job.links.items():
+        task = state.tasks.get(f"{link.role}:{link.index}")
+        if task is not None and task.phase == RUNNING and link.port in task.ports:
+            found[label] = f"{link.scheme}://{bracketed(task.address)}:{task.ports[link.port]}{link.path}"
+    return found
+
+
+def end_reason(state: State) -> dict[str, Any] | None:
+    """Why the job ends or ended: reason, words, advice, and the first failing task with its last lines."""
+    end = state.ending
+    if end is None:
+        return None
+    told = {"reason": end["reason"], "state": end["state"], "figures": end.get("figures", {})}
+    figures = {**end.get("figures", {}), "job": state.id}
+    if "task" in end:
+        task = end["task"]
+        figures |= {"task": task, "role": task.split(":")[0]}
+        told |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", [])}
+    return told | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
+
+
+def task_status(state: State, task: Task) -> dict[str, Any]:
+    somewhere = task.final or task.hold == GRANTED  # else what is known is of the container before
+    told: dict[str, Any] = {
+        "task": task.key,
+        "role": task.role,
+        "index": task.index,
+        "state": task.state,
+        "phase": _task_phase(state, task),
+        "attempt": task.attempt,
+        "node": task.node if somewhere else "",
+        "container": task.container if somewhere else "",
+        "since": task.since,
+        "started": task.started,
+        "restarts": task.attempt - 1,
+        "counts": task.counts,
+    }
+    if task.reason:
+        figures = {**task.figures, "task": task.key, "role": task.role}
+        told |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
+    if task.trouble is not None:
+        told["trouble"] = task.trouble
+    if task.past:
+        told["past"] = [{"attempt": past.attempt, "reason": past.reason, "words": words(past.reason, past.figures), "ended": past.ended}
+                        for past in task.past]  # fmt: skip
+    return told
+
+
+def _task_phase(state: State, task: Task) -> str:
+    """Where the task is, finer than its state."""
+    if task.final:
+        return task.final
+    if task.phase != NEW:
+        return {READY: "ready", STAGING: "staging", STARTING: "starting"}.get(task.phase, task.phase)
+    if task.blocked:
+        return "backing off"
+    if task.hold == ASKED:
+        return "queued"
+    return "granted" if task.hold == GRANTED else "waiting"
+
+
+def phase(state: State) -> str:
+    """What the whole job is doing, with figures, in one line."""
+    if state.ended is not None or state.ending is not None:
+        return job_state(state)
+    members = [task for group in state.groups if group.opened for task in state.members(group)]
+    granted = sum(task.hold == GRANTED for task in members)
+    ready = sum(task.phase in (READY, STARTING) for task in members)
+    found = Counter(_PLAINLY.get(task.state, task.state) for task in members)
+    if set(found) - {"waiting", "staging"}:
+        running = f"{found.pop('running', 0)} of {len(members)} running"
+        return ", ".join([running, *(f"{count} {word}" for word, count in found.items())]) if found else "running"
+    if granted < len(members):
+        return f"granted {granted}/{len(members)}"
+    return f"starting 0/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
+
+
+_PLAINLY = {"pending": "waiting", "killed": "stopped"}
+
+
+def waiting(state: State) -> str:
+    """What the job waits for, with figures; "" while it waits for nothing."""
+    if state.ended is not None:
+        return ""
+    told = state.waiting
+    if told is not None:
+        place = f", place {told['position']} in the queue" if told.get("position") else ""
+        return (
+            told.get("detail") or f"waiting for {told['resource']}: asked {told['asked']}, free {told['free']}{place}"
+        )
+    for kind, key in state.deadlines:
+        if kind == "backoff":
+            unit = unit_from(key)
+            names = ", ".join(state.groups[int(unit.name)].roles) if unit.kind == GROUP else unit.name
+            return f"{names} waits out a back-off"
+    for group in state.groups:
+        for role in group.roles if not group.opened else ():
+            for other, what in state.known_job.roles[role].after.items():
+                return (
+                    f"{role} waits for {other} to have {what}" if what == "succeeded" else f"{role} waits for {other}"
+                )
+        if group.opened and group.sizes is None:
+            missing = {role: size_of(state, group, role) - group.granted[role] for role in group.roles}
+            return "waiting for containers: " + ", ".join(
+                f"{count} x {role}" for role, count in missing.items() if count > 0
+            )
+    return ""

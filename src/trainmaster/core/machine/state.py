@@ -1,0 +1,354 @@
+"""The state of a job: what the fold of its events says, and nothing else.
+
+A *task* has one current attempt, in a phase, and at most one container, in a hold; the two live apart, for a container may carry several
+attempts of its task, and an attempt that waits needs no container. Tasks that start together are a *group*: it is sized once (how many
+members of each role), forms generations, and may restart as a whole. A *unit* is what restarts together: a group for roles of scope
+`group`, else one task; an *incident* is one failure of a unit until its root cause is settled; a *budget* counts what restarts cost.
+
+`fold` changes a state in place while folding; everyone else only reads. `unsettled` names the tasks for which `plan` may have
+something to do, `deadlines` when time itself becomes a stimulus.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
+from trainmaster.core.plain import Plain
+from trainmaster.core.spec.dependencies import stages
+from trainmaster.core.spec.job import Job, Role
+
+# Phases of an attempt, in order.
+NEW = "new"  # nothing ordered yet
+STAGING = "staging"  # ordered to prepare
+READY = "ready"  # prepared; waits for its generation
+STARTING = "starting"  # a member of a formed generation
+RUNNING = "running"  # its program runs
+EXITED = "exited"  # its program ended well; outputs upload
+UPLOADED = "uploaded"  # nothing left but to commit
+COMMITTING = "committing"  # named as the committer
+DONE = "done"
+ENDED = "ended"  # ended otherwise
+LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
+STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
+
+# Holds of a container.
+NONE, ASKED, GRANTED = "none", "asked", "granted"
+BARRED = "barred"  # written off by us: to be released, its agent refused
+
+# States of a task, as users read them; the last four are final.
+PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
+# Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
+LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
+FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Past(Plain):
+    """An attempt that ended."""
+
+    attempt: int
+    reason: str
+    figures: dict[str, Any]
+    ended: float
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Task(Plain):
+    """One member of a role."""
+
+    key: str
+    role: str
+    index: int
+    group: int
+    whole: bool  # restarts with its group
+    counts: bool
+    serves: bool
+    commits: bool  # has outputs
+    final: str = ""  # its final state, once there is one
+    out: bool = False  # left out when the group was sized
+    # its current attempt
+    attempt: int = 1
+    phase: str = NEW
+    doomed: str = ""  # the attempt must stop: "restart", "end" or "fail"
+    blocked: bool = False  # waits out a back-off
+    since: float = 0.0  # when the phase was entered
+    staged: float = 0.0  # the part of its data that was there when the limit of its start was last moved
+    started: float | None = None
+    address: str = ""
+    ports: dict[str, int] = attrs.field(factory=dict)
+    devices: int = 0
+    outputs: dict[str, Any] = attrs.field(factory=dict)
+    reason: str = ""
+    figures: dict[str, Any] = attrs.field(factory=dict)
+    tail: list[str] = attrs.field(factory=list)
+    # its container
+    serial: int = 0
+    hold: str = NONE
+    container: str = ""
+    node: str = ""
+    connected: bool = False
+    used: bool = False  # an attempt has begun in it
+    left: bool = False
+    warned: dict[str, Any] | None = None
+    trouble: dict[str, Any] | None = None  # what last went wrong beside the program
+    sent: dict[str, str] = attrs.field(factory=dict)  # verb -> what was sent to the present connection
+    reported: int = 0  # the last report of the present container taken in
+    memory_factor: float = 1.0
+    resized: bool = False  # its next attempt needs another container: of another size, or as this one is to go
+    past: list[Past] = attrs.field(factory=list)
+
+    @property
+    def live(self) -> bool:
+        """Whether the current attempt has something that can run or must be stopped."""
+        return self.phase in LIVE
+
+    @property
+    def state(self) -> str:
+        """The word users read: pending, staging, running, or a final one."""
+        if self.final:
+            return self.final
+        if self.phase in (STAGING, READY, STARTING):
+            return "staging"
+        return "running" if self.phase in LIVE else PENDING
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Group(Plain):
+    """Roles whose tasks start together."""
+
+    number: int
+    roles: list[str]
+    gang: bool
+    sizes: dict[str, int] | None = None  # members of each role, once sized
+    opened: bool = False  # what its roles wait for has succeeded
+    generation: int = 0
+    forming: bool = True  # the next generation is not formed yet
+    finishing: bool = False  # a member has finished, its peers are given a time
+    rewinding: bool = False  # its next attempts go back to a checkpoint set, not named yet
+    set: int | None = None  # the checkpoint set that its attempts begin from
+    ranks: dict[str, int] = attrs.field(factory=dict)
+    granted: Counter[str] = attrs.field(factory=Counter)  # role -> containers held
+    whole: Counter[str] = attrs.field(factory=Counter)  # phase -> counting members that restart with the group
+    single: Counter[str] = attrs.field(factory=Counter)  # phase -> members that restart alone
+    doomed: int = 0  # members being stopped
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Budget(Plain):
+    """What the restarts of a unit have cost since it got further; of a role, what all its tasks have spent."""
+
+    spent: int = 0  # restarts at the program's fault
+    free: int = 0  # restarts in a row at nobody's cost
+    quick: int = 0  # failures in a row at the program's fault, each soon after its start
+    total: int = 0  # as `spent`, but a checkpoint gives nothing of it back
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Reached(Plain):
+    """The most that a unit's programs have told of their progress: a value of 0 to 1, a step."""
+
+    value: float | None = None
+    step: float | None = None
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Incident(Plain):
+    """One failure of a unit, until its root cause is settled."""
+
+    unit: Unit
+    opened: float
+    again: bool  # a restart was decided
+    costs: bool
+    evidence: list[dict[str, Any]]
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class State(Plain):
+    """A job as its events tell it."""
+
+    id: str = ""
+    job: Job | None = None
+    submitted: float = 0.0
+    n: int = 0  # the last event folded
+    at: float = 0.0
+    epoch: int = 0
+    taken: float = 0.0  # when this epoch's master took over
+    takeovers: int = 0  # masters in a row that lived shortly and brought the job on by nothing
+    held: list[Event] = attrs.field(factory=list)  # of a decision that is not told to its end
+    tasks: dict[str, Task] = attrs.field(factory=dict)
+    groups: list[Group] = attrs.field(factory=list)
+    running: Counter[str] = attrs.field(factory=Counter)  # role -> tasks whose program has started
+    done: Counter[str] = attrs.field(factory=Counter)  # role -> tasks succeeded
+    over: Counter[str] = attrs.field(factory=Counter)  # role -> tasks with any final state
+    failures: int = 0  # tasks that failed for good and matter: they count, serve, or are waited for as the first
+    first_failed: str = ""  # the first of them
+    budgets: dict[Unit, Budget] = attrs.field(factory=dict)
+    reached: dict[Unit, Reached] = attrs.field(factory=dict)
+    incidents: dict[Unit, Incident] = attrs.field(factory=dict)
+    listings: dict[str, Any] | None = None  # input -> what was listed; None until listed
+    restarts: int = 0
+    strays: dict[tuple[str, int], None] = attrs.field(factory=dict)  # granted, and not wanted any more
+    waiting: dict[str, Any] | None = None
+    refused: dict[str, Any] | None = None
+    checkpoint: dict[str, Any] | None = None  # the newest whole set
+    shards: dict[str, ShardTable] = attrs.field(factory=dict)  # input -> what of it is done
+    losses: dict[str, dict[str, Any]] = attrs.field(
+        factory=dict
+    )  # what of which task -> output or a checkpoint not kept
+    saves: list[dict[str, Any]] = attrs.field(factory=list)
+    kill: dict[str, Any] | None = None
+    timed_out: bool = False
+    ending: dict[str, Any] | None = None  # state, reason, cause, once the end is decided
+    leaving: bool = False  # all programs are over: agents store logs and leave
+    ended: dict[str, Any] | None = None
+    steps: dict[str, str] = attrs.field(factory=dict)  # step -> "" or what it gave up on
+    unsettled: dict[str, None] = attrs.field(factory=dict)  # tasks, in the order in which they were touched
+    deadlines: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    # A heap over deadlines, stale entries included.
+    clock: list[tuple[float, tuple[str, str]]] = attrs.field(factory=list)
+
+    # -- reading --
+
+    @property
+    def known_job(self) -> Job:
+        assert self.job is not None, "the log begins with `submitted`"
+        return self.job
+
+    def role(self, task: Task) -> Role:
+        return self.known_job.roles[task.role]
+
+    def members(self, group: Group) -> Iterator[Task]:
+        """The tasks of a group that are, or may become, members."""
+        for name in group.roles:
+            for index in range(size_of(self, group, name)):
+                yield self.tasks[f"{name}:{index}"]
+
+    def admits(self, key: str, serial: int) -> bool:
+        """Whether an agent of (task, serial) may take part: its container is the task's present one, or the next asked for."""
+        task = self.tasks.get(key)
+        if task is None or self.steps.get("unregister") is not None:
+            return False
+        return (
+            (serial == task.serial and task.hold == GRANTED)
+            or (serial == task.serial + 1 and task.hold == NONE)
+            or (serial == task.serial and task.hold == ASKED)
+        )
+
+    def next_deadline(self) -> float | None:
+        """When time next becomes a stimulus."""
+        while self.clock and self.deadlines.get(self.clock[0][1]) != self.clock[0][0]:
+            heapq.heappop(self.clock)
+        return self.clock[0][0] if self.clock else None
+
+    def due(self, now: float) -> Iterator[tuple[str, str]]:
+        """The deadlines that have passed, earliest first. Mostly the first is all that is asked for, and the head of the heap."""
+        if not self.clock or self.clock[0][0] > now:
+            return
+        at, head = self.clock[0]
+        if self.deadlines.get(head) == at:
+            yield head
+        else:
+            head = ("", "")
+        yield from (
+            key for at, key in sorted((at, key) for key, at in self.deadlines.items() if at <= now) if key != head
+        )
+
+    # -- for fold --
+
+    def arm(self, kind: str, key: str, at: float | None) -> None:
+        """Set, move or (None) clear a deadline."""
+        if at is None:
+            self.deadlines.pop((kind, key), None)
+        else:
+            self.deadlines[kind, key] = at
+            heapq.heappush(self.clock, (at, (kind, key)))
+
+    def touch(self, task: Task) -> None:
+        self.unsettled[task.key] = None
+
+
+def size_of(state: State, group: Group, role: str) -> int:
+    """How many members of `role` the group has, or asks for while it is not sized."""
+    return group.sizes[role] if group.sizes is not None else state.known_job.roles[role].replicas.max
+
+
+def role_size(state: State, role: str) -> int:
+    """The same of a role alone."""
+    return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
+
+
+def group_unit(number: int) -> Unit:
+    return Unit(GROUP, str(number))
+
+
+def unit_of(task: Task) -> Unit:
+    """The tasks that restart together with `task`."""
+    return group_unit(task.group) if task.whole else Unit(TASK, task.key)
+
+
+def budget_of(task: Task) -> Unit:
+    """The budget that limits the task's costly restarts."""
+    return group_unit(task.group) if task.whole else Unit(ROLE, task.role)
+
+
+def units_of(task: Task) -> set[Unit]:
+    """The units whose budgets progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
+    return {unit_of(task), Unit(TASK, task.key)}
+
+
+def gets_further(state: State, task: Task, value: float | None, step: float | None) -> bool:
+    """Whether the value or the step is beyond the best that any program of the task's unit has ever told."""
+    best = state.reached.get(unit_of(task), Reached())
+    return (value is not None and (best.value is None or value > best.value)) or (
+        step is not None and (best.step is None or step > best.step)
+    )
+
+
+def loss_kind(what: str) -> str:
+    """Return which kind of loss a trouble is, "" where nothing is lost by it. Files are told of as `output NAME` or `checkpoint sets`."""
+    if what.startswith("output ") or what == "checkpoint sets":
+        return FILES
+    return what if what in (LOG, CHECKPOINT) else ""
+
+
+def populate(state: State, job: Job) -> None:
+    """Make the tasks and groups of a job just submitted."""
+    state.job = job
+    stage = stages(job.roles)
+    for number in range(max(stage.values()) + 1):
+        roles = [name for name in job.roles if stage[name] == number]
+        state.groups.append(Group(number, roles, job.gang is not False))
+    for name, role in job.roles.items():
+        scope = role.restart.scope
+        for index in range(role.replicas.max):
+            key = f"{name}:{index}"
+            task = Task(
+                key, name, index, stage[name], whole=scope == "group", counts=role.counts, serves=role.serves,
+                commits=bool(outputs_of(job, name, index)),
+            )  # fmt: skip
+            state.tasks[key] = task
+            (state.groups[task.group].whole if task.whole else state.groups[task.group].single)[NEW] += 1
+            state.unsettled[key] = None
+    for group in state.groups:
+        if not group.gang:
+            group.sizes = {name: job.roles[name].replicas.max for name in group.roles}
+        group.opened = group.number == 0
+
+
+def outputs_of(job: Job, role: str, index: int) -> dict[str, Any]:
+    """The outputs that one task uploads: by default every task of a counting role, else those `from` names."""
+    found = {}
+    for name, output in job.outputs.items():
+        source = output.from_
+        default = job.roles[role].counts
+        if (not source and default) or source in (role, f"{role}:{index}"):
+            found[name] = output
+    return found

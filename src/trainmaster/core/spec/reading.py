@@ -1,0 +1,408 @@
+"""From plain data to a job and back: `job_from(data, origins)` and `job_to(job)`.
+
+Strict: an unknown key is refused with the nearest name, a value of another shape with what was expected, each with its path and the place
+it came from (`origins`: path -> "job.yaml line 7", made by whoever loaded the data). The same reader serves files, Python and flags, and
+the job as JSON in containers. There a newer minor version may have more keys, which are kept; a higher major version is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec import job as model
+from trainmaster.core.spec.dependencies import cycle
+from trainmaster.core.spec.job import GIB, MIB, VERSION, Job, file_name, variable_name
+from trainmaster.core.spec.redaction import is_secret
+from trainmaster.core.spec.shapes import SHAPES, choice, name
+from trainmaster.core.spec.shorthands import BY_NAME, by_name, keys_of, spelled
+from trainmaster.core.spec.threads import CORES
+
+Path = tuple[str, ...]
+Origins = Mapping[Path, str]
+_MOST_TASKS = 100_000
+
+
+def job_from(data: Any, origins: Origins | None = None) -> Job:
+    """The job that `data` describes. Raises BadInput, naming key, value and place, at the first thing that is wrong."""
+    return _Reading(origins or {}).job(data)
+
+
+def job_to(job: Job) -> dict[str, Any]:
+    """The job as plain JSON-able data that `job_from` reads as the same job."""
+    data: dict[str, Any] = _plain(job)
+    for path, value in job.unknown:
+        at = data
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+        at[path[-1]] = value
+    return data
+
+
+def nearest(given: str, known: Any) -> str:
+    """ "did you mean X?", or the names there are."""
+    names = sorted(known)
+    from difflib import get_close_matches  # for mistakes alone
+
+    near = get_close_matches(given, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}" if names else ""
+
+
+def _plain(value: Any) -> Any:
+    """A section as data: what has its default is said too, so that a later default changes nothing."""
+    told = {}
+    for field in attrs.fields(type(value)):
+        if not field.metadata or (field.name == "name" and not isinstance(value, Job)):
+            continue
+        one = getattr(value, field.name)
+        if not (isinstance(one, str) and not one):  # nothing said: the key is left out
+            told[file_name(field.name)] = _written(field.metadata["shape"], one)
+    return told
+
+
+def _written(shape: str, value: Any) -> Any:
+    if value is None and shape not in ("duration or none",):
+        return None
+    if shape in BY_NAME:
+        return {key: _plain(one) for key, one in value.items()}
+    if attrs.has(type(value)):
+        return _plain(value)
+    return SHAPES[shape][1](value) if shape in SHAPES else value
+
+
+class _Reading:
+    """One reading; knows where everything came from."""
+
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+        self._unknown: list[tuple[Path, Any]] = []
+        self._newer = False
+        self._given: Mapping[str, Any] = {}
+
+    def job(self, data: Any) -> Job:
+        if not isinstance(data, Mapping):
+            raise self.wrong((), data, "expected a job: keys like name, framework and roles", "job-shape")
+        self._check_version(data.get("version", VERSION))
+        self._given = data
+        values = self.section(Job, data, ())
+        job = Job(**values, unknown=tuple(sorted(self._unknown, key=lambda one: one[0])))
+        job = _derived(job, data)
+        self._check(job)
+        return job
+
+    def _check_version(self, version: Any) -> None:
+        major, _, minor = str(version).partition(".")
+        ours, _, our_minor = VERSION.partition(".")
+        if not (major.isdigit() and (minor or "0").isdigit()):
+            raise self.wrong(("version",), version, "expected a version like 1.0", "job-shape")
+        if int(major) > int(ours):
+            message = f"this job is of version {version}, and this Trainmaster reads {ours}.x"
+            raise self.refused(("version",), version, message, "use a newer Trainmaster", "job-version")
+        self._newer = (int(major), int(minor or 0)) > (int(ours), int(our_minor))
+
+    # -- sections --
+
+    def section(self, of: type[Any], data: Any, path: Path) -> dict[str, Any]:
+        """The attributes of a section, read; those not given are left to their defaults."""
+        if not isinstance(data, Mapping):
+            raise self.wrong(path, data, f"expected keys like {', '.join(list(keys_of(of))[:3])}", "job-shape")
+        known = keys_of(of)
+        values = {}
+        for key, value in data.items():
+            field = known.get(str(key))
+            if field is None:
+                self._not_known(path, str(key), value, known)
+                continue
+            if value is None and field.default is not attrs.NOTHING and field.metadata["of"] is not None:
+                continue  # a section with nothing in it
+            values[field.name] = self.value(field, value, (*path, str(key)))
+        for key, field in known.items():
+            if field.default is attrs.NOTHING and field.name not in values:
+                message = f"{'.'.join((*path, key))} is missing: {field.metadata['doc']}"
+                raise self.refused(path, None, message, self._misspelt(path) or f"add {key}:", "missing-key")
+        return values
+
+    def _misspelt(self, path: Path) -> str:
+        """Suggest the name that a section without its keys was meant for: another one beside it, with a name like it."""
+        from difflib import get_close_matches
+
+        others = [name for name in self._section(*path[:-1]) or () if path and name != path[-1]]
+        near = get_close_matches(path[-1], map(str, others), 1) if path else []
+        return f"did you mean {'.'.join((*path[:-1], near[0]))}?" if near else ""
+
+    def _not_known(self, path: Path, key: str, value: Any, known: Mapping[str, Any]) -> None:
+        if self._newer:
+            self._unknown.append(((*path, key), value))
+            return
+        where = f" in {'.'.join(path)}" if path else ""
+        value = None if key and is_secret(key) else value
+        raise self.refused((*path, key), value, f"there is no key {key!r}{where}", nearest(key, known), "unknown-key")
+
+    def value(self, field: Any, value: Any, path: Path) -> Any:
+        shape, of = field.metadata["shape"], field.metadata["of"]
+        if shape in BY_NAME:
+            return self._by_name(shape, of, value, path)
+        if of is not None:
+            return of(**self.section(of, self._spelled(shape, of, value, path), path))
+        read = choice(shape) or SHAPES[shape][0]
+        try:
+            return read(value)
+        except ValueError as error:
+            raise self.wrong(path, value, str(error)) from None
+
+    def _spelled(self, shape: str, of: type[Any], value: Any, path: Path) -> Any:
+        try:
+            return spelled(shape, of, value)
+        except ValueError as error:
+            raise self.wrong(path, None if shape == "secrets" else value, str(error)) from None
+
+    def _by_name(self, shape: str, of: type[Any], value: Any, path: Path) -> dict[str, Any]:
+        value = by_name(shape, value)
+        if not isinstance(value, Mapping):
+            raise self.wrong(path, value, "expected a section for each name", "job-shape")
+        found = {}
+        for key, one in value.items():
+            at = (*path, str(key))
+            try:
+                named = str(key) if shape == "links" else name(key)
+            except ValueError as error:
+                raise self.refused(
+                    at, None, f"{key!r} cannot be a name: {error}", _plain_name(str(key)), "odd-name"
+                ) from None
+            told = self.section(of, self._spelled(shape, of, one, at), at)
+            has_name = any(field.name == "name" for field in attrs.fields(of))
+            found[named] = of(**({"name": named} if has_name else {}), **told)
+        return found
+
+    # -- what only the whole job shows --
+
+    def _check(self, job: Job) -> None:
+        if not job.roles:
+            raise self.refused(("roles",), None, "the job has no role", "add roles: with at least one", "missing-key")
+        self._check_roles(job)
+        self._check_data(job)
+        for role in job.roles.values():
+            self._check_paths(job, role.name)
+            self._check_streams(job, role)
+        for label, link in job.links.items():
+            self._check_link(job, ("links", label), link)
+        self._check_completion(job)
+
+    def _check_completion(self, job: Job) -> None:
+        at, rule = ("completion",), job.completion
+        if rule.first and rule.failures is not None:
+            raise self.refused(at, None, "completion has both first and failures", "choose one of them", "wrong-value")
+        if rule.first:
+            self._known((*at, "first"), rule.first, job.roles, "role")
+        if not any(role.counts for role in job.roles.values()):
+            raise self.refused(
+                ("roles",),
+                None,
+                "no role counts, so the job would never end",
+                "set counts: true for one",
+                "nothing-counts",
+            )
+
+    def _check_link(self, job: Job, at: Path, link: Any) -> None:
+        self._known(at, link.role, job.roles, "role")
+        self._task(at, f"{link.role}:{link.index}", job)
+        ports = job.roles[link.role].ports
+        if link.port not in ports:
+            mend = nearest(link.port, ports) or f"add roles.{link.role}.ports: [{link.port}]"
+            raise self.refused(at, link.port, f"role {link.role} has no port {link.port!r}", mend, "wrong-value")
+
+    def _check_paths(self, job: Job, role: str) -> None:
+        """Two things of one role cannot be at one path of its working directory, nor told by one variable."""
+        kinds = (
+            ("inputs", [given for given in model.uses(job, role) if given.as_ in ("download", "mount")]),
+            ("outputs", [made for made in model.writes(job, role) if made.as_ == "upload"]),
+        )
+        ports: dict[str, str] = {}
+        for port in job.roles[role].ports:
+            if (other := ports.setdefault(variable_name(port), port)) != port:
+                message = f"ports {other} and {port} of role {role} are both TRAINMASTER_PORT_{variable_name(port)}"
+                raise self.refused(
+                    ("roles", role, "ports"), None, message, "give one of them another name", "equal-names"
+                )
+        paths: dict[str, str] = {}
+        for kind, things in kinds:
+            variables: dict[str, str] = {}
+            for thing in things:
+                for table, one in ((paths, f"./{thing.local or thing.name}"), (variables, variable_name(thing.name))):
+                    other = table.setdefault(one, f"{kind}.{thing.name}")
+                    if other != f"{kind}.{thing.name}":
+                        message = f"{other} and {kind}.{thing.name} are both {one} for role {role}"
+                        mend = "set local: for one of them" if table is paths else "give one of them another name"
+                        raise self.refused((kind, thing.name), None, message, mend, "equal-names")
+
+    def _check_streams(self, job: Job, role: Any) -> None:
+        """A program has one standard input and one standard output, and copies of it would have to share them."""
+        read = [("inputs", given.name) for given in model.uses(job, role.name) if given.as_ == "stream"]
+        writers = {made.name: made.from_ for made in model.writes(job, role.name) if made.as_ == "stream"}
+        apart = len(set(writers.values())) == len(writers) and all(":" in writer for writer in writers.values())
+        written = [("outputs", name) for name in writers][: 1 if apart else None]
+        for things in (read, written):
+            if len(things) > 1:
+                message = f"role {role.name} has two streams: {' and '.join('.'.join(thing) for thing in things[:2])}"
+                raise self.refused(things[1], None, message, "use another as: for one of them", "two-streams")
+            if things and role.processes != 1:
+                message = f"{'.'.join(things[0])} is a stream, and role {role.name} runs {role.processes} processes in each container"
+                mend = "set processes: 1, with more replicas; or another as: for it"
+                raise self.refused(("roles", role.name, "processes"), role.processes, message, mend, "two-streams")
+
+    def _check_roles(self, job: Job) -> None:
+        for role in job.roles.values():
+            at = ("roles", role.name)
+            if role.replicas.min > role.replicas.max:
+                both = f"{role.replicas.min} to {role.replicas.max}"
+                raise self.refused(
+                    (*at, "replicas"), both, "replicas.min is above replicas.max", "swap them", "job-shape"
+                )
+            if not role.counts and role.restart.scope == "group":
+                message = f"role {role.name} does not count, so the group would wait for it for ever"
+                raise self.refused(
+                    (*at, "restart", "scope"), "group", message, "set scope: task, or counts: true", "job-shape"
+                )
+            for other in role.after:
+                self._known((*at, "after", other), other, job.roles, "role")
+        if job.tasks > _MOST_TASKS:
+            message = f"the job has {job.tasks:,} tasks, and at most {_MOST_TASKS:,} are possible"
+            most = max(job.roles.values(), key=lambda role: role.replicas.max)
+            raise self.refused(("roles", most.name, "replicas"), most.replicas.max, message, "lower it", "wrong-value")
+        if circle := cycle({role.name: role.after for role in job.roles.values()}):
+            message = f"these roles wait for each other: {' -> '.join(circle)}"
+            raise self.refused(
+                ("roles", circle[0], "after"), None, message, "take one of them out of after:", "role-cycle"
+            )
+
+    def _check_data(self, job: Job) -> None:
+        for given in job.inputs.values():
+            for role in given.to:
+                self._known(("inputs", given.name, "to"), role, job.roles, "role")
+            readers = [role for role in job.roles.values() if given in model.uses(job, role.name)]
+            elastic = next((role for role in readers if role.replicas.elastic), None)
+            said = "split" in (self._section("inputs", given.name) or {})
+            if elastic is not None and given.as_ in model.STATIC_INPUTS and not said:
+                message = f"role {elastic.name} may change its size, so how input {given.name} is divided must be said"
+                mend = "split: again divides it anew each time, split: whole gives all to every task"
+                raise self.refused(("inputs", given.name), None, message, mend, "elastic-split")
+            shared = [role for role in readers if role.workdir == model.SHARED]
+            if given.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
+                message = f"several tasks would put input {given.name} at one path of the directory that they share"
+                mend = "set workdir: copy; or as: list or mount for the input"
+                raise self.refused(("roles", shared[0].name, "workdir"), model.SHARED, message, mend, "equal-names")
+        for made in job.outputs.values():
+            if made.from_:
+                at = ("outputs", made.name, "from")
+                self._known(at, made.from_.partition(":")[0], job.roles, "role")
+                self._task(at, made.from_, job)
+
+    def _task(self, path: Path, task: str, job: Job) -> None:
+        named, mark, index = task.partition(":")
+        role = job.roles[named]
+        if mark and not (index.isdecimal() and int(index) < role.replicas.max):
+            most = role.replicas.max - 1
+            mend = f"its tasks are {named}:0 to {named}:{most}" if most else f"its one task is {named}:0"
+            raise self.refused(path, task, f"there is no task {task!r}", mend, "no-such-task")
+
+    def _section(self, *path: str) -> Mapping[str, Any] | None:
+        at: Any = self._given
+        for part in path:
+            at = at.get(part) if isinstance(at, Mapping) else None
+        return at if isinstance(at, Mapping) else None
+
+    def _known(self, path: Path, given: str, known: Any, what: str) -> None:
+        if given not in known:
+            raise self.refused(
+                path,
+                None if path[-1] == given else given,
+                f"there is no {what} {given!r}",
+                nearest(given, known),
+                f"unknown-{what}",
+            )
+
+    # -- errors --
+
+    def wrong(self, path: Path, value: Any, why: str, anchor: str = "wrong-value") -> BadInput:
+        return self.refused(path, value, f"{'.'.join(path) or 'the job'}: {why}", "", anchor)
+
+    def refused(self, path: Path, value: Any, message: str, mend: str, anchor: str) -> BadInput:
+        return BadInput(message, place=self.place(path, value), mend=mend, anchor=anchor)
+
+    def place(self, path: Path, value: Any) -> str:
+        """`roles.worker.resources.memory: 12GiB   (job.yaml line 7)`."""
+        short = "" if value is None or isinstance(value, Mapping) else f": {_shown(value)}"
+        origin = self._origins.get(path) or self._origin_near(path)
+        return f"{'.'.join(path)}{short}" + (f"   ({origin})" if origin else "") if path or origin else ""
+
+    def _origin_near(self, path: Path) -> str:
+        """Where something in a section came from, or else what the section is in."""
+        below = next((origin for at, origin in self._origins.items() if at[: len(path)] == path), "") if path else ""
+        return below or next(
+            (self._origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self._origins), ""
+        )
+
+
+def _plain_name(text: str) -> str:
+    """A name near the one that was given."""
+    plain = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-" for letter in text
+    ).strip("-_.")
+    return f"write {plain[:63]}, for example" if plain else ""
+
+
+def _shown(value: Any) -> str:
+    """A value as a job file would say it, cut where it is long."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f"[{', '.join(str(one) for one in value)}]" if isinstance(value, list | tuple) else str(value)
+    text = " ".join(text.split()) or '""'
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _derived(job: Job, data: Mapping[str, Any]) -> Job:
+    """The job with the defaults that depend on other keys filled in, where the data did not say them."""
+    told = data.get("roles") or {}
+    roles = {key: _derived_role(job, role, told.get(key) or {}) for key, role in job.roles.items()}
+    master = data.get("master") or {}
+    resources = _with_overhead(job.master.resources, master.get("resources"))
+    job = attrs.evolve(job, roles=roles, master=attrs.evolve(job.master, resources=resources))
+    if "gang" not in data:
+        together = job.framework in model.COLLECTIVE or (job.framework == "tensorflow" and job.tasks > 1)
+        job = attrs.evolve(job, gang=together)
+    return job
+
+
+def _with_overhead(resources: model.Resources, told: Any) -> model.Resources:
+    if isinstance(told, Mapping) and "overhead" in told:
+        return resources
+    return attrs.evolve(resources, overhead=min(GIB, max(64 * MIB, resources.memory // 20)))
+
+
+def _derived_role(job: Job, role: Any, told: Mapping[str, Any]) -> Any:
+    restart, resources, replicas = told.get("restart"), told.get("resources"), told.get("replicas")
+    if "counts" not in told:
+        role = attrs.evolve(role, counts=role.name not in model.NOT_COUNTING)
+    if not (isinstance(restart, Mapping) and "total" in restart):
+        role = attrs.evolve(role, restart=attrs.evolve(role.restart, total=max(role.restart.total, role.restart.limit)))
+    if not (isinstance(restart, str) or (isinstance(restart, Mapping) and "scope" in restart)):
+        # Tasks that go on from one checkpoint go back to it together: shards done since by any of them are given out again.
+        together = job.checkpoint is not None and any(given.as_ == "shards" for given in model.uses(job, role.name))
+        scope = "group" if role.counts and (job.framework in model.COLLECTIVE or together) else "task"
+        role = attrs.evolve(role, restart=attrs.evolve(role.restart, scope=scope))
+    role = attrs.evolve(role, resources=_with_overhead(role.resources, resources))
+    if "threads" not in told and isinstance(resources, Mapping) and "cores" in resources:
+        role = attrs.evolve(role, threads=CORES)
+    if isinstance(replicas, Mapping) and "max" not in replicas:
+        role = attrs.evolve(role, replicas=attrs.evolve(role.replicas, max=role.replicas.min))
+    if "workdir" not in told:
+        interim = attrs.evolve(job, roles={**job.roles, role.name: role})
+        own = any(given.as_ == "download" for given in model.uses(interim, role.name)) or model.writes(
+            interim, role.name
+        )
+        copied = bool(own) or (job.checkpoint is not None and (role.counts or role.serves))
+        role = attrs.evolve(role, workdir=model.COPIED if copied else model.SHARED)
+    return role

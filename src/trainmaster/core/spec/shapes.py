@@ -1,0 +1,317 @@
+"""How a value of each shape is read and written: the table behind every key of the job file.
+
+A reader takes what YAML, JSON, Python or a flag gave and returns the value, or raises `ValueError` with what was expected; a writer gives
+back plain data that reads as the same value. A flag gives everything as text, so numbers and flags are read from text too.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.core.spec.quantities import exact_bytes, exact_seconds, parse_bytes, parse_count, parse_seconds
+from trainmaster.core.spec.threads import CORES, MACHINE
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+NAME_WORDS = "a name of letters, digits, '-', '_' and '.', beginning with a letter or digit, at most 63"
+
+
+def name(value: Any) -> str:
+    text = _text(value)
+    if not text or len(text) > 63 or not text[0].isalnum() or not _LETTERS.issuperset(text):
+        raise ValueError(f"expected {NAME_WORDS}")
+    return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bool):
+        raise ValueError(f'expected text; in quotes it is one: "{str(value).lower()}"')
+    raise ValueError("expected text")
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    raise ValueError("expected true or false")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        sign = -1 if value.startswith("-") else 1
+        return sign * parse_count(value.removeprefix("-"))
+    raise ValueError("expected a whole number")
+
+
+def _count(value: Any) -> int:
+    number = _whole(value)
+    if not 0 <= number < 10**9:
+        raise ValueError("expected a whole number, 0 or more")
+    return number
+
+
+def _positive_count(value: Any) -> int:
+    number = _count(value)
+    if number < 1:
+        raise ValueError("expected a whole number, 1 or more")
+    return number
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        number = None
+    if number is None or number != number or abs(number) == float("inf"):
+        raise ValueError("expected a number")
+    return number
+
+
+def _positive_number(value: Any) -> float:
+    number = _number(value)
+    if number <= 0:
+        raise ValueError("expected a number above 0")
+    return number
+
+
+def _part(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 1:
+        raise ValueError("expected a part between 0 and 1")
+    return number
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return parse_bytes(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"a size needs a unit: {value:g}MiB or {value:g}GiB?")
+    raise ValueError("expected a size, like 512MB or 2GiB")
+
+
+def _duration_or_none(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_seconds(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"a duration needs a unit: {value:g}s or {value:g}m?")
+    raise ValueError("expected a duration, like 30s or 5m")
+
+
+def _duration(value: Any) -> float:
+    seconds = _duration_or_none(value)
+    if seconds is None:
+        raise ValueError("expected a duration, like 30s or 5m; none is not possible here")
+    return seconds
+
+
+def _signal(value: Any) -> str:
+    text = _text(value).upper()
+    text = text if text.startswith("SIG") else f"SIG{text}"
+    if text not in signal.Signals.__members__:
+        raise ValueError("expected the name of a signal, like SIGTERM or SIGUSR1")
+    return text
+
+
+def _signal_or_none(value: Any) -> str:
+    return "" if value in (None, "", "none") else _signal(value)
+
+
+def _positive_size(value: Any) -> int:
+    size = _size(value)
+    if size < 2**20:
+        raise ValueError("expected a size of at least 1MiB")
+    return size
+
+
+def _factor(value: Any) -> float:
+    number = _number(value)
+    if not 1 <= number <= 100:
+        raise ValueError("expected a number from 1 to 100")
+    return number
+
+
+def _or_none(read: Callable[[Any], Any], none: Any) -> Callable[[Any], Any]:
+    return lambda value: none if value in (None, "none", none) else read(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return tuple(_text(one) for one in value)
+    raise ValueError("expected a list of texts")
+
+
+def _command(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str | int | float) for one in value):
+        return tuple(_text(one) for one in value)
+    raise ValueError("expected a command: text for the shell, or a list of a program and its arguments")
+
+
+def _labels(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected names with texts")
+    return {_text(key): _text(one) for key, one in value.items()}
+
+
+def _counts(value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected names with whole numbers, like {yarn.io/fpga: 1}")
+    return {_text(key): _count(one) for key, one in value.items()}
+
+
+def _env(value: Any) -> dict[str, str | None]:
+    if isinstance(value, list | tuple):  # NAME=VALUE, or NAME alone
+        pairs = [_text(one).partition("=") for one in value]
+        value = {key: text if mark else None for key, mark, text in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError("expected variables: NAME: value, or NAME: alone, taken from the submitter")
+    for key in value:
+        if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+            raise ValueError(f"{key!r} cannot be the name of a variable")
+    return {key: None if one is None else _bool_text(one) for key, one in value.items()}
+
+
+def _bool_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else _text(value)
+
+
+def _ports(value: Any) -> dict[str, int]:
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list | tuple):
+        value = dict.fromkeys(value, 0)
+    if not isinstance(value, Mapping):
+        raise ValueError("expected names of ports, or {name: number}")
+    ports = {name(key): _count(one) for key, one in value.items()}
+    for key, number in ports.items():
+        if number > 65535:
+            raise ValueError(f"port {key} is {number}, above 65535")
+    return ports
+
+
+def _after(value: Any) -> dict[str, str]:
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list | tuple):
+        value = dict.fromkeys(value, "running")
+    if not isinstance(value, Mapping) or any(one not in ("running", "succeeded") for one in value.values()):
+        raise ValueError("expected roles, each running or succeeded, like {ps: running}")
+    return {name(key): str(one) for key, one in value.items()}
+
+
+def _processes(value: Any) -> int | str:
+    try:
+        return "per-gpu" if value == "per-gpu" else _positive_count(value)
+    except ValueError:
+        raise ValueError("expected a whole number, 1 or more, or per-gpu") from None
+
+
+def _threads(value: Any) -> int | str:
+    try:
+        return value if value in (CORES, MACHINE) else _positive_count(value)
+    except ValueError:
+        raise ValueError("expected a whole number, 1 or more, cores or machine") from None
+
+
+def _relative(value: Any) -> str:
+    text = _text(value)
+    if not text or text.startswith("/") or ".." in text.split("/") or "\0" in text:
+        raise ValueError("expected a path below the working directory, without ..")
+    return text.removeprefix("./") or "."
+
+
+def _engines(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a block for each engine")
+    return {
+        name(key): dict(one or {}) if isinstance(one, Mapping | None) else _not_a_block(key)
+        for key, one in value.items()
+    }
+
+
+def _not_a_block(key: Any) -> Any:
+    raise ValueError(f"expected a block of settings for engine {key}")
+
+
+def _version(value: Any) -> str:
+    text = _text(value)
+    if not text.replace(".", "").isdigit():
+        raise ValueError("expected a version like 1.0")
+    return text
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+Reader = Callable[[Any], Any]
+
+# shape -> (how it is read, how it is written)
+SHAPES: dict[str, tuple[Reader, Reader]] = {
+    "after": (_after, _same),
+    "command": (_command, _listed),
+    "command or none": (_or_none(_command, ""), _listed),
+    "count": (_count, _same),
+    "counts": (_counts, _same),
+    "duration": (_duration, exact_seconds),
+    "duration or none": (_duration_or_none, exact_seconds),
+    "engines": (_engines, _same),
+    "env": (_env, _same),
+    "factor or none": (_or_none(_factor, None), _same),
+    "flag": (_flag, _same),
+    "labels": (_labels, _same),
+    "name": (name, _same),
+    "number": (_whole, _same),
+    "part or none": (_or_none(_part, None), _same),
+    "ports": (_ports, _same),
+    "positive count": (_positive_count, _same),
+    "positive number": (_positive_number, _same),
+    "processes": (_processes, _same),
+    "positive size": (_positive_size, exact_bytes),
+    "relative path": (_relative, _same),
+    "role or task": (_text, _same),
+    "signal": (_signal, _same),
+    "signal or none": (_signal_or_none, _same),
+    "size": (_size, exact_bytes),
+    "text": (_text, _same),
+    "text or none": (_or_none(_text, ""), _same),
+    "texts": (_texts, _listed),
+    "threads": (_threads, _same),
+    "version": (_version, _same),
+}
+
+
+def choice(shape: str) -> Reader | None:
+    """The reader of a shape that lists its values, like "group | task | never"."""
+    if " | " not in shape:
+        return None
+    values = shape.split(" | ")
+
+    def read(value: Any) -> str:
+        if value in values:
+            return str(value)
+        from difflib import get_close_matches  # for mistakes alone
+
+        near = get_close_matches(str(value), values, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"expected {', '.join(values[:-1])} or {values[-1]}{hint}")
+
+    return read

@@ -1,0 +1,1 @@
+"""How files become records, and records files."""

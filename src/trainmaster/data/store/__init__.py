@@ -1,0 +1,1 @@
+"""Folders of files under a URL, on any storage."""

@@ -1,0 +1,1 @@
+"""The master's side: pods asked for, watched and taken away."""

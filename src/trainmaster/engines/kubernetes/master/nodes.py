@@ -1,0 +1,159 @@
+"""The nodes of a cluster, as far as we may read them: which are away, and what is free on each.
+
+A user bound to `edit` in a namespace may read no node. Then none is known to be away before Kubernetes itself takes its pods away, and
+nothing is known to be free: what is told of waiting are the scheduler's words alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.engines.contract import Free
+from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.kube.client import Client
+from trainmaster.kube.errors import KubeError
+from trainmaster.kube.kinds import NODES, PODS
+from trainmaster.kube.watching import follow
+
+YOUNG = 10.0  # s that what was found free is good for
+RIGHTS_AGAIN = 60.0  # s until it is looked again whether we may read nodes
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
+log = logging.getLogger(__name__)
+
+Size = dict[str, float]  # by Kubernetes' names; memory in bytes
+
+
+@attrs.frozen(slots=True)
+class Node:
+    """What is looked at of a node."""
+
+    ready: bool
+    open: bool
+    has: Size
+    labels: Mapping[str, str]
+
+
+class Nodes:
+    """`changed(node)` is called when a node is away, back or gone. `accelerator`: the resource that requests count as GPUs."""
+
+    def __init__(self, client: Client, changed: Callable[[str], None], accelerator: str = "nvidia.com/gpu") -> None:
+        self._client, self._changed, self._accelerator = client, changed, accelerator
+        self._known: dict[str, Node] = {}
+        self._removed: set[str] = set()
+        self._synced = False
+        self._free: list[Free] = []
+        self._looked: float | None = None
+
+    def away(self, node: str) -> bool:
+        """Whether it is known that the node does not answer, or is none of the cluster's any more."""
+        if (known := self._known.get(node)) is not None:
+            return not known.ready
+        return self.gone(node)
+
+    def gone(self, node: str) -> bool:
+        """Whether the node was taken out of the cluster."""
+        return (
+            node in self._removed and node not in self._known
+        )  # one that is not known yet may be new, and one may come back
+
+    async def watch(self) -> None:
+        """Follow the nodes, for as long as there are rights to."""
+        while not await self._may("watch"):  # noqa: ASYNC110  it has to be asked
+            await asyncio.sleep(RIGHTS_AGAIN)
+        async for seen in follow(self._client, NODES):
+            if seen.kind == "synced":
+                self._synced = True
+            elif seen.kind == "deleted":
+                name = seen.object["metadata"]["name"]
+                self._known.pop(name, None)
+                self._removed.add(name)
+                log.warning("node %s was taken out of the cluster", name)
+                self._changed(name)
+            elif seen.kind in ("added", "modified"):
+                self._take(seen.object)
+
+    def _take(self, node: Mapping[str, Any]) -> None:
+        name, spec = node["metadata"]["name"], node.get("spec") or {}
+        status = node.get("status") or {}
+        made = Node(
+            ends.condition(node, "Ready").get("status", "True") == "True",
+            not spec.get("unschedulable"),
+            size(status.get("allocatable") or {}),
+            node["metadata"].get("labels") or {},
+        )
+        before = self._known.get(name)
+        self._known[name] = made
+        if before is not None and before.ready != made.ready:
+            log.warning("node %s %s", name, "is back" if made.ready else "does not answer")
+            self._changed(name)
+
+    async def _may(self, verb: str) -> bool:
+        try:
+            return await self._client.review("list", NODES) and await self._client.review(verb, NODES)
+        except KubeError:
+            return False
+
+    async def free(self) -> list[Free]:
+        """What each node that takes pods has, and has free; nothing where nodes or the pods of all namespaces may not be read."""
+        now = asyncio.get_running_loop().time()
+        if self._looked is not None and now - self._looked < YOUNG:
+            return self._free
+        self._looked, self._free = now, []
+        try:
+            if not self._synced:
+                if not await self._client.review("list", NODES):
+                    return []
+                for known in (await self._client.list(NODES))[0]:
+                    self._take(known)
+            if not await self._client.review("list", PODS, namespace="*"):
+                return []
+            pods, _ = await self._client.list(PODS, namespace="*")
+        except KubeError as error:
+            log.warning("what is free is not known: %s", error)
+            return []
+        used: dict[str, Size] = {}
+        for pod in pods:
+            if (pod.get("status") or {}).get("phase") not in ends.OVER and (node := ends.node_of(pod)):
+                _add(used.setdefault(node, {}), asked(pod))
+        self._free = [
+            self._of(name, node, used.get(name, {})) for name, node in self._known.items() if node.open and node.ready
+        ]
+        return self._free
+
+    def _of(self, name: str, node: Node, used: Mapping[str, float]) -> Free:
+        rest = {what: max(0, count - used.get(what, 0)) for what, count in node.has.items()}
+        gpus = self._accelerator
+        others = [what for what in node.has if what not in (*_PLAIN, gpus) and not what.startswith("hugepages-")]
+        return Free(
+            name, node.has.get("cpu", 0), int(node.has.get("memory", 0)), int(node.has.get(gpus, 0)), rest.get("cpu", 0),
+            int(rest.get("memory", 0)), int(rest.get(gpus, 0)), dict(node.labels), {what: int(node.has[what]) for what in others},
+            {what: int(rest[what]) for what in others},
+        )  # fmt: skip
+
+
+def size(quantities: Mapping[str, Any]) -> Size:
+    """Amounts of resources as numbers."""
+    return {name: ends.cores(value) if name == "cpu" else ends.quantity(value) for name, value in quantities.items()}
+
+
+def asked(pod: Mapping[str, Any]) -> Size:
+    """What a pod takes of its node: its containers together, or the largest of those that run before them."""
+    spec = pod.get("spec") or {}
+    total: Size = {}
+    for one in spec.get("containers") or ():
+        _add(total, size((one.get("resources") or {}).get("requests") or {}))
+    for one in spec.get("initContainers") or ():
+        for name, count in size((one.get("resources") or {}).get("requests") or {}).items():
+            total[name] = max(total.get(name, 0), count)
+    _add(total, size(spec.get("overhead") or {}))
+    return total
+
+
+def _add(total: Size, more: Mapping[str, float]) -> None:
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count

@@ -1,0 +1,113 @@
+"""What a master's seat on Kubernetes is made of, in a pod or beside the client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainmaster.core.spec.job import Job
+from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.engines.kubernetes.container.entry import Piece, inside
+from trainmaster.engines.kubernetes.errors import failed
+from trainmaster.engines.kubernetes.master.engine import AT_ONCE, BESIDE, KubernetesMaster
+from trainmaster.engines.kubernetes.names import run_name
+from trainmaster.engines.kubernetes.pods.pods import Shape, task_pod
+from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.kubernetes.submit.objects import ENDED, STAMP, owner_of
+from trainmaster.engines.packed import packed
+from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.client import Client
+from trainmaster.kube.config import Config, in_cluster
+from trainmaster.kube.errors import KubeError
+from trainmaster.kube.kinds import CONFIGMAPS
+
+PORT = 7077  # of the master, in its pod and at its Service
+CLOSE_WITHIN = 13.0  # s of the 15 that a pod has beside its role's grace
+FEW, KEPT_WELL = 64, 16 * 1024  # tasks of a job of which so many bytes are kept of logs of attempts that ended well
+LEAVING = 600.0  # s that an API server may be away at the job's end; in a pod another master tries again then
+GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
+_SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
+
+
+class Parts:
+    """`uid`: of the job's Secret. `address`: by which agents reach the master. `config`: of the API server, where we are not in a pod of
+    the cluster.
+    """
+
+    tokens = None
+    proxies: Collection[str] = ()
+
+    def __init__(
+        self, told: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
+    ) -> None:
+        self.begun_again = config is None
+        self._told, self._where = told, config or in_cluster(told["namespace"])
+        self._owner = owner_of(told["job_id"], uid, "Secret")
+        self.address, self.port = address, port
+        self.agents: dict[str, Any] = {}
+
+    def engine(self, job: Job, spec: Any, page: Callable[[], str]) -> MasterSide:
+        """The master's side of Kubernetes."""
+        told, said = self._told, settings(job.engines.get("kubernetes") or {})
+        shape = Shape(told["job_id"], job, said, told["image"], self._owner)
+        self.agents = agents(told, job)
+        client = Client(self._where, concurrency=AT_ONCE + BESIDE)
+        return KubernetesMaster(told["job_id"], job, client, pod_of(told, shape, spec), said)
+
+    def leave(self) -> None:
+        """What was made for the job to run goes, ourselves with it. What its history needs stays."""
+        client, ended = Blocking(self._where, patience=LEAVING), {ENDED: datetime.now(UTC).strftime(STAMP)}
+        try:
+            client.patch(CONFIGMAPS, self._told["job_id"], {"metadata": {"annotations": ended}})
+            client.delete(CONFIGMAPS, run_name(self._told["job_id"]), propagation="Background")
+        except KubeError as error:
+            raise failed(error, self._where) from error
+        finally:
+            client.close()
+        if self.begun_again:  # Kubernetes would start us again: it ends us with our pod
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+            time.sleep(GONE_WITHIN)
+
+
+def agents(told: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """What agents are given beside what all seats in containers give them; `told`: what the master is."""
+    if told["storage_of_agents"]:
+        return {}
+    few = sum(role.replicas.max for role in job.roles.values()) <= FEW
+    return {"storage": "", "log_end": KEPT_WELL if few else 0}
+
+
+def pod_of(
+    told: Mapping[str, Any], shape: Shape, spec: Callable[[Request, Sequence[str]], Mapping[str, Any]]
+) -> Callable[[Request], dict[str, Any]]:
+    """The pod that an ask becomes. `spec(request, devices)`: what its agent is given."""
+    pieces = [Piece(one["name"], one["digest"], tuple(one["secrets"]), one["unpacked"]) for one in told["pieces"]]
+
+    def make(request: Request) -> dict[str, Any]:
+        given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+        given["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
+        environment = {**told["environment"], **packed(given)}
+        inner = inside(told["job_id"], request.role, pieces, told["boot"], environment, shape.said.runtime_image)
+        return task_pod(shape, request, inner)
+
+    return make
+
+
+def address_towards(config: Config) -> str:
+    """Our address as the cluster's machines see it: the one by which we reach the API server. Nothing is sent."""
+    parts = urlsplit(config.server)
+    family, _, _, _, where = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)
+        return str(probe.getsockname()[0])
+
+
+def _devices(request: Request) -> tuple[str, ...]:
+    """A container sees the devices that it was given, and no others, numbered from 0 on."""
+    return tuple(map(str, range(request.gpus)))

@@ -1,0 +1,280 @@
+"""Why a pod does not run yet, in words, and whether it ever will.
+
+Three places say so. The API server refuses to make a pod: a quota is full (it may be made later), or what is asked breaks a policy (it
+never will be). The scheduler says in the pod's condition what of the nodes is in the way. The kubelet says in the states of its containers
+what it cannot do: fetch an image, mount a volume. Each is a table from their words to ours; words that are not in one are told as they are.
+
+What is hopeless is refused, so that the job ends with that as its reason instead of waiting for ever; but not where the same role's pods
+have run before, for then it is a matter of one node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.core.machine.stimuli import Waiting
+from trainmaster.core.spec.quantities import format_bytes
+from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master.pod_status import Pod
+from trainmaster.kube.errors import ApiError, Conflict, Forbidden, KubeError, TooMany, Unauthorized, Unreachable
+
+NOTHING = Waiting("", "", "")  # nothing is waited for any more
+SLOW = 5.0  # s that a pod may be made ready before it is told
+HOPELESS = 60.0  # s after which an image that is not found is given up
+
+
+@attrs.frozen(slots=True)
+class Trouble:
+    """What is in the way of a pod: the thing waited for, and a line for people. `hopeless`: s after which it is given up; None: never."""
+
+    resource: str
+    detail: str
+    hopeless: float | None = None
+    asked: str = ""  # where it is told other than by the request
+    free: str = ""
+
+
+# -- what the API server does not make --
+
+_QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", re.DOTALL)
+_NEVER, _LATER = 0.0, None
+# Of a message of 403: what it is called, whether it is for ever.
+_FORBIDDEN: tuple[tuple[str, str, float | None], ...] = (
+    (r"exceeded quota", "quota", _LATER),
+    (r"violates PodSecurity", "admission", _NEVER),
+    (r"failed quota|must specify", "quota", _NEVER),
+    (r"(?:maximum|minimum) \S+ usage per|limit to request ratio", "limit range", _NEVER),
+    (r"no PriorityClass with name", "priority class", _NEVER),
+    (r"because it is being terminated", "namespace", _NEVER),
+    (r"error looking up service account", "service account", _LATER),
+    (r"cannot \w+ resource", "permission", _LATER),
+    (r"admission webhook .* denied|ValidatingAdmissionPolicy", "admission", _NEVER),
+)  # fmt: skip
+
+
+def denial(error: KubeError) -> Trouble:
+    """What it means that a pod was not made."""
+    message = _plain(error.message)
+    if isinstance(error, Unreachable | TooMany):
+        return Trouble("API server", f"the API server cannot be asked: {message}")
+    if isinstance(error, Unauthorized):
+        return Trouble("API server", f"the API server does not believe who we are: {message}")
+    for pattern, resource, hopeless in _FORBIDDEN if isinstance(error, ApiError) else ():
+        if re.search(pattern, error.message):
+            return _quota(error.message) or Trouble(resource, f"the cluster refuses the pod: {message}", hopeless)
+    if not isinstance(error, ApiError):
+        return Trouble("API server", message)
+    forever = 400 <= error.code < 500 and not isinstance(error, Conflict | Forbidden)
+    if isinstance(error, Forbidden):
+        return Trouble("admission", f"the cluster refuses the pod: {message}", _NEVER)
+    return Trouble("API server", f"the cluster does not make the pod: {message}", _NEVER if forever else _LATER)
+
+
+def _plain(message: str) -> str:
+    """A refusal without the name of the pod, which the user has not chosen."""
+    return re.sub(r'^(?:pods|Pod) "[^"]*" is (?:forbidden|invalid): ', "", " ".join(message.split()))[:600]
+
+
+def _quota(message: str) -> Trouble | None:
+    """A full quota with its figures, those of what is short alone."""
+    found = _QUOTA.search(message)
+    if found is None:
+        return None
+    asked, used, limited = (dict(row.partition("=")[::2] for row in found[n].split(",")) for n in (2, 3, 4))
+    rows = [f"asked {name}={asked[name]}, used {used.get(name, '?')} of {limited.get(name, '?')}" for name in asked]
+    figures = ", ".join(f"{name}={value}" for name, value in asked.items())
+    left = ", ".join(f"{name}: {used.get(name, '?')} of {limited.get(name, '?')} used" for name in asked)
+    return Trouble(f"quota {found[1]}", f"quota {found[1]} is full: {'; '.join(rows)}", asked=figures, free=left)
+
+
+# -- what the scheduler says --
+
+_IN_THE_WAY: tuple[tuple[str, str], ...] = (
+    (r"Insufficient (\S+)", "{n} too little {0} free"),
+    (r"node\(s\) had untolerated taint \{(\S+?): (.*?)\}", "{n} the taint {0}={1}"),
+    (r"node\(s\) had untolerated taint", "{n} taints that the pod does not tolerate"),
+    (r"node\(s\) didn't match Pod's node affinity/selector", "{n} not the labels that are wanted"),
+    (r"node\(s\) were unschedulable", "{n} been cordoned"),
+    (r"Too many pods", "{n} as many pods as it may have"),
+    (r"node\(s\) had volume node affinity conflict", "{n} no way to the pod's volume"),
+    (r"node\(s\) didn't find available persistent volumes to bind", "{n} no volume for its claim"),
+    (r"node\(s\) didn't have free ports", "{n} its ports taken"),
+)
+_NOT_BOUND = re.compile(
+    r'persistentvolumeclaim "([^"]+)" (not found|bound to non-existent)|unbound immediate PersistentVolumeClaims'
+)
+_COUNTED = re.compile(r"(\d+)/(\d+) nodes are available: (.*)", re.DOTALL)
+_NAMES = {"cpu": "cores", "memory": "memory", "ephemeral-storage": "disk", "pods": "pods"}
+
+
+def unscheduled(message: str, nodes: Sequence[Free] = (), request: Request | None = None) -> Trouble:
+    """What the scheduler's message says; with what the nodes have where that is known."""
+    message = " ".join(message.split())
+    if (found := _NOT_BOUND.search(message)) is not None:
+        name = f"volume claim {found[1]}" if found[1] else "volume claim"
+        return Trouble(name, f"{name} {found[2] or 'is not bound to a volume yet'}")
+    counted = _COUNTED.search(re.split(r"\.? preemption: ", message)[0])
+    if counted is None:
+        return Trouble(
+            "nodes",
+            f"the scheduler has not placed it: {message[:300]}" if message else "the scheduler has not placed it yet",
+        )
+    if counted[2] == "0":
+        return Trouble("nodes", "the cluster has no node")
+    reasons = [_reason(one.strip().rstrip(".")) for one in re.split(r", (?=\d)", counted[3])]
+    detail = f"no node of {counted[2]} can take it: {'; '.join(reasons)}"
+    best = max(nodes, key=lambda node: (node.free_gpus, len(node.free_extended), node.free_memory), default=None)
+    if best is None or request is None:
+        return Trouble("nodes", detail)
+    largest = max(nodes, key=lambda node: (node.gpus, len(node.extended), node.memory))
+    if not any(_holds((node.memory, node.cores, node.gpus, node.extended), request) for node in nodes):
+        most = amount(largest.memory, largest.cores, largest.gpus, largest.extended)
+        return Trouble("nodes", f"no node is that large; the largest, {largest.node}, has {most}", free="0 nodes")
+    free = amount(best.free_memory, best.free_cores, best.free_gpus, best.free_extended)
+    return Trouble("nodes", f"{detail}; the most that is free is {free} on {best.node}", free=free)
+
+
+def _reason(text: str) -> str:
+    number, _, rest = text.partition(" ")
+    if not number.isdigit():
+        return text
+    for pattern, words in _IN_THE_WAY:
+        if (found := re.search(pattern, rest)) is not None:
+            names = [_NAMES.get(name, name) for name in found.groups()]
+            said = words.format(*names, n=f"{number} has" if number == "1" else f"{number} have")
+            return said.rstrip("=")
+    return text
+
+
+# -- what the kubelet says --
+
+_ABSENT = re.compile(
+    r"not found|manifest unknown|does not exist|pull access denied|repository does not exist|unauthorized|denied",
+    re.IGNORECASE,
+)
+_ROOT = re.compile(r"runAsNonRoot|will run as root|non-numeric user", re.IGNORECASE)
+
+
+def _image(why: str, message: str, image: str, node: str) -> Trouble | None:
+    """Trouble with an image, by the reason of a container that waits."""
+    if why == "InvalidImageName":
+        return Trouble(f"image {image}", f"{image} is no name of an image", _NEVER)
+    if why == "ErrImageNeverPull":
+        return Trouble(
+            f"image {image}",
+            f"{node} does not have the image {image}, and may not fetch it (pull: never)",
+            HOPELESS / 12,
+        )
+    if why in (
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "RegistryUnavailable",
+        "ImageInspectError",
+        "SignatureValidationFailed",
+    ):
+        said = _pulled(message)
+        absent = _ABSENT.search(message) is not None
+        return Trouble(
+            f"image {image}", f"{node} cannot fetch the image {image}: {said}", HOPELESS if absent else _LATER
+        )
+    return None
+
+
+def _pulled(message: str) -> str:
+    """The end of a chain of errors, which says most, and of containerd's `rpc error: code = ... desc =`."""
+    said = re.sub(r'^Back-off pulling image "[^"]*"(?:: ErrImagePull: )?', "", message.strip())
+    said = re.sub(r"rpc error: code = \w+ desc = ", "", said)
+    return (said or "it tries again later")[:300]
+
+
+def of_containers(pod: Pod) -> Trouble | None:
+    """What a container of a placed pod waits for, where that is trouble."""
+    status, node = pod.get("status") or {}, ends.node_of(pod)
+    for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waits = (row.get("state") or {}).get("waiting") or {}
+        why, message = str(waits.get("reason") or ""), " ".join(str(waits.get("message") or "").split())
+        if (found := _image(why, message, str(row.get("image") or ""), node)) is not None:
+            return found
+        if why in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"):
+            return Trouble(
+                "container",
+                f"{node} cannot make container {row.get('name')}: {message or why}",
+                _NEVER if _ROOT.search(message) else _LATER,
+            )
+    return None
+
+
+_TOLD_BY_EVENTS = (
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "FailedMapVolume",
+    "Failed",
+    "NetworkNotReady",
+)
+
+
+def of_events(pod: Pod, events: Iterable[Mapping[str, Any]]) -> Trouble:
+    """What a pod that is being made ready for long waits for, by its events, the newest of them that tells."""
+    node = ends.node_of(pod)
+    newest = sorted(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), reverse=True)
+    for one in newest:
+        why, message = one.get("reason"), " ".join(str(one.get("message") or "").split())
+        if why in ("FailedMount", "FailedAttachVolume", "FailedMapVolume"):
+            return Trouble("volume", f"{node} cannot mount a volume: {message[:300]}")
+        if why in _TOLD_BY_EVENTS:
+            return Trouble("container", f"{node} cannot make it ready: {message[:300]}")
+        if why == "Pulling":
+            image = re.search(r'"([^"]+)"', message)
+            name = f"image {image[1]}" if image else "its image"
+            return Trouble(name, f"{node} is fetching {name}")
+        if why in ("Pulled", "Created", "Started"):
+            break
+    return Trouble(f"node {node}", f"{node} is making it ready")
+
+
+def of_pod(pod: Pod, age: float, nodes: Sequence[Free] = (), request: Request | None = None) -> Trouble | None:
+    """What is in the way of a pod that does not run and was asked for `age` s ago; None where nothing is, or it is too early to say."""
+    if not ends.node_of(pod):
+        placed = ends.condition(pod, "PodScheduled")
+        if gates := [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]:
+            queued = any("kueue" in gate for gate in gates)
+            what = "Kueue has not admitted it to run yet" if queued else f"it is held back by {', '.join(gates)}"
+            return Trouble("Kueue" if queued else gates[0], what)
+        if placed.get("reason") == "Unschedulable":
+            return unscheduled(str(placed.get("message") or ""), nodes, request)
+        if placed.get("reason") == "SchedulerError":
+            return Trouble("scheduler", f"the scheduler failed: {str(placed.get('message') or '')[:300]}")
+        return Trouble("scheduler", "the scheduler has not looked at it yet") if age > SLOW else None
+    return of_containers(pod)
+
+
+# -- words --
+
+
+def words(asked: Sequence[Request], trouble: Trouble) -> Waiting:
+    """What these of one role wait for."""
+    largest = max(asked, key=lambda one: (one.gpus, len(one.extended), one.memory, one.cores))
+    size = request_amount(largest)
+    of = f"{largest.role}: {len(asked)} x {size}" if len(asked) > 1 else f"{largest.task}: {size}"
+    return Waiting(trouble.resource, trouble.asked or of, trouble.free, f"{of}: {trouble.detail}")
+
+
+def request_amount(request: Request) -> str:
+    return amount(request.memory, request.cores, request.gpus, request.extended)
+
+
+def amount(memory: int, cores: float, gpus: int, others: Mapping[str, int] | None = None) -> str:
+    counted = [*([f"{gpus} GPUs"] if gpus else []), *(f"{count} {name}" for name, count in (others or {}).items())]
+    return ", ".join([format_bytes(memory), f"{cores:g} cores", *counted])
+
+
+def _holds(size: tuple[int, float, int, Mapping[str, int]], request: Request) -> bool:
+    memory, cores, gpus, others = size
+    plain = memory >= request.memory and cores >= request.cores and gpus >= request.gpus
+    return plain and all(others.get(name, 0) >= count for name, count in request.extended.items())

@@ -1,0 +1,1 @@
+"""Pods: what a job and its engine settings make of them."""

@@ -1,0 +1,466 @@
+"""The pods of a job.
+
+A pod is made of what is asked for and what the user says of pods; then his templates are merged in. Our container is called `program` in
+every pod, the master's too, and `runtime` is the init container that brings it what it runs; their inner life is handed in as `Inside`.
+
+As they come, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot be
+written. What programs write goes to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data
+loaders, which Kubernetes counts as memory of the container.
+
+Of processor cores a container asks for its share and may use what is idle (`limit_cores` says otherwise); of memory it gets what it asks
+for and no more, so that a node never has to evict a pod for what another one takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.dependencies import stages
+from trainmaster.core.spec.job import MIB, Job, Nodes, Role
+from trainmaster.engines.contract import Request
+from trainmaster.engines.kubernetes.names import (
+    OUR_NAME,
+    TASK,
+    dns_label,
+    hostname_of,
+    labels_of,
+    labels_of_gang,
+    labels_of_master,
+    name_of,
+    subdomain_of,
+)
+from trainmaster.engines.kubernetes.pods import keys
+from trainmaster.engines.kubernetes.pods.templates import (
+    PROGRAM,
+    RUNTIME,
+    Path,
+    applied,
+    check_conflicts,
+    without_containers,
+)
+from trainmaster.engines.kubernetes.pods.volumes import OURS
+from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
+
+WORK, HOME = f"{OURS}/work", f"{OURS}/user"  # the working directory where `Inside` names no other; the user's home
+STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the end of its log and says how it ended
+MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
+MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
+IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # a variable: the image of jobs that name none
+_NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
+_REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
+# What templates leave as it is of our init containers.
+_OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
+_USER = ("runAsUser", "runAsGroup", "runAsNonRoot")  # of a securityContext
+_LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}  # of a container that fails: its state has them
+_OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of their own
+
+
+@attrs.frozen(slots=True, eq=False)
+class Shape:
+    """What the pods of a job have in common. `image`: of roles for which the job names none; `owner`: the ownerReference that pods get."""
+
+    job_id: str
+    job: Job
+    said: Settings
+    image: str = ""
+    owner: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(slots=True, eq=False)
+class Inside:
+    """What happens within a pod: init containers before, and what our container runs, sees and has mounted.
+
+    Init containers get the user's image, resources and security where they name none. `$` in commands and values stands for itself.
+    """
+
+    init: list[dict[str, Any]] = attrs.field(factory=list)
+    command: list[str] = attrs.field(factory=list)
+    env: list[dict[str, Any]] = attrs.field(factory=list)
+    volumes: list[dict[str, Any]] = attrs.field(factory=list)
+    mounts: list[dict[str, Any]] = attrs.field(factory=list)
+    cwd: str = WORK
+
+
+# -- pods --
+
+
+def image_of(job: Job, role: str, site: str = "") -> str:
+    """The image of a role, or of the master. Raises BadInput where there is none."""
+    own = job.roles[role].image if role in job.roles else ""
+    image = own or job.environment.image or site
+    if image:
+        keys.image(image, f"roles.{role}.image" if own else "environment.image" if job.environment.image else IMAGE)
+    else:
+        raise BadInput(
+            f"{'the master' if role == MASTER else role} has no image", place="environment.image",
+            mend=f"name one with Python >= 3.11 by environment.image, or by the variable {IMAGE}", anchor="no-image",
+        )  # fmt: skip
+    return image
+
+
+def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
+    """The pod of a task's container. Raises BadInput where a template changes what is ours."""
+    role, said = shape.job.roles[request.role], shape.said.of(request.role)
+    job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
+    spec = {
+        "hostname": hostname_of(request.role, request.index), "subdomain": subdomain_of(job_id), "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
+        **_account(shape.said.task_service_account),
+        **_where(said, request.nodes.get("labels") or {}),
+    }  # fmt: skip
+    if (priority := said.priority_class) is not None:
+        high = request.index < math.ceil(priority.fraction * role.replicas.max)
+        spec |= _classed(priority.name if high else priority.other)
+    resources = _resources(said, request.memory, request.cores, request.gpus, request.extended)
+    pod: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": _metadata(shape, said, labels_of(job_id, request.role, request.index, request.serial, shape.job.name)),
+        "spec": spec,
+    }  # fmt: skip
+    pod["metadata"]["name"] = name
+    pod["metadata"]["annotations"][TASK] = request.task
+    if shape.owner:
+        pod["metadata"]["ownerReferences"] = [dict(shape.owner)]
+    _queued(shape, request, pod)
+    image = image_of(shape.job, request.role, shape.image)
+    pod = _filled(pod, said, inside, image, resources, request.program_memory, request.nodes.get("labels") or {})
+    return _placed(pod, request.nodes.get("exclude") or (), request.hosts)
+
+
+def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
+    """The template of the master's pod: metadata and spec. Kubernetes starts a master that ends badly again, in its pod or in another."""
+    said, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
+    spec = {
+        "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
+        **_account(service_account or shape.said.service_account),
+        "automountServiceAccountToken": False,  # `Inside` mounts it into our container alone
+        **_where(said, nodes.labels),
+    }  # fmt: skip
+    lost = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
+            for what in ("not-ready", "unreachable")]  # fmt: skip
+    spec["tolerations"] = [*spec.get("tolerations", ()), *lost]
+    if said.priority_class is not None:
+        spec |= _classed(said.priority_class.name)
+    resources = _resources(said, size.memory + size.overhead, size.cores, size.gpus, size.extended)
+    meta = _metadata(shape, said, labels_of_master(shape.job_id, shape.job.name))
+    image = image_of(shape.job, MASTER, shape.image)
+    pod = _filled({"metadata": meta, "spec": spec}, said, inside, image, resources, size.memory, nodes.labels)
+    return _placed(pod, nodes.exclude, ())
+
+
+def pod_groups(shape: Shape) -> list[dict[str, Any]]:
+    """Volcano's PodGroups of the job's gangs; none where the job names no queue of Volcano."""
+    if not shape.said.volcano or shape.job.gang is False:
+        return []
+    return [
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+            "metadata": {
+                "name": _gang_name(shape, gang), "labels": labels_of_gang(shape.job_id, shape.job.name),
+                **({"ownerReferences": [dict(shape.owner)]} if shape.owner else {}),
+            },
+            "spec": {"minMember": least, "queue": shape.said.volcano},
+        }
+        for gang, least in _gangs(shape.job).items()
+    ]  # fmt: skip
+
+
+def check(job: Job, said: Settings) -> None:
+    """Raises BadInput for what no cluster can take: roles that there are not, templates, names and amounts."""
+    for role in said.roles:
+        if role not in job.roles and role != MASTER:
+            raise keys.wrong(
+                f"{keys.PLACE}.roles.{role}", "the job has no such role", keys.near(role, [*job.roles, MASTER])
+            )
+    keys.named(job.annotations, "annotations")
+    if urlsplit(job.storage).scheme.lower() in ("file", "local"):
+        raise BadInput(
+            f"{job.storage} is a path, and the pods and this machine have different files there: nobody else would see how the job ends",
+            place=f"storage: {job.storage}", anchor="not-on-the-cluster",
+            mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
+        )  # fmt: skip
+    shape = Shape("job", job, said, "of-the-site")
+    inside = Inside(init=[{"name": RUNTIME}], command=["true"])
+    for name, one in job.roles.items():
+        _check_role(f"roles.{name}", one, said.of(name))
+        _check_whole(task_pod(shape, request_of(name, one), inside), said.of(name))
+    _check_nodes("master.nodes", job.master.nodes)
+    _check_whole({"metadata": {}, "spec": {}} | master_pod(shape, inside), said.of(MASTER))
+
+
+def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Request:
+    """What is asked for a task of a role, before anything is known of its data or of earlier attempts."""
+    size = role.resources
+    return Request(
+        f"{name}:{index}", serial, name, index, size.memory + size.overhead, size.cores, size.gpus, role.priority,
+        nodes={"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, program_memory=size.memory, extended=size.extended,
+    )  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """`text` as Kubernetes leaves it: of commands, arguments and values of variables it expands `$(NAME)`, and makes `$$` one `$`."""
+    return text.replace("$", "$$")
+
+
+# -- parts of a pod --
+
+
+def _metadata(shape: Shape, said: Pods, ours: Mapping[str, str]) -> dict[str, Any]:
+    annotations = {**shape.job.annotations, **said.annotations}
+    return {"labels": {**said.labels, **ours}, "annotations": annotations}
+
+
+def _account(name: str) -> dict[str, Any]:
+    """Programs get the cluster's token only where the user names an account for them; variables of other Services never."""
+    named = {"serviceAccountName": name} if name else {}
+    return {**named, "automountServiceAccountToken": bool(name), "enableServiceLinks": False}
+
+
+def _without_sidecars(settings: Settings) -> Pods:
+    """Return what holds for the master's pod. A template of all pods brings no container into it, one of `roles.master` may.
+
+    Whoever shares a pod with the master is close to the account by which pods are made and deleted.
+    """
+    pods = settings.of(MASTER)
+    templates = (without_containers(one) if one in settings.pods.pod else one for one in pods.pod)
+    return attrs.evolve(pods, pod=tuple(templates))
+
+
+def _classed(name: str) -> dict[str, str]:
+    return {"priorityClassName": name} if name else {}
+
+
+def _where(said: Pods, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Where a pod may be, by the settings and the labels that its role wants of nodes."""
+    made: dict[str, Any] = {}
+    if chosen := {**said.node_selector, **labels}:
+        made["nodeSelector"] = chosen
+    if said.tolerations:
+        made["tolerations"] = [dict(one) for one in said.tolerations]
+    if said.affinity:
+        made["affinity"] = dict(said.affinity)
+    return made
+
+
+def _placed(pod: dict[str, Any], excluded: Iterable[str], wished: Sequence[str]) -> dict[str, Any]:
+    """The pod, not on the nodes `excluded`, whatever its affinity, and near the data if it can be."""
+    spec = pod["spec"]
+    affinity = dict(spec.get("affinity") or {})
+    nodes = dict(affinity.get("nodeAffinity") or {})
+    # A requirement of a field takes one value (validation of NodeSelectorRequirement).
+    if fields := [{"key": _NODE_NAME, "operator": "NotIn", "values": [one]} for one in excluded]:
+        # One of the terms must hold, so each gets the exclusions.
+        terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+        nodes[_REQUIRED] = {
+            "nodeSelectorTerms": [{**one, "matchFields": [*one.get("matchFields", ()), *fields]} for one in terms]
+        }
+    if wished:
+        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": list(wished)}]}
+        nodes[_PREFERRED] = [*nodes.get(_PREFERRED, ()), {"weight": 50, "preference": near}]
+    if nodes:
+        spec["affinity"] = {**affinity, "nodeAffinity": nodes}
+    return pod
+
+
+def _resources(
+    said: Pods, memory: int, cores: float, gpus: int, extended: Mapping[str, int]
+) -> dict[str, dict[str, str]]:
+    """Of our container. What is counted whole, accelerators and the like, must be a limit too."""
+    milli = max(1, math.ceil(round(cores * 1000, 3)))
+    cpu = f"{milli}m" if milli % 1000 else str(milli // 1000)
+    counted = {name: str(count) for name, count in {said.accelerator: gpus, **extended}.items() if count}
+    asked, most = {"cpu": cpu, "memory": str(memory)}, {"cpu": cpu} if said.limit_cores else {}
+    return {"requests": {**asked, **counted}, "limits": {**most, "memory": str(memory), **counted}}
+
+
+def _queued(shape: Shape, request: Request, pod: dict[str, Any]) -> None:
+    """Give the pod to the queue that the user names. With the gang go those that it cannot begin without; others are queued alone."""
+    meta, spec = pod["metadata"], pod["spec"]
+    with_gang = request.gang and (not request.least or request.index < request.least)
+    if shape.said.queue:
+        # https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+        meta["labels"]["kueue.x-k8s.io/queue-name"] = shape.said.queue
+        if with_gang:
+            meta["labels"]["kueue.x-k8s.io/pod-group-name"] = _gang_name(shape, request.gang)
+            meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(_gangs(shape.job)[request.gang])
+    elif shape.said.volcano:
+        # https://volcano.sh/en/docs/podgroup/
+        spec["schedulerName"] = "volcano"
+        meta["annotations"]["scheduling.volcano.sh/queue-name"] = shape.said.volcano
+        if with_gang:
+            meta["annotations"]["scheduling.k8s.io/group-name"] = _gang_name(shape, request.gang)
+
+
+def _gang_name(shape: Shape, gang: str) -> str:
+    return dns_label(f"{shape.job_id}-{gang}")
+
+
+def _gangs(job: Job) -> dict[str, int]:
+    """Gang, as requests name it -> how many members it cannot begin without."""
+    made: dict[str, int] = {}
+    for role, stage in stages(job.roles).items():
+        made[f"group-{stage}"] = made.get(f"group-{stage}", 0) + job.roles[role].replicas.min
+    return made
+
+
+def _filled(
+    pod: dict[str, Any], said: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int,
+    labels: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """The pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
+    `labels`: that its role wants of nodes.
+    """
+    volumes, mounts = _storage(said, inside, memory)
+    spec = pod["spec"]
+    pull = {"imagePullPolicy": said.pull} if said.pull else {}
+    program = {
+        "name": PROGRAM, "image": image, **pull, "command": [escaped(one) for one in inside.command], "workingDir": inside.cwd,
+        "env": [*_variables(), *(_literal(one) for one in inside.env)], "resources": resources,
+        "volumeMounts": [*mounts, *inside.mounts], **_LAST_WORDS,
+    }  # fmt: skip
+    spec["containers"] = [program]
+    if inside.init:
+        small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
+        spec["initContainers"] = [
+            _init(one, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for one in inside.init
+        ]
+    spec["volumes"] = [*volumes, *inside.volumes]
+    if said.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]
+    spec["securityContext"] = _security(said)
+    ours = _ours(inside) | {("spec", "nodeSelector", one): "say it by nodes.labels of the role" for one in labels}
+    for template in said.pod:
+        check_conflicts(template, pod, ours)
+        pod = applied(pod, template)
+    _secure(pod["spec"], {container["name"] for container in inside.init})
+    return pod
+
+
+def _secure(spec: Mapping[str, Any], ours: Collection[str]) -> None:
+    """Confine all containers, and give the init containers `ours` the user of the program's: nobody else may read what they write."""
+    (program,) = (container for container in spec["containers"] if container["name"] == PROGRAM)
+    user = {name: value for name, value in (program.get("securityContext") or {}).items() if name in _USER}
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        security = {**_confined(), **(container.get("securityContext") or {})}
+        if container["name"] in ours:
+            security = {name: value for name, value in security.items() if name not in _USER} | user
+        container["securityContext"] = security
+
+
+def _init(one: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    made = {**default, **one}
+    for name in ("command", "args"):
+        if name in made:
+            made[name] = [escaped(part) for part in made[name]]
+    if "env" in made:
+        made["env"] = [_literal(part) for part in made["env"]]
+    return made
+
+
+def _literal(variable: Mapping[str, Any]) -> dict[str, Any]:
+    return {**variable, "value": escaped(variable["value"])} if "value" in variable else dict(variable)
+
+
+def _confined() -> dict[str, Any]:
+    """What "restricted" wants of containers, and a root file system that is as the image has it."""
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+
+
+def _security(said: Pods) -> dict[str, Any]:
+    run_as = said.run_as
+    ids = {"runAsUser": run_as.user, "runAsGroup": run_as.group, "fsGroup": run_as.fs_group}
+    made: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
+    if run_as.fs_group is not None:
+        made["fsGroupChangePolicy"] = "OnRootMismatch"  # else a large claim is walked through before each start
+    return {"runAsNonRoot": run_as.user != 0, **made, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _variables() -> list[dict[str, str]]:
+    """A user without an entry in /etc/passwd has a home and a name by these alone (getpass and Python's `~` take them first)."""
+    return [
+        {"name": "HOME", "value": HOME},
+        {"name": "USER", "value": OUR_NAME},
+        {"name": "LOGNAME", "value": OUR_NAME},
+    ]
+
+
+def _storage(said: Pods, inside: Inside, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volumes of every pod and the user's, and their mounts; where a user mounts something at a place of ours, his."""
+    shm = said.shm if said.shm is not None else max(64 * MIB, memory // 2)
+    places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
+    if inside.cwd == WORK:
+        places[WORK] = ("work", {})
+    if shm != NO_SHM:
+        places["/dev/shm"] = ("shm", {"medium": "Memory", "sizeLimit": str(shm)})
+    taken = {one.path for one in said.volumes}
+    kept = {path: place for path, place in places.items() if path not in taken}
+    named = [(one.name or f"volume-{at}", one) for at, one in enumerate(said.volumes)]
+    volumes = [{"name": name, "emptyDir": how} for name, how in kept.values()]
+    mounts: list[dict[str, Any]] = [{"name": name, "mountPath": path} for path, (name, _) in kept.items()]
+    return volumes + [one.volume(name) for name, one in named], mounts + [one.mount(name) for name, one in named]
+
+
+def _ours(inside: Inside) -> dict[Path, str]:
+    """What of this pod no template may change, beside what is fixed in all."""
+    program = ("spec", "containers", PROGRAM)
+    made: dict[Path, str] = {}
+    for volume in ("work", *(one["name"] for one in inside.volumes)):
+        made["spec", "volumes", volume] = "choose another name"
+    for path in (WORK, *(one["mountPath"] for one in inside.mounts)):
+        made[*program, "volumeMounts", path] = "choose another path"
+    for variable in inside.env:
+        made[*program, "env", variable["name"]] = "leave it out; variables of programs are said by env: of the role"
+    for init in inside.init:
+        for part in _OF_INIT:
+            made["spec", "initContainers", str(init["name"]), part] = (
+                "leave it out: by it the runtime comes into the pod"
+            )
+    return made
+
+
+# -- checks --
+
+
+def _check_role(place: str, role: Role, said: Pods) -> None:
+    _check_nodes(f"{place}.nodes", role.nodes)
+    for name in role.resources.extended:
+        here = f"{place}.resources.extended.{name}"
+        own = {**_OWN_KEYS, said.accelerator: "gpus"}.get(name)
+        if own:
+            raise BadInput(
+                f"{name} has a key of its own", place=here, mend=f"write resources: {{{own}: ..}}", anchor="larger-than-the-cluster"
+            )  # fmt: skip
+        keys.label_name(name, here)
+
+
+def _check_nodes(place: str, nodes: Nodes) -> None:
+    keys.labels(nodes.labels, f"{place}.labels")
+    for at, one in enumerate(nodes.exclude):
+        keys.object_name(one, f"{place}.exclude[{at}]")
+
+
+def _check_whole(pod: Mapping[str, Any], said: Pods) -> None:
+    """Raises BadInput where containers of a template lack an image, or mounts a volume."""
+    place = said.pod[-1].place if said.pod else keys.PLACE
+    spec = pod["spec"]
+    volumes = {one["name"] for one in spec["volumes"]}
+    if len(volumes) != len(spec["volumes"]):
+        raise keys.wrong(f"{keys.PLACE}.volumes", "two volumes have one name", "user, work, tmp and shm are ours")
+    for kind in ("initContainers", "containers"):
+        for one in spec.get(kind, ()):
+            at = f"{place}.spec.{kind}[{one['name']}]"
+            if not one.get("image"):
+                raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
+            keys.image(one["image"], f"{at}.image")
+            for mount in one.get("volumeMounts", ()):
+                if mount.get("name") not in volumes:
+                    raise keys.wrong(
+                        f"{at}.volumeMounts[{mount['mountPath']}].name", f"there is no volume {mount.get('name')}",
+                        f"volumes: {', '.join(sorted(volumes))}",
+                    )  # fmt: skip

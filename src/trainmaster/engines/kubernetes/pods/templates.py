@@ -1,0 +1,330 @@
+"""A user's pod template: what of it can be taken, and how it is merged into a pod of ours.
+
+The merge is Kubernetes' strategic merge: mappings are merged key by key, null takes away, and a list whose elements have a key of their own
+(containers by `name`, mounts by `mountPath`) is merged element by element; any other list is replaced. `$patch: delete` and `replace`
+do what they do in `kubectl patch`. A volume of another kind takes the place of that with its name.
+
+What is ours cannot be changed by a template, for a job would not run, or what is asked for would not be what is there: `FIXED` says which
+and by what it can be had instead. Every conflict is told by its path in the template.
+
+Fields that Kubernetes may have got since are left to the API server, which knows them; what looks like one misspelt is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import attrs
+
+from trainmaster.engines.kubernetes.pods.keys import wrong
+
+PROGRAM, RUNTIME, FILES = (
+    "program",
+    "runtime",
+    "files",
+)  # our container, and the init containers that bring runtime and files
+Path = tuple[str, ...]
+
+_PATCH, _NAME = "$patch", "name"
+# A list (by its path without elements) -> the key of its elements: `patchMergeKey` of k8s.io/api/core/v1.
+_OF_CONTAINERS = {"env": _NAME, "ports": "containerPort", "volumeMounts": "mountPath", "volumeDevices": "devicePath"}
+_KEYS: dict[Path, str] = {
+    ("metadata", "ownerReferences"): "uid",
+    ("spec", "containers"): _NAME, ("spec", "initContainers"): _NAME, ("spec", "volumes"): _NAME,
+    ("spec", "imagePullSecrets"): _NAME, ("spec", "hostAliases"): "ip", ("spec", "topologySpreadConstraints"): "topologyKey",
+    ("spec", "resourceClaims"): _NAME, ("spec", "schedulingGates"): _NAME,
+    **{("spec", of, name): key for of in ("containers", "initContainers") for name, key in _OF_CONTAINERS.items()},
+}  # fmt: skip
+_SETS = frozenset({("metadata", "finalizers")})  # lists of texts that are joined
+_OF_ONE_KIND = (("spec", "volumes"), ("spec", "resourceClaims"))  # `retainKeys`
+
+_TEXT, _FLAG, _WHOLE, _LIST, _MAPPING = "a text", "true or false", "a whole number", "a list", "a mapping"
+_CLASSES = {_TEXT: str, _FLAG: bool, _WHOLE: int, _LIST: list, _MAPPING: dict}
+_ANY = ""  # of a field that no table has
+
+
+def _table(texts: str, flags: str, wholes: str, lists: str, mappings: str) -> dict[str, str]:
+    kinds = ((_TEXT, texts), (_FLAG, flags), (_WHOLE, wholes), (_LIST, lists), (_MAPPING, mappings))
+    return {name: kind for kind, names in kinds for name in names.split()}
+
+
+# Fields of Kubernetes 1.33: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
+_POD = _table("apiVersion kind", "", "", "", "metadata spec")
+_METADATA = _table("name generateName namespace", "", "", "finalizers ownerReferences", "labels annotations")
+_SPEC = _table(
+    "restartPolicy dnsPolicy serviceAccountName serviceAccount nodeName hostname subdomain schedulerName priorityClassName "
+    "runtimeClassName preemptionPolicy",
+    "automountServiceAccountToken hostNetwork hostPID hostIPC shareProcessNamespace enableServiceLinks setHostnameAsFQDN hostUsers",
+    "terminationGracePeriodSeconds activeDeadlineSeconds priority",
+    "volumes initContainers containers ephemeralContainers imagePullSecrets tolerations hostAliases readinessGates "
+    "topologySpreadConstraints schedulingGates resourceClaims",
+    "nodeSelector securityContext affinity dnsConfig overhead os resources",
+)  # fmt: skip
+_CONTAINER = _table(
+    "name image workingDir terminationMessagePath terminationMessagePolicy imagePullPolicy restartPolicy",
+    "stdin stdinOnce tty", "",
+    "command args ports envFrom env resizePolicy volumeMounts volumeDevices",
+    "resources livenessProbe readinessProbe startupProbe lifecycle securityContext",
+)  # fmt: skip
+_TABLES: dict[Path, dict[str, str]] = {
+    (): _POD, ("metadata",): _METADATA, ("spec",): _SPEC, ("spec", "containers"): _CONTAINER, ("spec", "initContainers"): _CONTAINER,
+}  # fmt: skip
+
+# Paths that are ours -> how the same is said otherwise. Elements of lists are named by their keys.
+_CONTAINERS = ("spec", "containers", PROGRAM)
+_RESOURCES = "say it by resources: of the role"
+FIXED: dict[Path, str] = {
+    ("metadata", "name"): "leave it out: each pod has a name of its own",
+    ("metadata", "generateName"): "leave it out: each pod has a name of its own",
+    ("metadata", "namespace"): "name it by engines.kubernetes.namespace",
+    ("metadata", "ownerReferences"): "leave it out: pods are owned by their job, and removed with it",
+    ("spec", "restartPolicy"): "say it by restart: of the role",
+    ("spec", "hostname"): "leave it out: peers find a task by it",
+    ("spec", "subdomain"): "leave it out: peers find a task by it",
+    ("spec", "terminationGracePeriodSeconds"): "say it by stop.grace of the role",
+    ("spec", "serviceAccountName"): "name it by engines.kubernetes.task_service_account, the master's by service_account",
+    ("spec", "serviceAccount"): "name it by engines.kubernetes.task_service_account, the master's by service_account",
+    ("spec", "ephemeralContainers"): "leave them out: Kubernetes takes them for running pods alone",
+    (*_CONTAINERS, "image"): "name it by image: of the role, or by environment.image",
+    (*_CONTAINERS, "imagePullPolicy"): "say it by engines.kubernetes.pull",
+    (*_CONTAINERS, "command"): "say it by command: of the role; our agent starts it",
+    (*_CONTAINERS, "args"): "say it by command: of the role; our agent starts it",
+    (*_CONTAINERS, "workingDir"): "leave it out: programs start in a directory of their task's own",
+    (*_CONTAINERS, "resources", "requests", "cpu"): _RESOURCES,
+    (*_CONTAINERS, "resources", "requests", "memory"): _RESOURCES,
+    (*_CONTAINERS, "resources", "limits", "memory"): _RESOURCES,
+}  # fmt: skip
+# Labels and annotations that say whose a pod is.
+_OUR_NAMES = re.compile(r"trainmaster/.*|app\.kubernetes\.io/(instance|component|managed-by)")
+_NAMES = (("metadata", "labels"), ("metadata", "annotations"))
+
+# apimachinery, api/resource: Quantity.
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE])?")
+
+
+@attrs.frozen(slots=True)
+class Template:
+    """A pod as far as a user says it. `place`: the key under which it is said."""
+
+    place: str
+    data: Mapping[str, Any]
+
+
+def template(value: Any, place: str) -> Template:
+    """Raises BadInput for what is no part of a pod."""
+    _check(value, (), place, _MAPPING)
+    kind, version = value.get("kind", "Pod"), value.get("apiVersion", "v1")
+    if (kind, version) not in (("Pod", "v1"), ("PodTemplate", "v1")):
+        raise wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
+    return Template(place, {name: value[name] for name in ("metadata", "spec") if name in value})
+
+
+def check_conflicts(of: Template, pod: Mapping[str, Any], ours: Mapping[Path, str] | None = None) -> None:
+    """Raises BadInput where the template changes what is ours in `pod`: what is `FIXED`, and `ours`."""
+    fixed = {**FIXED, **(ours or {})}
+    for path, value in _changes(of.data, (), pod):
+        whole = value is None or value is _PATCH
+        for at, mend in fixed.items():
+            if path[: len(at)] == at or (whole and at[: len(path)] == path):
+                raise wrong(_told(of.place, path), "this is ours, and a template cannot change it", mend)
+        if path[:2] in _NAMES and len(path) > 2 and _OUR_NAMES.fullmatch(path[2]):
+            raise wrong(
+                _told(of.place, path),
+                "this says whose the pod is, and a template cannot change it",
+                "choose another name",
+            )
+        if whole and path in (*_NAMES, ("metadata",)):
+            raise wrong(
+                _told(of.place, path), "this says whose the pod is, and a template cannot change it", "leave it out"
+            )
+
+
+def applied(pod: Mapping[str, Any], of: Template) -> dict[str, Any]:
+    """The pod with the template merged in. Neither is changed."""
+    return _merged(pod, of.data, ())
+
+
+def without_containers(template: Template) -> Template:
+    """Return the template without containers of the user's own: what it says of ours stays."""
+    spec = {
+        field: [row for row in value if row.get(_NAME, PROGRAM) in (PROGRAM, RUNTIME, FILES)]
+        if field in ("containers", "initContainers") and value else value
+        for field, value in (template.data.get("spec") or {}).items()
+    }  # fmt: skip
+    return attrs.evolve(template, data={**template.data, "spec": spec})
+
+
+# -- the merge --
+
+
+def _merged(base: Any, patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    replaced = patch.get(_PATCH) == "replace" or not isinstance(base, Mapping)
+    made: dict[str, Any] = {} if replaced else dict(base)
+    for name, value in patch.items():
+        if name == _PATCH:
+            continue
+        here = (*path, name)
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, Mapping):
+            made[name] = _merged(made.get(name), value, here)
+        elif isinstance(value, list | tuple):
+            made[name] = _merged_list(made.get(name) or [], value, here)
+        else:
+            made[name] = value
+    return made
+
+
+def _merged_list(base: list[Any], patch: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
+    if path in _SETS:
+        return [*base, *(one for one in patch if one not in base)]
+    key = _KEYS.get(path)
+    if key is None:
+        return [_merged(None, one, path) if isinstance(one, Mapping) else one for one in patch]
+    replaced = any(one == {_PATCH: "replace"} for one in patch)
+    made = {} if replaced else {one[key]: one for one in base}
+    for one in patch:
+        if key not in one:
+            continue
+        if one.get(_PATCH) == "delete":
+            made.pop(one[key], None)
+        else:
+            before = made.get(one[key])
+            if path in _OF_ONE_KIND and before and set(one) - set(before) - {_PATCH}:
+                before = None
+            made[one[key]] = _merged(before, one, path)
+    return list(made.values())
+
+
+def _changes(patch: Any, path: Path, base: Any) -> Iterator[tuple[Path, Any]]:
+    """Where a template says something, and what: leaves, None where it takes away, `_PATCH` where it replaces all; not what is there
+    already, word for word. Elements of lists are named by their keys.
+    """
+    if isinstance(patch, Mapping):
+        if patch.get(_PATCH) in ("delete", "replace"):
+            yield path, _PATCH
+        for name, value in patch.items():
+            if name != _PATCH:
+                yield from _changes(value, (*path, name), base.get(name) if isinstance(base, Mapping) else None)
+        return
+    key = _KEYS.get(_kind(path)) if isinstance(patch, list | tuple) else None
+    if key is None:
+        if patch is None or patch != base:
+            yield path, patch
+        return
+    there = {one[key]: one for one in base or ()}
+    for one in patch:
+        if key in one:
+            yield from _changes(
+                {name: value for name, value in one.items() if name != key}, (*path, str(one[key])), there.get(one[key])
+            )
+        else:
+            yield path, _PATCH
+
+
+def _kind(path: Path) -> Path:
+    """A path without the elements of lists: what the tables name it by."""
+    made: Path = ()
+    named = False
+    for part in path:
+        if named:
+            named = False
+            continue
+        made = (*made, part)
+        named = made in _KEYS
+    return made
+
+
+# -- what a template may hold --
+
+
+def _check(value: Any, path: Path, place: str, kind: str) -> None:
+    """Raises BadInput for a field that there is not, a value of another kind, a list's element without its key, a bad quantity."""
+    at = _told(place, path)
+    if value is None:
+        return
+    if kind != _ANY and (not isinstance(value, _CLASSES[kind]) or (kind == _WHOLE and isinstance(value, bool))):
+        raise wrong(at, f"{value!r} is not {kind}", f"write {kind}")
+    if isinstance(value, Mapping):
+        _check_mapping(value, path, place)
+    elif isinstance(value, list):
+        _check_list(value, path, place)
+
+
+def _check_mapping(value: Mapping[str, Any], path: Path, place: str) -> None:
+    table = _TABLES.get(_kind(path))
+    for name, one in value.items():
+        here = (*path, str(name))
+        at = _told(place, here)
+        if not isinstance(name, str):
+            raise wrong(at, f"{name!r} is no name of a field", "write it in quotes")
+        if name == _PATCH:
+            if one not in ("merge", "replace", "delete"):
+                raise wrong(at, f"there is no {one!r}", "write merge, replace or delete")
+            continue
+        if name.startswith("$"):
+            raise wrong(at, "of the directives of a strategic merge there is $patch alone", "leave it out")
+        if table is not None and name not in table:
+            _refuse_misspelt(name, table, path, at)
+        if (
+            _is_quantity(here)
+            and one is not None
+            and (not isinstance(one, str | int | float) or not _QUANTITY.fullmatch(str(one)))
+        ):
+            raise wrong(at, f"{one!r} is no quantity of Kubernetes", "write one like 500m, 2 or 1Gi")
+        _check(one, here, place, (table or {}).get(name, _ANY))
+
+
+def _refuse_misspelt(name: str, table: Mapping[str, str], path: Path, at: str) -> None:
+    if not path and name in _SPEC:
+        raise wrong(at, "a pod has no such field, its spec has", f"write spec: {{{name}: ..}}")
+    if found := get_close_matches(name, table, 1, 0.75):
+        raise wrong(at, "Kubernetes has no such field", f"did you mean {found[0]}?")
+    if not path:
+        raise wrong(at, "a pod has no such field", "write metadata: and spec:")
+
+
+def _check_list(value: list[Any], path: Path, place: str) -> None:
+    key = _KEYS.get(_kind(path))
+    seen = set()
+    for number, one in enumerate(value):
+        at = f"{_told(place, path)}[{number}]"
+        if key is None:
+            _check(one, (*path, f"[{number}]"), place, _ANY)
+            continue
+        if not isinstance(one, Mapping):
+            raise wrong(at, f"{one!r} is no mapping", f"write {{{key}: ..}}")
+        if one == {_PATCH: "replace"}:
+            continue
+        if one.get(key) is None:
+            raise wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
+        if one[key] in seen:
+            raise wrong(at, f"there are two with {key}: {one[key]}", "leave one")
+        seen.add(one[key])
+        _check(one, (*path, str(one[key])), place, _MAPPING)
+
+
+def _is_quantity(path: Path) -> bool:
+    kind = _kind(path)
+    of_container = kind[:2] in (("spec", "containers"), ("spec", "initContainers")) and kind[2:3] == ("resources",)
+    return (of_container and kind[3:4] in (("requests",), ("limits",)) and len(kind) == 5) or kind[2:] == (
+        "emptyDir",
+        "sizeLimit",
+    )
+
+
+def _told(place: str, path: Path) -> str:
+    """A path as people read it: `place.spec.containers[program].command`."""
+    text, named = place, False
+    made: Path = ()
+    for part in path:
+        if named or part.startswith("["):
+            text += f"[{part.strip('[]')}]"
+            named = False
+            continue
+        made = (*made, part)
+        text, named = f"{text}.{part}", made in _KEYS
+    return text

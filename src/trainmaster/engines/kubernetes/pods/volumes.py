@@ -1,0 +1,210 @@
+"""What is mounted into pods: each volume as users say it, and as Kubernetes has it.
+
+One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`). The
+spelling of ElasticDL, `host_path=/data,mount_path=/data;claim_name=c1,mount_path=/p`, is read as the same entries.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from trainmaster.engines.kubernetes.pods import keys
+
+OURS = "/trainmaster"  # below it is what the agent needs
+_SOURCES = "host_path, claim, config_map, secret, empty, ephemeral or nfs"
+_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
+_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+# ElasticDL's words (elasticdl_client/common/k8s_volume.py) and ours.
+_ELASTICDL = {"claim_name": "claim", "mount_path": "path"}
+
+
+@attrs.frozen(slots=True)
+class Volume:
+    """One volume, mounted at one path. `source` is a volume of Kubernetes without its name."""
+
+    path: str
+    source: Mapping[str, Any]
+    name: str = ""  # by which a pod template may mean it
+    sub_path: str = ""
+    read_only: bool = False
+
+    def volume(self, name: str) -> dict[str, Any]:
+        return {"name": name, **self.source}
+
+    def mount(self, name: str) -> dict[str, Any]:
+        made: dict[str, Any] = {"name": name, "mountPath": self.path}
+        if self.sub_path:
+            made["subPath"] = self.sub_path
+        if self.read_only:
+            made["readOnly"] = True
+        return made
+
+
+def volumes(given: Any, place: str) -> tuple[Volume, ...]:
+    """Volumes of a list of entries, or of ElasticDL's text. Raises BadInput."""
+    entries = _elasticdl(given, place) if isinstance(given, str) else given
+    read = tuple(
+        _volume(entry, f"{place}[{at}]")
+        for at, entry in enumerate(keys.items(entries, place, "[{claim: data, path: /data}]"))
+    )
+    for what in ("path", "name"):
+        seen: set[str] = set()
+        for at, one in enumerate(read):
+            value = getattr(one, what)
+            if value and value in seen:
+                raise keys.wrong(f"{place}[{at}].{what}", f"two volumes have {value}", "give one of them another")
+            seen.add(value)
+    return read
+
+
+def joined(before: tuple[Volume, ...], more: tuple[Volume, ...]) -> tuple[Volume, ...]:
+    """Both; where they have one path or name, the later."""
+    paths, names = {one.path for one in more}, {one.name for one in more if one.name}
+    return (*(one for one in before if one.path not in paths and one.name not in names), *more)
+
+
+def _elasticdl(given: str, place: str) -> list[dict[str, Any]]:
+    entries = []
+    for at, part in enumerate(one for one in given.split(";") if one.strip()):
+        entry: dict[str, Any] = {}
+        for pair in part.split(","):
+            name, equals, value = (piece.strip() for piece in pair.partition("="))
+            if not equals or not value:
+                raise keys.wrong(
+                    f"{place}[{at}]", f"{pair!r} is no KEY=VALUE", "write host_path=/data,mount_path=/data"
+                )
+            entry[_ELASTICDL.get(name, name)] = value
+        entries.append(entry)
+    return entries
+
+
+def _volume(entry: Any, place: str) -> Volume:
+    said = keys.section(_READ, entry, place)
+    sources = [name for name in _MADE if name in said]
+    if len(sources) != 1:
+        why = f"{' and '.join(sources)} in one entry" if sources else "it has no source"
+        raise keys.wrong(place, why, f"write one of {_SOURCES}")
+    if "path" not in said:
+        raise keys.wrong(f"{place}.path", "it is missing", "write where it is to be in the container, like path: /data")
+    if "type" in said and sources[0] != "host_path":
+        raise keys.wrong(f"{place}.type", f"a {sources[0]} has no type", "leave it out; host_path has one")
+    return Volume(
+        said["path"], _MADE[sources[0]](said), said.get("name", ""), said.get("sub_path", ""), said.get("read_only", False)
+    )  # fmt: skip
+
+
+def _path(value: Any, place: str) -> str:
+    """A path in the container, none of ours."""
+    path = _whole(value, place)
+    if path == "/" or path == OURS or path.startswith(f"{OURS}/"):
+        raise keys.wrong(place, f"nothing can be mounted at {path}", f"choose another than / and what is below {OURS}")
+    if ":" in path:
+        raise keys.wrong(place, f"{path!r} has a ':', which Kubernetes does not take", "choose another path")
+    return path
+
+
+def _whole(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or ".." in value.split("/"):
+        raise keys.wrong(place, f"{value!r} is no whole path", "write one that begins with / and has no ..")
+    return posixpath.normpath(value).replace("//", "/")
+
+
+def _below(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/"):
+        raise keys.wrong(
+            place, f"{value!r} is no path within the volume", "write one without / before it and without .."
+        )
+    return value
+
+
+def _one_of(values: tuple[str, ...]) -> keys.Reader:
+    def read(value: Any, place: str) -> str:
+        if value not in values:
+            raise keys.wrong(place, f"there is no {value!r}", f"write one of {', '.join(one for one in values if one)}")
+        return str(value)
+
+    return read
+
+
+def _objects(value: Any, place: str) -> dict[str, Any]:
+    """The name of a ConfigMap or Secret, or {name, items: {KEY: PATH}, optional, mode}."""
+    if isinstance(value, str):
+        return {"name": keys.object_name(value, place)}
+    said = keys.section(_OBJECTS, value, place)
+    if "name" not in said:
+        raise keys.wrong(f"{place}.name", "it is missing", "write whose contents are to be mounted")
+    return said
+
+
+def _chosen(value: Any, place: str) -> list[dict[str, str]]:
+    if not isinstance(value, Mapping):
+        raise keys.wrong(place, f"{value!r} is no mapping", "write {KEY: PATH}")
+    return [{"key": str(key), "path": _below(path, f"{place}.{key}")} for key, path in value.items()]
+
+
+def _mode(value: Any, place: str) -> int:
+    """An octal mode as people write it. YAML reads 0440 as a number of eights already."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and set(value) <= set("01234567"):
+        value = int(value, 8)
+    if type(value) is not int or not 0 <= value <= 0o777:
+        raise keys.wrong(place, f"{value!r} is no mode", 'write "0440"')
+    return value
+
+
+def _empty(value: Any, place: str) -> dict[str, Any]:
+    """`true`, a size, or {size, memory: true}."""
+    if value is None or value is True or value == "true":
+        return {}
+    if isinstance(value, str):
+        return {"sizeLimit": str(keys.size(value, place))}
+    said = keys.section({"size": keys.size, "memory": keys.flag}, value, place)
+    made = {"medium": "Memory"} if said.get("memory") else {}
+    return {**made, "sizeLimit": str(said["size"])} if "size" in said else made
+
+
+def _ephemeral(value: Any, place: str) -> dict[str, Any]:
+    """A size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
+    if isinstance(value, str):
+        value = {"size": value}
+    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": _one_of(_MODES)}
+    said = keys.section(readers, value, place)
+    if "size" not in said:
+        raise keys.wrong(f"{place}.size", "it is missing", "write how large it is to be, like size: 10GiB")
+    spec = {"accessModes": [said.get("mode", _MODES[0])], "resources": {"requests": {"storage": str(said["size"])}}}
+    if "storage_class" in said:
+        spec["storageClassName"] = said["storage_class"]
+    return {"volumeClaimTemplate": {"spec": spec}}
+
+
+def _nfs(value: Any, place: str) -> dict[str, Any]:
+    server, colon, path = value.partition(":/") if isinstance(value, str) else ("", "", "")
+    if not server or not colon:
+        raise keys.wrong(place, f"{value!r} is no SERVER:/PATH", "write files.example.org:/data")
+    return {"server": server, "path": _whole(f"/{path}", place)}
+
+
+def _of_objects(said: Mapping[str, Any], key: str, named: str) -> dict[str, Any]:
+    return {_OBJECT_FIELDS.get(name, name) if name != "name" else named: value for name, value in said[key].items()}
+
+
+_OBJECT_FIELDS = {"mode": "defaultMode"}
+_OBJECTS: dict[str, keys.Reader] = {"name": keys.object_name, "items": _chosen, "optional": keys.flag, "mode": _mode}
+_READ: dict[str, keys.Reader] = {
+    "host_path": _whole, "claim": keys.object_name, "config_map": _objects, "secret": _objects, "empty": _empty,
+    "ephemeral": _ephemeral, "nfs": _nfs, "path": _path, "name": keys.object_name, "sub_path": _below, "read_only": keys.flag,
+    "type": _one_of(_TYPES),
+}  # fmt: skip
+# source -> the volume of Kubernetes
+_MADE: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "host_path": lambda said: {"hostPath": {"path": said["host_path"], **({"type": said["type"]} if said.get("type") else {})}},
+    "claim": lambda said: {"persistentVolumeClaim": {"claimName": said["claim"]}},
+    "config_map": lambda said: {"configMap": _of_objects(said, "config_map", "name")},
+    "secret": lambda said: {"secret": _of_objects(said, "secret", "secretName")},
+    "empty": lambda said: {"emptyDir": said["empty"]},
+    "ephemeral": lambda said: {"ephemeral": said["ephemeral"]},
+    "nfs": lambda said: {"nfs": said["nfs"]},
+}  # fmt: skip

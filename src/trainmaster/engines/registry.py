@@ -1,0 +1,52 @@
+"""The engines that there are: a line each. Another package adds one by an entry point of the group `trainmaster.engines`, which names an
+`Engine` under the engine's own name.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+
+from trainmaster.core.errors import BadInput
+from trainmaster.engines.contract import Engine
+
+DEFAULT = "local"
+BUILT_IN = {  # name -> the package whose ENGINE it is
+    "local": "trainmaster.engines.local",
+    "yarn": "trainmaster.engines.yarn",
+    "kubernetes": "trainmaster.engines.kubernetes",
+}
+GROUP = "trainmaster.engines"
+
+
+@functools.cache
+def engine(name: str) -> Engine:
+    """Return the engine of a name. Raises BadInput where there is none."""
+    if name in BUILT_IN:
+        built_in: Engine = import_module(BUILT_IN[name]).ENGINE
+        return built_in
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP, name=name):
+        added: Engine = point.load()
+        return added
+    raise BadInput(
+        f"there is no engine {name!r}", place=f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
+    )  # fmt: skip
+
+
+def is_mount(url: str, name: str) -> bool:
+    """Tell whether a URL of a job is a path of the engine's containers, of which this machine knows nothing."""
+    return engine(name).capabilities.mounts and url.partition("://")[0].lower() in ("file", "local", url.lower())
+
+
+def names() -> list[str]:
+    """Return the names of all engines, those of other packages last."""
+    from importlib.metadata import entry_points
+
+    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - {*BUILT_IN})]
+
+
+def configured() -> list[str]:
+    """Return the engines whose clusters this machine is configured for."""
+    return [name for name in names() if engine(name).is_configured and engine(name).load("is_configured")()]

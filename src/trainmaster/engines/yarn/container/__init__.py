@@ -1,0 +1,1 @@
+"""The beginning of a container of YARN."""

@@ -1,0 +1,1 @@
+"""The master's side: containers asked for, watched and given back."""

@@ -1,0 +1,1 @@
+"""Who one is on a Hadoop cluster: Kerberos, tokens, SASL, access lists."""

@@ -1,0 +1,1 @@
+"""This machine: its places, processes, ports, devices, limits."""

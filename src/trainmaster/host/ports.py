@@ -1,0 +1,134 @@
+"""Ports for programs, reserved on this host across all jobs of a user.
+
+A port is reserved by a lock (flock) on `<runtime>/ports/<port>` held by the process that reserved it, so that its death frees the port; the
+file says who that is, for people. Ports come from a range outside the ephemeral one, out of which the kernel serves others at any moment,
+and must be bindable on IPv4 and IPv6 when reserved. They stay reserved between a program's attempts, while nobody is bound to them.
+Descriptors are closed on exec; a process forked out of the holder must close them, or it holds on too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from trainmaster.core.errors import EngineFailed
+from trainmaster.host import places, processes
+from trainmaster.host.locks import lock, unlock
+
+RANGE = (20000, 29999)
+_ENOUGH = 1000  # ports that must be left beside the ephemeral ones, else the range is taken as it is
+
+
+class Ports:
+    """Ports held by this process, in the order in which they were asked for. Leaving the context releases them."""
+
+    def __init__(self, span: tuple[int, int] = RANGE) -> None:
+        self._span = span
+        self._held: dict[int, int] = {}  # port -> descriptor
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(self._held)
+
+    def take(self, n: int = 1) -> tuple[int, ...]:
+        """Reserve n more. EngineFailed if there are not so many."""
+        taken: list[int] = []
+        for port in _candidates(self._span):
+            if len(taken) == n:
+                break
+            if port not in self._held and self._try(port):
+                taken.append(port)
+        if len(taken) < n:
+            for port in taken:
+                self.release(port)
+            raise EngineFailed(
+                f"{n} free ports are needed, {len(taken)} of {self._span[0]}-{self._span[1]} are free",
+                mend="end what listens there: ss -ltnp",
+                anchor="no-free-port",
+            )
+        return tuple(taken)
+
+    def release(self, port: int | None = None) -> None:
+        """Give one port back, or all."""
+        for number in [port] if port is not None else list(self._held):
+            unlock(_path(number), self._held.pop(number))
+
+    def __enter__(self) -> Ports:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _try(self, port: int) -> bool:
+        descriptor = _lock(port)
+        if descriptor is None:
+            return False
+        if not bindable(port):
+            unlock(_path(port), descriptor)
+            return False
+        me = processes.this_process()
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{me.pid} {me.start}\n".encode())
+        self._held[port] = descriptor
+        return True
+
+
+def bindable(port: int) -> bool:
+    """Whether nothing of this host is bound to the TCP port on any address, IPv4 or IPv6."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as trial:
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind((address, port))
+        except OSError as error:
+            if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # a host without this family
+                continue
+            return False
+    return True
+
+
+def remove_unheld() -> None:
+    """Remove the lock files of processes that are gone."""
+    try:
+        names = os.listdir(places.runtime_dir() / "ports")
+    except FileNotFoundError:
+        return
+    for port in (int(name) for name in names if name.isdigit()):
+        if (descriptor := _lock(port)) is not None:
+            unlock(_path(port), descriptor)
+
+
+def _candidates(span: tuple[int, int]) -> Iterator[int]:
+    """The ports of the range that the kernel does not give out by itself, from a place that differs between processes."""
+    first, last = ephemeral()
+    ports = [port for port in range(span[0], span[1] + 1) if not first <= port <= last]
+    if len(ports) < min(_ENOUGH, span[1] - span[0] + 1):
+        ports = list(range(span[0], span[1] + 1))
+    start = os.getpid() * 61 % len(ports)  # neighbours in process id begin far apart, and seldom try the same one
+    yield from ports[start:]
+    yield from ports[:start]
+
+
+def ephemeral() -> tuple[int, int]:
+    """The range out of which the kernel gives ports to those who do not ask for one (ip(7))."""
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except FileNotFoundError:
+        return 32768, 60999
+    return int(first), int(last)
+
+
+def _path(port: int) -> Path:
+    return places.runtime_dir() / "ports" / str(port)
+
+
+def _lock(port: int) -> int | None:
+    """A descriptor that holds the port's lock, or None if another does."""
+    return lock(_path(port))
