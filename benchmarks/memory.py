@@ -144,8 +144,8 @@ class Host:
 async def serve(paths: tuple[str, str]) -> None:
     """A master's listener; says its port, then answers each line on stdin with the number of agents and the memory."""
     from trainmaster.master import main
-    from trainmaster.master.agents import Agents
-    from trainmaster.master.serve import Application, Listener, warm
+    from trainmaster.master.connections.agents import Agents
+    from trainmaster.master.connections.serve import Application, Listener, warm
 
     main.warm()
     warm()

@@ -47,13 +47,18 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
     [
         ("runtime", ["trainmaster.runtime"]),
         ("core", ["trainmaster.core", "attrs"]),
-        ("simulation", ["trainmaster.simulation", "trainmaster.core", "attrs"]),
+        ("simulation", ["trainmaster.simulation", "trainmaster.core", "trainmaster.master.turn", "attrs"]),
         ("hadoop", ["trainmaster.hadoop", "attrs", "google.protobuf"]),
         ("kube", ["trainmaster.kube", "attrs", "h11", "websockets", "yaml"]),
     ],
 )
 def test_a_package_imports_no_more_than_it_may(package: str, allowed: list[str]) -> None:
     assert {path: more for path, modules in importers(package).items() if (more := foreign(modules, *allowed))} == {}
+
+
+@pytest.mark.parametrize("file", ["master/turn.py"])
+def test_what_the_simulation_drives_has_no_io(file: str) -> None:
+    assert foreign(imported(SOURCE / file), "trainmaster.core", "attrs") == set()
 
 
 def test_nobody_imports_the_simulation() -> None:

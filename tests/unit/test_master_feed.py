@@ -29,9 +29,9 @@ from trainmaster.log.segments import segments
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
-from trainmaster.master import feed
-from trainmaster.master.feed import Feed
-from trainmaster.master.serve import Listener
+from trainmaster.master.connections import feed
+from trainmaster.master.connections.feed import Feed
+from trainmaster.master.connections.serve import Listener
 from trainmaster.web.bare import TAIL, bare
 from trainmaster.web.rest import _Encoded, rest
 

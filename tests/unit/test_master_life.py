@@ -20,7 +20,7 @@ from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
-from trainmaster.master.agents import PATH
+from trainmaster.master.connections.agents import PATH
 from trainmaster.master.main import _Life
 from trainmaster.master.seats import InContainer
 

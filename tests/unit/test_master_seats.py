@@ -17,9 +17,9 @@ from websockets.asyncio.client import unix_connect
 from trainmaster.client.submit.ahead import certified
 from trainmaster.engines.local import launch
 from trainmaster.master import main, seats
-from trainmaster.master.agents import PATH
+from trainmaster.master.connections.agents import PATH
+from trainmaster.master.connections.serve import AgentSocket
 from trainmaster.master.seats import Here, InContainer
-from trainmaster.master.serve import AgentSocket
 from trainmaster.master.shell import Shell
 
 
@@ -105,7 +105,7 @@ def test_an_epoch_that_an_agent_names_makes_a_master_look_and_go_on(tmp_path: Pa
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=headers) as connection:
             await connection.send(json.dumps({**hello, "epoch": 1}))
             assert json.loads(await connection.recv())["type"] == "welcome"
-            await until_async(lambda: shell._inbox)
+            await until_async(lambda: shell.turns.inbox)
             await shell.turn()  # raises Superseded where it stops
         await agents.close()
 

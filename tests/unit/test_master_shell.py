@@ -21,11 +21,11 @@ from trainmaster.core.machine.stimuli import Disconnected, Granted
 from trainmaster.engines.contract import Change
 from trainmaster.host import places
 from trainmaster.master import shell as shells
-from trainmaster.master.agents import PATH
+from trainmaster.master.connections.agents import PATH
+from trainmaster.master.connections.serve import AgentSocket
 from trainmaster.master.main import _Life
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.seats import Here
-from trainmaster.master.serve import AgentSocket
 from trainmaster.master.shell import Shell
 
 
@@ -121,7 +121,7 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
             assert await greet(first) == n - 1
             ended = {"type": "report", "n": n, "attempt": 1, "kind": "ended", "reason": "exit", "status": 0}
             await first.send(json.dumps(ended))
-            await until_async(lambda: len(shell._inbox) == 2)  # that it connected, and what it reports
+            await until_async(lambda: len(shell.turns.inbox) == 2)  # that it connected, and what it reports
         turning = asyncio.create_task(shell.turn())
         await until_async(lambda: script.task("worker:0").reported == n)  # by a turn that waits for the log
         async with connect() as second:

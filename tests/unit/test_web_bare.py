@@ -14,7 +14,7 @@ import pytest
 from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.security.acls import AccessList, may_view
 from trainmaster.hadoop.sitefile import Property
-from trainmaster.master.serve import Listener
+from trainmaster.master.connections.serve import Listener
 from trainmaster.web.bare import bare
 
 

@@ -64,7 +64,7 @@ lazily()  # before websockets, which is imported below where it is needed
 def warm() -> None:
     """Import what a master needs before its first program starts: done while there is nothing else to do."""
     import trainmaster.engines.local.engine
-    import trainmaster.master.serve
+    import trainmaster.master.connections.serve
     import trainmaster.master.shell
     import trainmaster.master.work  # noqa: F401
 
@@ -282,7 +282,7 @@ class _Life:
         return spec
 
     def _application(self) -> Any:
-        from trainmaster.master.serve import Application
+        from trainmaster.master.connections.serve import Application
 
         token = self.told["token"]
 

@@ -20,7 +20,7 @@ from trainmaster.engines.local.launch import AGENT, forget
 from trainmaster.host.linux import descriptor_limit
 
 if TYPE_CHECKING:
-    from trainmaster.master.serve import AgentSocket
+    from trainmaster.master.connections.serve import AgentSocket
 
 READERS_AFTER = 0.25  # s
 
@@ -96,7 +96,7 @@ class Here:
         }  # fmt: skip
 
     def bind(self) -> None:
-        from trainmaster.master.serve import AgentSocket
+        from trainmaster.master.connections.serve import AgentSocket
 
         self._agents = AgentSocket(self._agents_socket, self._told["token"])
 
@@ -108,7 +108,7 @@ class Here:
     async def serve_readers(self) -> None:
         """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
         find all there is in the storage."""
-        from trainmaster.master.serve import Listener, warm
+        from trainmaster.master.connections.serve import Listener, warm
 
         await asyncio.sleep(READERS_AFTER)
         await asyncio.to_thread(warm)
@@ -156,7 +156,7 @@ class InContainer:
         }  # fmt: skip
 
     def bind(self) -> None:
-        from trainmaster.master.serve import everywhere
+        from trainmaster.master.connections.serve import everywhere
 
         self._sockets = [everywhere(self._container.port), *([everywhere()] if self._container.proxies else [])]
         host = bracketed(self._container.address)
@@ -166,8 +166,8 @@ class InContainer:
         self._page = f"http://{self._page_name}/" if pages else ""
 
     async def serve(self, application: Any, facts: Any) -> None:
-        from trainmaster.master.serve import Listener, warm
-        from trainmaster.master.strangers import Crowd
+        from trainmaster.master.connections.serve import Listener, warm
+        from trainmaster.master.connections.strangers import Crowd
 
         await asyncio.to_thread(warm)
         context = await asyncio.to_thread(self._context)

@@ -1,8 +1,6 @@
-"""The shell around the core: stimuli in, events onto the log, actions out. It decides nothing about the job.
+"""The shell around the turns of a master (`master.turn`): what comes in is told, events go onto the log, and what follows is done.
 
-One turn: everything that has come in becomes one batch; the core turns it into events and actions; the events are written (and synced
-where one is a barrier); only then are reports acknowledged, readers told and actions carried out, each of which comes back as `Did` in a
-later batch. A log that cannot be written stops the turns, not the programs.
+It decides nothing about the job. A log that cannot be written stops the turns, not the programs.
 """
 
 from __future__ import annotations
@@ -12,41 +10,34 @@ import base64
 import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.core.decide.drive import Drive, needs_barrier
-from trainmaster.core.decide.plan import ends_something, makes_room
+from trainmaster.core.decide.drive import Drive
+from trainmaster.core.decide.plan import makes_room
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.fold.saving import save_name
-from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.machine.events import Event
-from trainmaster.core.machine.state import ASKED, GRANTED, State
+from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
+from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
-    ContainerLost,
-    Did,
-    Granted,
     KillRequested,
-    Report,
     SaveRequested,
     Stimulus,
-    StorageLost,
-    Tick,
 )
-from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.engines.contract import MasterSide
 from trainmaster.log.storage import Storage
-from trainmaster.master.agents import Agents, Connection
-from trainmaster.master.feed import Feed
+from trainmaster.master.connections.agents import Agents, Connection
+from trainmaster.master.connections.feed import Feed
 from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
+from trainmaster.master.turn import BATCH, Key, Turn, Turns, Work
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import Tokens
 
 SERVE_AFTER = 0.05  # s of one turn's work after which connections and readers are served
 SERVE_FOR = 0.25  # s that they are served between two turns at most, else for as long as the last turn took
-BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
 HEARD_WITHIN = 5.0  # s that agents have to be heard, once the loop goes on after it was held up
@@ -56,7 +47,7 @@ NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says w
 HANDED = 5.0  # s that newer tokens are waited for to be kept by an agent
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
 
-Work = Callable[[Action], Awaitable[Mapping[str, Any]]]
+Act = Callable[[Action], Awaitable[Mapping[str, Any]]]  # carries out a commit or a step
 log = logging.getLogger(__name__)
 
 
@@ -64,20 +55,19 @@ class Shell:
     """The master of one job, once it holds its epoch and has replayed the log."""
 
     def __init__(
-        self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, work: Work,
+        self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, act: Act,
         clock: Callable[[], float], keep: Callable[[State], Awaitable[None]],
     ) -> None:  # fmt: skip
+        self.turns = Turns(drive)
         self.drive, self.epoch, self.storage, self.orders = drive, epoch, storage, orders
         self.samples: dict[str, dict[str, Any]] = {}
-        self._record, self._engine, self._work, self._clock = record, engine, work, clock
+        self._record, self._engine, self._act, self._clock = record, engine, act, clock
         self._keep, self._kept = keep, drive.state.n
-        self._inbox: list[Stimulus] = []
         self._stirred = asyncio.Event()
-        self._doing: dict[Action, asyncio.Task[None]] = {}
+        self._doing: set[asyncio.Task[None]] = set()
         self._acknowledging: set[asyncio.Future[Any]] = set()
         self._making_room: dict[Step, asyncio.Task[bool]] = {}
         self.storage_trouble = ""
-        self._unwritable = False
         self._worked = 0.0  # s that the last turn's work took
         self._superseded = False
         self._put_off = False  # whether asks wait until it is known what nodes are near
@@ -120,7 +110,7 @@ class Shell:
     # -- what comes in --
 
     def tell(self, *stimuli: Stimulus) -> None:
-        self._inbox += stimuli
+        self.turns.tell(*stimuli)
         self._stirred.set()
 
     def doubt(self, epoch: int) -> None:
@@ -144,7 +134,7 @@ class Shell:
     async def _make_room(self, step: Step) -> bool:
         """Take a step of the end ahead of its turn, which it is taken again in; whether that succeeded."""
         try:
-            await self._work(step)
+            await self._act(step)
         except Exception as error:  # noqa: BLE001  it is tried again while the trouble lasts
             log.warning("%s, to make room, failed: %s", step.name, error)
             return False
@@ -260,7 +250,7 @@ class Shell:
                         needed.result()  # an engine that tells nothing more, or agents that reach nobody, are no master's to go on with
             await self._drain()
         finally:
-            work = [listening, *keeping, *self._doing.values(), *self._acknowledging, *self._making_room.values()]
+            work = [listening, *keeping, *self._doing, *self._acknowledging, *self._making_room.values()]
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
@@ -276,39 +266,36 @@ class Shell:
 
     async def turn(self) -> None:
         """Take in what has come, or wait for it; write what follows, and do it."""
-        batch = await self._batch()
+        size = await self._wait()
         if self._superseded:
             raise Superseded
         clock = asyncio.get_running_loop().time
         began = clock()
-        events, actions = self.drive.take(batch, self._clock())
+        turn = self.turns.take(self._clock(), size)
         self._worked = clock() - began
-        lost = []  # agents whose node is away for the engine, but not for us: they live on, and are to end
-        for told in batch:
-            if isinstance(told, Did):
-                self._doing.pop(told.actions[0], None)
-            elif isinstance(told, ContainerLost) and (cut := self.agents.get(told.task, told.serial)) is not None:
-                lost.append(cut)
-        if events:
-            await self._write(events)
-            await self.feed.publish(events)
+        if turn.events:
+            await self._write(turn)
+            await self.feed.publish(turn.events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
-        for connection in lost:
-            connection.dismiss()
-        asyncio.get_running_loop().call_soon(self._acknowledge, batch, events[-1].n if events else self.state.n)
+        for key in turn.lost:  # its node is away for the engine, but not for us
+            if (connection := self.agents.get(*key)) is not None:
+                connection.dismiss()
+        n = turn.events[-1].n if turn.events else self.state.n
+        asyncio.get_running_loop().call_soon(self._acknowledge, turn.heard, n)
         began = clock()
-        await self._perform([one for one in actions if ends_something(one)] if self._unwritable else actions)
+        await self._perform(self.turns.perform(turn))
         self._worked += clock() - began
 
     def _snapshot_due(self) -> bool:
         grown = self.state.n - self._kept
         return grown >= SNAPSHOT_SOONER and (grown >= SNAPSHOT_EVERY or self.storage.droppable is not None)
 
-    async def _batch(self) -> list[Stimulus]:
-        if self._inbox:
+    async def _wait(self) -> int | None:
+        """Wait for something to do; returns how many stimuli the next turn takes."""
+        if self.turns.inbox:
             # Connections are served between two turns: of ten thousand that open while turns are long, each wants many callbacks.
             await asyncio.sleep(min(self._worked, SERVE_FOR) if self._worked > SERVE_AFTER else 0)
         else:
@@ -316,16 +303,13 @@ class Shell:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
                     await self._stirred.wait()
-        size = BATCH
+        size: int | None = BATCH
         if (left := HEARD_WITHIN - self._pulse.since_held_up()) > 0 and self._counts_silence():
             log.warning("this master was held up; agents that called meanwhile are heard first")
             await asyncio.sleep(left)
-            size = len(self._inbox)
+            size = None
         self._stirred.clear()
-        while size < len(self._inbox) and isinstance(self._inbox[size], Granted):
-            size += 1  # a gang is sized with all that was granted at once
-        batch, self._inbox = self._inbox[:size], self._inbox[size:]
-        return batch or [Tick()]
+        return size
 
     def _counts_silence(self) -> bool:
         """Return whether a deadline has passed by which an agent was to have told something."""
@@ -335,63 +319,56 @@ class Shell:
         now = self._clock() + deadline - wake  # by the log's clock
         return any(kind in SILENCE for kind, _ in self.state.due(now))
 
-    async def _write(self, events: list[Event]) -> None:
+    async def _write(self, turn: Turn) -> None:
         # The epoch cannot be confirmed either: from here on nothing is begun, and agents refuse the lower of two epochs.
-        if self._unwritable:
+        if self.turns.is_unwritable:
             return
         try:
-            barrier = needs_barrier(events)
-            await self._record.append(events, sync=barrier, limit=self.state.known_job.timeouts.storage)
+            limit = self.state.known_job.timeouts.storage
+            await self._record.append(turn.events, sync=turn.barrier, limit=limit)
         except StorageFailed as error:
-            # What follows can be kept nowhere; the job ends, and what runs is stopped.
-            self._unwritable = True
-            self.tell(StorageLost(error.message))
+            self.turns.fail(error.message)
         except Superseded:
             self.superseded(self.epoch + 1)
             raise
 
-    def _acknowledge(self, batch: Iterable[Stimulus], n: int) -> None:
-        newest = {(told.task, told.serial): told.n for told in batch if isinstance(told, Report)}
-        if newest:
-            task = asyncio.create_task(self._acknowledge_durable(newest, n))
+    def _acknowledge(self, heard: Mapping[Key, int], n: int) -> None:
+        if heard:
+            task = asyncio.create_task(self._acknowledge_durable(heard, n))
             self._acknowledging.add(task)
             task.add_done_callback(self._acknowledging.discard)
 
-    async def _acknowledge_durable(self, newest: Mapping[tuple[str, int], int], n: int) -> None:
-        if not self._unwritable:
+    async def _acknowledge_durable(self, heard: Mapping[Key, int], n: int) -> None:
+        if not self.turns.is_unwritable:
             await self._record.durable(n)
-        for (task, serial), number in newest.items():
+        for (task, serial), number in heard.items():
             self.agents.acknowledge(task, serial, number)
 
     # -- actions --
 
-    async def _perform(self, actions: list[Action]) -> None:
-        done: list[Action] = []
-        asks = [action for action in actions if isinstance(action, Ask)]
-        releases = [action for action in actions if isinstance(action, Release)]
-        if asks or releases:  # on record first: the engine's answer may be there at once
-            self.tell(Did((*asks, *releases)))
-        for release in releases:
-            await self._engine.release(release.task, release.serial)
-            if (connection := self.agents.get(release.task, release.serial)) is not None:
+    async def _perform(self, work: Work) -> None:
+        for key in work.releases:
+            await self._engine.release(*key)
+            if (connection := self.agents.get(*key)) is not None:
                 connection.dismiss()
-        if asks or releases or self._put_off:
-            await self._ask(asks, releases)
+        if work.asks is not None or self._put_off:
+            await self._ask(self.turns.pending() if work.asks is None else work.asks)
         loop = asyncio.get_running_loop()
         pause = loop.time() + SERVE_AFTER
-        for action in actions:
+        sent: list[Order] = []
+        for order in work.orders:
             if loop.time() >= pause:
                 await asyncio.sleep(0)
                 pause = loop.time() + SERVE_AFTER
-            if isinstance(action, Order):
-                if self._send(action):
-                    done.append(action)
-            elif isinstance(action, CommitFor | Step) and action not in self._doing:
-                self._doing[action] = asyncio.create_task(self._carry_out(action))
-        if done:
-            self.tell(Did(tuple(done)))
+            if self._send(order):
+                sent.append(order)
+        for step in work.steps:
+            task = asyncio.create_task(self._carry_out(step))
+            self._doing.add(task)
+            task.add_done_callback(self._doing.discard)
+        self.turns.sent(sent)
 
-    async def _ask(self, asks: list[Ask], releases: list[Release]) -> None:
+    async def _ask(self, wanted: Sequence[Key]) -> None:
         """State all asks; where it will be known soon which nodes are near the tasks' data, not before."""
         self._put_off = self.orders.unlocated(self.state)
         if self._put_off:
@@ -401,14 +378,7 @@ class Shell:
             if loop.time() < self._late.when():
                 return
             self._put_off = False
-        await self._engine.ask(self._requests(asks, releases))
-
-    def _requests(self, asks: list[Ask], releases: list[Release]) -> list[Request]:
-        """The whole set of asks: those just planned, and those made before that are neither granted nor withdrawn."""
-        withdrawn = {(release.task, release.serial) for release in releases}
-        pending = [(task.key, task.serial) for task in self.state.tasks.values() if task.hold == ASKED]
-        wanted = [key for key in pending if key not in withdrawn] + [(ask.task, ask.serial) for ask in asks]
-        return [self.orders.request(self.state, task, serial) for task, serial in wanted]
+        await self._engine.ask([self.orders.request(self.state, task, serial) for task, serial in wanted])
 
     def _send(self, order: Order) -> bool:
         connection = self.agents.get(order.task, order.serial)
@@ -418,19 +388,20 @@ class Shell:
         head = {"type": "order", "epoch": self.epoch, "attempt": order.attempt, "verb": order.verb, "id": order.id}
         return connection.send({**head, **payload}, self.orders.ahead(payload))
 
-    async def _carry_out(self, action: Action) -> None:
+    async def _carry_out(self, action: CommitFor | Step) -> None:
         """A commit in an agent's place, or a step of the beginning or end; bounded by whoever does it."""
         result: Mapping[str, Any] = {}
         gave_up = ""
         try:
-            result = await self._work(action)
+            result = await self._act(action)
         except (TrainmasterError, OSError, TimeoutError) as error:
             gave_up = getattr(error, "message", "") or str(error) or type(error).__name__
             log.warning("%s was given up: %s", action, gave_up)
         except Exception:
             log.exception("%s failed", action)
             gave_up = "a fault of ours; the master's log has its traceback"
-        self.tell(Did((action,), result, gave_up))
+        self.turns.carried_out(action, result, gave_up)
+        self._stirred.set()
         await self.feed.wake()
 
     async def _drain(self) -> None:

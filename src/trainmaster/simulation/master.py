@@ -1,7 +1,7 @@
-"""The simulated master: the real `Drive` between a simulated disk, engine and network, dying at any point.
+"""The simulated master: the real turns (`master.turn`) between a simulated disk, engine and network, dying at any point.
 
-It turns as the real shell does: a batch in, events to the disk, a sync where one is a barrier, a look at the epoch, then the actions. A
-crash may come between any two of these. A master that was replaced goes on until it looks at the epoch, and must do no harm before. Each
+It does what the real shell does: events to the disk, a sync where one is a barrier, a look at the epoch, then what follows. A crash may
+come between any two of these. A master that was replaced goes on until it looks at the epoch, and must do no harm before. Each
 has a wall clock of its own, which may be wrong by an hour.
 """
 
@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.core.decide.drive import Drive, needs_barrier
-from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.decide.drive import Drive
 from trainmaster.core.fold.changes import fold
-from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
-from trainmaster.core.machine.state import ASKED, State, Task
+from trainmaster.core.machine.state import State, Task
 from trainmaster.core.machine.stimuli import (
     Connected,
-    Did,
     Disconnected,
     MasterStarted,
     Report,
     Stimulus,
-    StorageLost,
     Submitted,
-    Tick,
 )
 from trainmaster.core.spec.job import Job, uses
+from trainmaster.master.turn import Turn, Turns
 from trainmaster.simulation.agent import Agent
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.network import RULES, Link
@@ -50,21 +47,17 @@ class SimulatedMaster:
         self.epoch = world.disk.take_epoch()
         world.disk.seal()
         past = self._past = world.disk.read()
-        self.drive = drive(fold(State(), past))
-        self.inbox: list[Stimulus] = [MasterStarted(self.epoch, {str(event.epoch): event.n for event in past})]
-        self.inbox += [submitted] if submitted is not None else []
-        self.inbox += engine.open(self.epoch)
+        self.turns = Turns(drive(fold(State(), past)))
+        self.turns.tell(MasterStarted(self.epoch, {str(event.epoch): event.n for event in past}))
+        self.turns.tell(*([] if submitted is None else [submitted]), *engine.open(self.epoch))
         self.dies_writing: Callable[[], Any] | None = None  # what kills it while it next writes several events
         self._written: list[Event] = []
         self._unwritten: list[Event] = []  # what could not be written once the storage was lost
-        self._asked: list[tuple[str, int]] = []  # and neither granted nor withdrawn yet
         self._turning = False
         self._woken = -1.0
-        self._doing: set[Action] = set()
         self._flushing = False
         self._heard: dict[tuple[str, int], int] = {}  # the newest report of each agent that is not acknowledged
         self._failing_since: float | None = None
-        self._unwritable = False
         engine.tell = self.tell
         for table in self.state.shards.values():
             table.expect([(task.key, task.attempt) for task in self.state.tasks.values() if task.live])
@@ -72,7 +65,7 @@ class SimulatedMaster:
 
     @property
     def state(self) -> State:
-        return self.drive.state
+        return self.turns.state
 
     @property
     def wrote(self) -> bool:
@@ -88,7 +81,7 @@ class SimulatedMaster:
 
     def tell(self, *stimuli: Stimulus) -> None:
         if self.alive:
-            self.inbox += stimuli
+            self.turns.tell(*stimuli)
             self.stir()
 
     def stir(self) -> None:
@@ -136,43 +129,41 @@ class SimulatedMaster:
         self._turning = False
         if not self.alive:
             return
-        batch, self.inbox = self.inbox, []
-        events, actions = self.drive.take(batch or [Tick()], self.world.now + self._skew)
+        turn = self.turns.take(self.world.now + self._skew)
         self._turning = True
-        self._write(events, actions, batch)
+        self._write(turn)
 
-    def _write(self, events: list[Event], actions: list[Action], batch: list[Stimulus]) -> None:
+    def _write(self, turn: Turn) -> None:
         if not self.alive:
             return
-        if events and not self._unwritable and self.world.now < self.world.disk.full_until:
+        if turn.events and not self.turns.is_unwritable and self.world.now < self.world.disk.full_until:
             if self._failing_since is None:
                 self._failing_since = self.world.now
             if self.world.now - self._failing_since < (self.state.known_job.timeouts.storage or 1e18):
-                self.world.at(1.0, self._write, events, actions, batch)
+                self.world.at(1.0, self._write, turn)
                 return
-            self._unwritable = True
-            self.inbox.append(StorageLost("the disk is full"))
+            self.turns.fail("the disk is full")
         self._failing_since = None
-        if self._unwritable:
+        if self.turns.is_unwritable:
             if self._superseded():
                 return
-            self._unwritten += events
-            self._act([action for action in actions if ends_something(action)])
+            self._unwritten += turn.events
+            self._perform(turn)
             return
-        if self.dies_writing is not None and len(events) > 1:
-            self.world.disk.append(self.epoch, events[: self.world.rng.randrange(1, len(events))])
+        if self.dies_writing is not None and len(turn.events) > 1:
+            self.world.disk.append(self.epoch, turn.events[: self.world.rng.randrange(1, len(turn.events))])
             self.dies_writing()
             return
-        self.world.disk.append(self.epoch, events)
-        self._written += events
-        self._heard.update({(told.task, told.serial): told.n for told in batch if isinstance(told, Report)})
-        if needs_barrier(events):
-            self.world.at(self.world.rng.uniform(0.0005, 0.01), self._synced, actions)
+        self.world.disk.append(self.epoch, turn.events)
+        self._written += turn.events
+        self._heard.update(turn.heard)
+        if turn.barrier:
+            self.world.at(self.world.rng.uniform(0.0005, 0.01), self._synced, turn)
         else:
-            if (events or self._heard) and not self._flushing:
+            if (turn.events or self._heard) and not self._flushing:
                 self._flushing = True
                 self.world.at(FLUSH, self._flush)
-            self._act(actions)
+            self._perform(turn)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -192,56 +183,36 @@ class SimulatedMaster:
             if link.open:
                 link.agent.acknowledged(number)
 
-    def _synced(self, actions: list[Action]) -> None:
+    def _synced(self, turn: Turn) -> None:
         if self.alive and not self._superseded():
             self._sync()
-            self._act(actions)
+            self._perform(turn)
 
     def _superseded(self) -> bool:
         """A later master has read past this one: it stops before acting."""
         self.alive = self.world.disk.epoch == self.epoch
         return not self.alive
 
-    def _act(self, actions: list[Action]) -> None:
-        self._ask_and_release(actions)
-        done: list[Action] = []
-        for action in actions:
-            if isinstance(action, Order) and self._send(action):
-                done.append(action)
-            elif isinstance(action, Step | CommitFor) and action not in self._doing:
-                self._doing.add(action)
-                self.world.at(self.world.rng.uniform(0.0, 0.5), self._done, action)
-        if done:
-            self.inbox.append(Did(tuple(done)))
+    def _perform(self, turn: Turn) -> None:
+        work = self.turns.perform(turn)
+        for key in work.releases:
+            self.engine.release(self.epoch, *key)
+        if work.asks is not None:
+            self.engine.ask(self.epoch, work.asks)
+        self.turns.sent([order for order in work.orders if self._send(order)])
+        for step in work.steps:
+            self.world.at(self.world.rng.uniform(0.0, 0.5), self._carry_out, step)
         self._turning = False
-        if self.drive.closed:
+        if self.turns.drive.closed:
             self._sync()  # a master that ends closes its log, which makes it durable
             self._over()
             return
-        if self.inbox:
+        if self.turns.inbox:
             self.stir()
-        wake = self.drive.wake
+        wake = self.turns.drive.wake
         if wake is not None and (wake != self._woken or wake <= self.world.now + self._skew):
             self._woken = wake
             self.world.at(max(0.0, wake - self.world.now - self._skew), self.stir)
-
-    def _ask_and_release(self, actions: list[Action]) -> None:
-        asks = [action for action in actions if isinstance(action, Ask)]
-        releases = [action for action in actions if isinstance(action, Release)]
-        if not asks and not releases:
-            return
-        self.inbox.append(Did((*asks, *releases)))  # on record first: the engine's answer may be there at once
-        withdrawn = {(release.task, release.serial) for release in releases}
-        for key in withdrawn:
-            self.engine.release(self.epoch, *key)
-        tasks = self.state.tasks
-        pending = [
-            key
-            for key in self._asked
-            if tasks[key[0]].hold == ASKED and tasks[key[0]].serial == key[1] and key not in withdrawn
-        ]
-        self._asked = pending + [(ask.task, ask.serial) for ask in asks]
-        self.engine.ask(self.epoch, self._asked)
 
     def _send(self, order: Order) -> bool:
         link = self.links.get((order.task, order.serial))
@@ -276,16 +247,16 @@ class SimulatedMaster:
     def _marks(self) -> dict[str, Any]:
         return {name: table.marks() for name, table in self.state.shards.items()}
 
-    def _done(self, action: Action) -> None:
-        self._doing.discard(action)
+    def _carry_out(self, step: CommitFor | Step) -> None:
         if not self.alive or self._superseded():
             return
-        if isinstance(action, CommitFor):
-            self.world.commits(action.task, action.attempt)
-        elif isinstance(action, Step) and action.name == "unregister":
+        if isinstance(step, CommitFor):
+            self.world.commits(step.task, step.attempt)
+        elif step.name == "unregister":
             self.engine.unregister(self.epoch)
-        listed = isinstance(action, Step) and action.name == "list-inputs"
-        self.tell(Did((action,), {"listings": self.listing} if listed else {}))
+        is_listed = isinstance(step, Step) and step.name == "list-inputs"
+        self.turns.carried_out(step, {"listings": self.listing} if is_listed else {})
+        self.stir()
 
     def crash(self) -> None:
         """Killed: what was not synced may be gone, every connection closes."""

@@ -19,7 +19,7 @@ from trainmaster.core.machine.state import State
 from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
-from trainmaster.master.agents import Agents, Connection
+from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.web.contract import Unknown
 
 RECENT = 10_000  # events kept for readers; older ones are read from the log

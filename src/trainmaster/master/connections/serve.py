@@ -4,7 +4,7 @@ Agents of this machine come over a Unix socket that websockets serves by itself:
 starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
 a socket or under TLS; uvicorn and the REST interface are imported for it while programs start. uvicorn's protocols run in our own loop: its
 `Server` would bring its own signals and its own wait of a tenth of a second at each end. A TCP listener accepts by itself, since a
-connection must be counted before its TLS handshake (`master.strangers`).
+connection must be counted before its TLS handshake (`master.connections.strangers`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.master.agents import PATH, Agents
+from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.transports import cut
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
-    from trainmaster.master.strangers import Crowd, Stranger
+    from trainmaster.master.connections.strangers import Crowd, Stranger
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class Listener:
         import uvicorn
         from uvicorn.server import ServerState
 
-        from trainmaster.master.strangers import Crowd
+        from trainmaster.master.connections.strangers import Crowd
 
         self._app, self._trusts = app, trusts
         self._config = uvicorn.Config(

@@ -16,7 +16,7 @@ from trainmaster.core.frames import FrameError, Joiner, split
 from trainmaster.core.machine.events import VERSION
 from trainmaster.core.machine.state import State
 from trainmaster.core.machine.stimuli import Connected, Disconnected, Report, Stimulus
-from trainmaster.master.fields import check
+from trainmaster.master.connections.fields import check
 
 PATH = "/api/v1/agent"
 HELLO_WITHIN = 10.0  # s

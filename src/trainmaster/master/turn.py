@@ -1,0 +1,117 @@
+"""The master's turn, without I/O: stimuli in, events to be written, then what is to be acknowledged and done.
+
+A shell drives it: `master.shell` where jobs run, `simulation.master` where they are simulated, so that what is simulated is what runs.
+
+    tell  ->  take  ->  the shell writes the events, synced where one is a barrier  ->  perform  ->  the shell does that  ->  tell ...
+
+Three rules hold here. What the engine is asked for is told first, as `Did`, and so is on record before its answer. A commit or a step is
+carried out once at a time. Once the log cannot be written nothing is begun any more: only what ends something is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from trainmaster.core.decide.drive import Drive, needs_barrier
+from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.state import ASKED, State
+from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Report, Stimulus, StorageLost, Tick
+from trainmaster.core.plain import Plain
+
+BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
+
+Key: TypeAlias = tuple[str, int]  # of a container: its task, and the ask's serial number
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Turn(Plain):
+    """What came of one batch of stimuli. Nothing of it may be done before its events are written."""
+
+    events: list[Event]
+    barrier: bool  # the events are to be on stable storage first
+    heard: Mapping[Key, int]  # the newest report of each agent, to be acknowledged once the events are durable
+    lost: Sequence[Key]  # containers that the engine gave up: an agent that lives on there is to end
+    actions: list[Action]
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Work(Plain):
+    """What a shell is to do after a turn."""
+
+    releases: Sequence[Key]
+    asks: (
+        Sequence[Key] | None
+    )  # all containers that are wanted and not granted; None where the engine knows them already
+    orders: Sequence[Order]  # to agents; those that were sent are told (`sent`)
+    steps: Sequence[CommitFor | Step]  # each is told once it is done (`carried_out`)
+
+
+class Turns:
+    """The turns of one master."""
+
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.inbox: list[Stimulus] = []
+        self.is_unwritable = False
+        self._doing: set[Action] = set()
+        self._asked: list[Key] = []
+
+    @property
+    def state(self) -> State:
+        return self.drive.state
+
+    def tell(self, *stimuli: Stimulus) -> None:
+        self.inbox += stimuli
+
+    def sent(self, orders: Sequence[Order]) -> None:
+        """Tell that orders were sent."""
+        if orders:
+            self.tell(Did(tuple(orders)))
+
+    def carried_out(self, action: CommitFor | Step, result: Mapping[str, Any], gave_up: str = "") -> None:
+        """Tell that a commit or a step is over; `gave_up`: why it was left undone."""
+        self.tell(Did((action,), result, gave_up))
+
+    def take(self, now: float, size: int | None = BATCH) -> Turn:
+        """Take up to `size` stimuli, all of them where None; without any, time has passed."""
+        end = len(self.inbox) if size is None else size
+        while end < len(self.inbox) and isinstance(self.inbox[end], Granted):
+            end += 1  # a gang is sized with all that was granted at once
+        batch, self.inbox = self.inbox[:end] or [Tick()], self.inbox[end:]
+        events, actions = self.drive.take(batch, now)
+        self._doing.difference_update(action for did in batch if isinstance(did, Did) for action in did.actions)
+        heard = {(report.task, report.serial): report.n for report in batch if isinstance(report, Report)}
+        lost = [(container.task, container.serial) for container in batch if isinstance(container, ContainerLost)]
+        return Turn(events, needs_barrier(events), heard, lost, actions)
+
+    def fail(self, detail: str) -> None:
+        """The log could not be written for too long: what follows can be kept nowhere, the job ends, and what runs is stopped."""
+        self.is_unwritable = True
+        self.tell(StorageLost(detail))
+
+    def perform(self, turn: Turn) -> Work:
+        """Return what is to be done, once the turn's events are written."""
+        actions = [action for action in turn.actions if not self.is_unwritable or ends_something(action)]
+        asks = [action for action in actions if isinstance(action, Ask)]
+        releases = [action for action in actions if isinstance(action, Release)]
+        if asks or releases:
+            self.tell(Did((*asks, *releases)))
+            withdrawn = {(release.task, release.serial) for release in releases}
+            asked = [key for key in self.pending() if key not in withdrawn]
+            self._asked = [*asked, *((ask.task, ask.serial) for ask in asks)]
+        steps = [action for action in actions if isinstance(action, CommitFor | Step) and action not in self._doing]
+        self._doing.update(steps)
+        return Work(
+            [(release.task, release.serial) for release in releases], self._asked if asks or releases else None,
+            [action for action in actions if isinstance(action, Order)], steps,
+        )  # fmt: skip
+
+    def pending(self) -> list[Key]:
+        """Return the containers that were asked for, and neither granted nor withdrawn."""
+        tasks = self.state.tasks
+        return [key for key in self._asked if tasks[key[0]].hold == ASKED and tasks[key[0]].serial == key[1]]
