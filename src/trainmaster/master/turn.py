@@ -44,9 +44,7 @@ class Work(Plain):
     """What a shell is to do after a turn."""
 
     releases: Sequence[Key]
-    asks: (
-        Sequence[Key] | None
-    )  # all containers that are wanted and not granted; None where the engine knows them already
+    asks: list[Key] | None  # all containers that are wanted and not granted; None where the engine knows them already
     orders: Sequence[Order]  # to agents; those that were sent are told (`sent`)
     steps: Sequence[CommitFor | Step]  # each is told once it is done (`carried_out`)
 
