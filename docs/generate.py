@@ -149,16 +149,34 @@ def reasons() -> str:
 
 
 def events() -> str:
-    """The types of events."""
+    """The types of events, their fields, and the phases of an attempt that they lead to."""
     from trainmaster.core.machine.events import EVENTS, VERSION
+    from trainmaster.core.machine.phases import TRANSITIONS
 
     head = (
         f"One JSON object a line, of version {VERSION}: `v`, `n` (rising by one), `at` (seconds since 1970), `epoch` "
         "(the master's), `type`, and fields of its own. A *barrier* is on stable storage before its effect, a *note* "
-        "within a second. Unknown types and fields are kept."
+        "within a second. Events of one decision count together or not at all: each but the last has `rest`, how many follow. "
+        "Unknown types and fields are kept."
     )
-    rows = [(code(key), "barrier" if found.barrier else "note", found.text) for key, found in EVENTS.items()]
-    return "\n".join(["# Events", "", head, "", table(("type", "class", "in words"), rows), ""])
+    rows = [(code(key), "barrier" if kind.barrier else "note", kind.text) for key, kind in EVENTS.items()]
+    fields = [
+        (code(key), ", ".join(f"{code(name)} ({shape})" for name, shape in kind.fields.items()) or "none")
+        for key, kind in EVENTS.items()
+    ]
+    phases = [
+        (code(event), ", ".join(map(code, before)), " or ".join(map(code, after)))
+        for event, before, after in TRANSITIONS
+    ]
+    return "\n".join(
+        [
+            "# Events", "", head, "", table(("type", "class", "in words"), rows), "",
+            "## Fields", "", "A field whose shape ends with `?` may be left out; times and durations are in seconds.", "",
+            table(("type", "fields"), fields), "",
+            "## Phases of an attempt", "", "An event that finds an attempt in another phase is refused, and changes nothing.", "",
+            table(("event", "from", "to"), phases), "",
+        ]
+    )  # fmt: skip
 
 
 def python() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.events import Event, faults
 from trainmaster.core.machine.state import Task
 
 
@@ -44,6 +44,7 @@ class Script:
         self.now += after
         events, self.planned = self.drive.take(told, self.now)
         self.log += events
+        assert [fault for event in events for fault in faults(event)] == []
         return events
 
     def last(self, kind: str) -> dict[str, Any]:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
+from trainmaster.core.decide.limits import COMMIT, SETTLE
 from trainmaster.core.errors import BadInput
-from trainmaster.core.fold.changes import COMMIT
-from trainmaster.core.fold.incidents import SETTLE
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import CommitFor, Order, Release, Step
+from trainmaster.core.machine.phases import LIVE
 from trainmaster.core.machine.report import end_reason, status
 from trainmaster.core.machine.snapshot import dump, load
-from trainmaster.core.machine.state import LIVE
 from trainmaster.core.spec.reading import job_from, job_to
 
 OUT = {"model": {"url": "memory://out"}}

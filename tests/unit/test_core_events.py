@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -11,7 +12,9 @@ from scripted import Script, job, role
 from trainmaster.core.decide.drive import needs_barrier
 from trainmaster.core.errors import BadInput
 from trainmaster.core.fold.changes import _CHANGES, fold
+from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.events import EVENTS, VERSION, Event, decode, encode, whole
+from trainmaster.core.machine.phases import PHASES, TRANSITIONS, IllegalTransition
 from trainmaster.core.machine.snapshot import dump
 from trainmaster.core.machine.state import State
 
@@ -111,3 +114,54 @@ def test_half_a_decision_never_counts(ends: bool) -> None:
     assert (state.ending is not None) == ends
     assert [event.type for event in whole(events)][-1 - ends :] == [kind for kind, _ in begun]
     assert "incident" not in [event.type for event in whole(events)]
+
+
+# -- the table of phases --
+
+FIELDS: dict[str, dict[str, Any]] = {  # of events that bring an attempt into another phase
+    "ready": {"address": ""}, "generation-formed": {"group": 0, "generation": 1, "members": [["worker:0", 1]], "ranks": {}},
+    "member-joined": {"group": 0, "generation": 1, "rank": 0}, "started": {"pid": 1, "elapsed": None}, "exited": {"elapsed": None},
+    "uploaded": {"outputs": {}}, "output-committed": {"outputs": {}}, "attempt-ended": {"reason": "exit", "figures": {}},
+    "attempt-written-off": {"serial": 1, "reason": "exit", "figures": {}, "gone": True},
+}  # fmt: skip
+FILTERED = {
+    "ordered",
+    "generation-formed",
+    "committers-named",
+    "commits-abandoned",
+    "task-failed",
+    "incident",
+}  # they name many tasks
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in TRANSITIONS if event not in FILTERED])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_transition_that_is_not_in_the_table_raises_and_changes_nothing(event: str, phase: str) -> None:
+    script = Script(job(worker=role()))
+    script.grant("worker:0")
+    state, task = script.state, script.task("worker:0")
+    task.phase = phase
+    _, before, _ = next(row for row in TRANSITIONS if row[0] == event)
+    fact = Event(state.n + 1, state.at, 1, event, {"task": "worker:0", "attempt": 1, "report": 99, **FIELDS[event]})
+    unchanged = json.dumps(dump(state))
+    if phase in before:
+        fold(state, [fact])
+        assert task.phase != phase
+    else:
+        with pytest.raises(IllegalTransition, match=f"worker:0 is {phase}"):
+            fold(state, [fact])
+        state.held.clear()
+        assert json.dumps(dump(state)) == unchanged
+
+
+def test_what_older_logs_do_not_say_is_what_their_versions_did() -> None:
+    """A log of version 1.0 names no limits: they stood in its code."""
+    script = Script(job(worker=role(), timeouts={"grace": "30s"}))
+    script.start("worker:0")
+    script.fail("worker:0")
+    script.take(stimuli.Disconnected("worker:0", script.task("worker:0").serial))
+    script.take(stimuli.MasterStarted(2))
+    added = {"takeovers", "lease", "limit", "settle", "soon"}
+    older = [attrs.evolve(event, data={k: v for k, v in event.data.items() if k not in added}) for event in script.log]
+    assert older != script.log
+    assert dump(fold(State(), older)) == dump(fold(State(), script.log))

@@ -17,8 +17,8 @@ from trainmaster.core.decide.failures import FREE_LIMIT
 from trainmaster.core.decide.plan import plan, plan_all
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.input.audit import audit
+from trainmaster.core.machine import phases, stimuli
 from trainmaster.core.machine import state as core
-from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import EVENTS, Event, decode, encode
 from trainmaster.core.machine.reasons import REASONS
@@ -201,15 +201,15 @@ class AnyStimuli(RuleBasedStateMachine):
         elif task.doomed:
             if task.sent.get("stop") == str(task.attempt):
                 self.report(task, "ended", reason="signal", stopped=True, elapsed=1.0)
-        elif task.phase == core.STAGING:
+        elif task.phase == phases.STAGING:
             self.report(task, "ready", address="10.0.0.1", ports={"main": 20000})
-        elif task.phase == core.STARTING and task.sent.get("start") == str(task.attempt):
+        elif task.phase == phases.STARTING and task.sent.get("start") == str(task.attempt):
             self.report(task, "started", pid=1)
-        elif task.phase == core.RUNNING:
+        elif task.phase == phases.RUNNING:
             self.report(task, "ended", reason="exit", status=0, elapsed=1.0)
-        elif task.phase == core.EXITED:
+        elif task.phase == phases.EXITED:
             self.report(task, "uploaded", outputs={})
-        elif task.phase == core.COMMITTING and task.sent.get("commit"):
+        elif task.phase == phases.COMMITTING and task.sent.get("commit"):
             self.report(task, "committed", outputs={})
 
     def do(self, actions: list[Action]) -> None:
@@ -351,7 +351,7 @@ class AnyStimuli(RuleBasedStateMachine):
 
     def needs_container(self, task: core.Task) -> bool:
         state = self.state
-        if state.ended is not None or task.phase == core.COMMITTING:
+        if state.ended is not None or task.phase == phases.COMMITTING:
             return False
         waits = task.final or task.out or task.blocked or task.resized or not state.groups[task.group].opened
         return task.live or (state.ending is None and not waits)

@@ -10,8 +10,8 @@ from scripted import Script, job, role
 
 from trainmaster.core.decide.drive import PASSED_A_TURN
 from trainmaster.core.decide.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_RUN, backoff
+from trainmaster.core.decide.limits import SETTLE
 from trainmaster.core.fold.changes import fold
-from trainmaster.core.fold.incidents import SETTLE
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, Order, Release
 from trainmaster.core.machine.events import Event, decode, encode

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.decide.limits import COMMIT
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.core.fold.changes import COMMIT
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State

@@ -12,7 +12,7 @@ from trainmaster.core.decide.failures import FREE_LIMIT
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.ranges import RangeSet
-from trainmaster.core.machine.events import EVENTS, Event, decode, encode, whole
+from trainmaster.core.machine.events import EVENTS, Event, decode, encode, faults, whole
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.snapshot import dump
 from trainmaster.core.machine.state import SUCCEEDED, State, unit_of
@@ -42,6 +42,8 @@ def _check_log(events: list[Event]) -> None:
         raise Violation("the times of events fall")
     if unknown := {event.type for event in events} - EVENTS.keys():
         raise Violation(f"the log has events of no known type: {unknown}")
+    if wrong := [fault for event in events for fault in faults(event)]:
+        raise Violation(f"events have other fields than their table says: {wrong[:5]}")
 
 
 def _check_end(events: list[Event]) -> None:

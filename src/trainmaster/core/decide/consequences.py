@@ -9,27 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.core.decide import failures
-from trainmaster.core.fold.changes import COMMIT
+from trainmaster.core.decide.limits import COMMIT, LEAVE
 from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.phases import COMMITTING, DONE, ENDED, NEW, READY, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.ranks import Member, assign
 from trainmaster.core.machine.reasons import words
-from trainmaster.core.machine.state import (
-    COMMITTING,
-    DONE,
-    ENDED,
-    GRANTED,
-    NEW,
-    READY,
-    STAGING,
-    STARTING,
-    UPLOADED,
-    Group,
-    State,
-    Task,
-    group_unit,
-    role_size,
-)
+from trainmaster.core.machine.state import GRANTED, Group, State, Task, group_unit, role_size
 from trainmaster.core.machine.units import unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
@@ -336,7 +322,7 @@ def _towards_end(state: State) -> list[Fact]:
     if not state.leaving:
         if any(group.doomed or group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups):
             return []
-        return [("step-done", {"step": "leave", "gave_up": ""})]
+        return [("step-done", {"step": "leave", "gave_up": "", "limit": LEAVE})]
     if any(task.hold == GRANTED and task.connected and not task.left for task in state.tasks.values()):
         return []
     return _end_of(state, "")

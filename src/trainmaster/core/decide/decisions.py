@@ -11,27 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainmaster.core.decide import failures
+from trainmaster.core.decide import failures, limits
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
-from trainmaster.core.fold.changes import SHORT_LIFE, TAKEOVERS
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
-from trainmaster.core.machine.state import (
-    COMMITTING,
-    EXITED,
-    GRANTED,
-    LIVE,
-    NEW,
-    RUNNING,
-    STAGING,
-    STARTING,
-    State,
-    Task,
-    gets_further,
-    unit_of,
-    units_of,
-)
+from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.state import GRANTED, State, Task, gets_further, unit_of, units_of
 
 STAGED_PART = 1 / 16  # of what is fetched: who fetches less within `timeouts.start` fetches too slowly
 
@@ -52,8 +38,11 @@ def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
 
 
 def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:
-    facts: list[Fact] = [("master-started", {"read": dict(told.read), "place": told.place})]
-    if state.id and state.ending is None and state.takeovers >= TAKEOVERS and now - state.taken < SHORT_LIFE:
+    is_short = now - state.taken < limits.SHORT_LIFE
+    takeovers = state.takeovers + 1 if is_short else 1
+    started = {"read": dict(told.read), "place": told.place, "takeovers": takeovers, "lease": limits.LEASE}
+    facts: list[Fact] = [("master-started", started)]
+    if state.id and state.ending is None and takeovers > limits.TAKEOVERS:
         figures = {"masters": state.takeovers, "detail": told.before}
         facts.append(("ending", {"state": "failed", "reason": "master-failed", "figures": figures}))
     return facts
@@ -187,7 +176,7 @@ def _disconnected(state: State, told: stimuli.Disconnected, now: float) -> list[
     task = _holder(state, told.task, told.serial)
     if task is None or not task.connected:
         return []
-    return [("agent-disconnected", {"task": told.task, "serial": told.serial})]
+    return [("agent-disconnected", {"task": told.task, "serial": told.serial, "lease": limits.LEASE})]
 
 
 def _report(state: State, told: stimuli.Report, now: float) -> list[Fact]:
@@ -337,9 +326,14 @@ def _did(state: State, told: stimuli.Did, now: float) -> list[Fact]:
             facts.setdefault((Order, action.verb), []).append([action.task, action.serial, action.attempt, action.id])
         else:
             facts.setdefault((type(action), ""), []).append([action.task, action.serial])
-    return [(_DONE[kind], {"tasks": tasks} | ({"verb": verb} if verb else {})) for (kind, verb), tasks in facts.items()]
+    return [(_DONE[kind], {"tasks": tasks, **_ordered(verb)}) for (kind, verb), tasks in facts.items()]
 
 
+def _ordered(verb: str) -> dict[str, Any]:
+    return {**({"verb": verb} if verb else {}), **({"limit": _LIMITS[verb]} if verb in _LIMITS else {})}
+
+
+_LIMITS = {"stop": limits.STOP, "commit": limits.COMMIT}  # verb -> s that an agent has to say that it was carried out
 _DONE = {Ask: "asked", Release: "released", Order: "ordered"}
 
 

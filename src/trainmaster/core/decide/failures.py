@@ -11,21 +11,11 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from trainmaster.core.fold.incidents import UNTIMED
+from trainmaster.core.decide.limits import SETTLE, SOON, UNTIMED
 from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
 from trainmaster.core.machine.reasons import REASONS, is_reason, words
-from trainmaster.core.machine.state import (
-    COMMITTING,
-    GRANTED,
-    LIVE,
-    NEW,
-    Budget,
-    Incident,
-    State,
-    Task,
-    budget_of,
-    unit_of,
-)
+from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, unit_of
 from trainmaster.core.machine.units import TASK, Unit
 
 FREE_LIMIT = 20  # free restarts in a row without any progress
@@ -193,6 +183,7 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
     fact: dict[str, Any] = {
         "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": restart.limit,
         "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
+        "settle": SETTLE, "soon": SOON,
     }  # fmt: skip
     more = state.role(task).retry_memory
     if again and cause["reason"] == "out-of-memory" and more:
@@ -240,7 +231,7 @@ def _restart_after(
     return "incident", {
         "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": False, **counts,
         "limit": state.role(task).restart.limit, "again": counts["free"] <= FREE_LIMIT, "until": now + wait,
-        "generation": state.groups[task.group].generation,
+        "generation": state.groups[task.group].generation, "settle": SETTLE, "soon": SOON,
     }  # fmt: skip
 
 
@@ -261,4 +252,5 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
 
 def _nearness(evidence: Mapping[str, Any]) -> tuple[int, float]:
     """How near to the root cause: the engine's word, then deaths, then errors, then consequences; the earlier the nearer."""
-    return REASONS[evidence["reason"]].rank, evidence["elapsed"]
+    elapsed = evidence["elapsed"]
+    return REASONS[evidence["reason"]].rank, UNTIMED if elapsed is None else elapsed

@@ -11,19 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from trainmaster.core.fold.saving import save_to_prune
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
-from trainmaster.core.machine.state import (
-    BARRED,
-    COMMITTING,
-    GRANTED,
-    NEW,
-    NONE,
-    RUNNING,
-    STAGING,
-    STARTING,
-    State,
-    Task,
-    role_size,
-)
+from trainmaster.core.machine.phases import COMMITTING, NEW, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.state import BARRED, GRANTED, NONE, State, Task, role_size
 from trainmaster.core.spec.job import Job, Role
 
 # The steps of a job's end, in order.

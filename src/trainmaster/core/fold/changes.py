@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trainmaster.core.fold import incidents
+from trainmaster.core.fold.earlier import completed
 from trainmaster.core.fold.moves import (
     doom,
     drop,
@@ -21,25 +22,28 @@ from trainmaster.core.fold.moves import (
 from trainmaster.core.fold.saving import arm_save, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.events import Event
-from trainmaster.core.machine.state import (
-    ASKED,
-    CHECKPOINT,
+from trainmaster.core.machine.phases import (
     COMMITTING,
     DONE,
     ENDED,
     EXITED,
-    GRANTED,
-    KILLED,
     LIVE,
-    LOG,
     NEW,
-    NONE,
     READY,
     RUNNING,
     STAGING,
     STARTING,
-    SUCCEEDED,
     UPLOADED,
+    check_event,
+)
+from trainmaster.core.machine.state import (
+    ASKED,
+    CHECKPOINT,
+    GRANTED,
+    KILLED,
+    LOG,
+    NONE,
+    SUCCEEDED,
     Group,
     State,
     Task,
@@ -49,37 +53,33 @@ from trainmaster.core.machine.state import (
 )
 from trainmaster.core.spec.reading import job_from
 
-KILL_TIME = 5.0  # s between the KILL of a program and the certainty that it is gone
-SHORT_LIFE = 30.0  # s that a master lives at least, unless it dies of what it has to do
-TAKEOVERS = 20  # masters in a row that lived shorter and did nothing, then the job ends
-LATE = 120.0  # s beyond that an agent may take to stop an attempt: it stores the last of its checkpoint
-COMMIT = 1800.0  # s that an agent has to commit: where a store cannot rename, all is copied
-LEAVE = 60.0  # s that agents have for storing their logs at the end
-
 Data = Mapping[str, Any]
 
 
 def fold(state: State, events: Iterable[Event]) -> State:
     """Take `events` into `state`, in place; returns it."""
     for event in events:
-        state.n, state.at, state.epoch = event.n, event.at, event.epoch
         if event.type == "master-started":
             state.held = []  # their writer died before it had said all
-        if "rest" in event.data:
-            state.held.append(event)
-            continue
-        held, state.held = state.held, []
-        for one in (*held, event):
-            _change(state, one)
+        state.held.append(event)
+        if "rest" not in event.data:
+            decision, state.held = state.held, []
+            for part in decision:
+                _change(state, part)
+        state.n, state.at, state.epoch = event.n, event.at, event.epoch
     return state
 
 
 def _change(state: State, event: Event) -> None:
+    change = _CHANGES.get(event.type)
+    if change is None:
+        return
+    data = completed(state, event)
+    if (task := state.tasks.get(data.get("task", ""))) is not None:
+        check_event(event.type, task.key, task.phase)
+    change(state, data, event.at)
     if event.type in _ADVANCES:
         state.takeovers = 0
-    change = _CHANGES.get(event.type)
-    if change is not None:
-        change(state, event.data, event.at)
 
 
 # -- the beginning --
@@ -94,19 +94,19 @@ def _submitted(state: State, data: Data, at: float) -> None:
 def _master_started(state: State, data: Data, at: float) -> None:
     """A new master has sent nothing yet, and must hear of every agent and ask again."""
     state.waiting = None
-    state.takeovers = state.takeovers + 1 if at - state.taken < SHORT_LIFE else 1
-    state.taken = at
+    state.takeovers, state.taken = data["takeovers"], at
     for task in state.tasks.values():
         task.connected, task.sent = False, {}
         if task.hold == ASKED:
             task.hold, task.serial = NONE, task.serial - 1
         elif task.hold == GRANTED:
-            _arm_gone(state, task, at)
+            _arm_gone(state, task, at + data["lease"])
         state.touch(task)
 
 
 def _arm_gone(state: State, task: Task, at: float) -> None:
-    state.arm("gone", task.key, at + state.known_job.timeouts.grace + state.role(task).stop.grace + KILL_TIME + 2.0)
+    """Set when the task's agent, if it stays out of reach, has surely stopped its program: `at`, its grace and its program's later."""
+    state.arm("gone", task.key, at + state.known_job.timeouts.grace + state.role(task).stop.grace)
 
 
 def _inputs_listed(state: State, data: Data, at: float) -> None:
@@ -205,7 +205,7 @@ def _agent_disconnected(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
     task.connected, task.sent = False, {}
     if task.hold == GRANTED:
-        _arm_gone(state, task, at)
+        _arm_gone(state, task, at + data["lease"])
     state.touch(task)
 
 
@@ -217,9 +217,9 @@ def _ordered(state: State, data: Data, at: float) -> None:
             continue
         task.sent[verb] = order
         if verb == "stop" and task.live:  # else it ended while the order was on its way
-            state.arm("stop", key, at + state.role(task).stop.grace + KILL_TIME + LATE)
+            state.arm("stop", key, at + state.role(task).stop.grace + data["limit"])
         elif verb == "commit" and task.phase == COMMITTING:
-            state.arm("commit", key, at + COMMIT)
+            state.arm("commit", key, at + data["limit"])
         if verb == "prepare" and task.phase == NEW:
             move(state, task, STAGING, at)
             task.staged = 0.0
@@ -237,8 +237,8 @@ def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[Sta
 
     def folded(state: State, data: Data, at: float) -> None:
         task = state.tasks[data["task"]]
-        task.reported = max(task.reported, data.get("report") or 0)
         change(state, task, data, at)
+        task.reported = max(task.reported, data.get("report") or 0)
 
     return folded
 
@@ -249,8 +249,8 @@ def _staging(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _ready(state: State, task: Task, data: Data, at: float) -> None:
-    task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
     move(state, task, READY, at)
+    task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
     state.arm("start", task.key, None)
 
 
@@ -267,15 +267,15 @@ def _generation_formed(state: State, data: Data, at: float) -> None:
 
 def _member_joined(state: State, data: Data, at: float) -> None:
     task, group = state.tasks[data["task"]], state.groups[state.tasks[data["task"]].group]
+    move(state, task, STARTING, at)
     group.generation, group.forming = data["generation"], False
     group.ranks[task.key] = data["rank"]
-    move(state, task, STARTING, at)
     _arm_start(state, task, at)
 
 
 def _started(state: State, task: Task, data: Data, at: float) -> None:
-    task.started = at
     move(state, task, RUNNING, at)
+    task.started = at
     state.arm("start", task.key, None)
     if ("save", "") not in state.deadlines and task.commits:
         arm_save(state, at)
@@ -287,8 +287,8 @@ def _progressed(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _exited(state: State, task: Task, data: Data, at: float) -> None:
-    return_leases(state, task)
     move(state, task, EXITED if task.commits else UPLOADED, at)
+    return_leases(state, task)
     group = state.groups[task.group]
     if task.whole and task.counts and not group.finishing:
         group.finishing = True
@@ -297,8 +297,8 @@ def _exited(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _uploaded(state: State, task: Task, data: Data, at: float) -> None:
-    task.outputs = dict(data.get("outputs") or {})
     move(state, task, UPLOADED, at)
+    task.outputs = dict(data.get("outputs") or {})
 
 
 def _committers_named(state: State, data: Data, at: float) -> None:
@@ -314,8 +314,8 @@ def _committers_named(state: State, data: Data, at: float) -> None:
 
 
 def _output_committed(state: State, task: Task, data: Data, at: float) -> None:
-    task.outputs = dict(data.get("outputs") or task.outputs)
     move(state, task, DONE, at)
+    task.outputs = dict(data.get("outputs") or task.outputs)
     finalize(state, task, SUCCEEDED)
     _progressed(state, task, data, at)
 
@@ -429,7 +429,7 @@ def _step_done(state: State, data: Data, at: float) -> None:
     state.steps[data["step"]] = data.get("gave_up", "")
     if data["step"] == "leave":
         state.leaving = True
-        state.arm("leave", "", at + LEAVE)
+        state.arm("leave", "", at + data["limit"])
         state.unsettled.update(dict.fromkeys(state.tasks))
     elif data["step"].startswith("open:"):
         _opened(state, state.groups[int(data["step"][5:])])

@@ -17,15 +17,12 @@ from trainmaster.core.fold.moves import (
     return_leases,
     undoom,
 )
+from trainmaster.core.machine.phases import COMMITTING, ENDED, LIVE, NEW
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.state import (
-    COMMITTING,
-    ENDED,
     FAILED,
     GRANTED,
     KILLED,
-    LIVE,
-    NEW,
     Budget,
     Incident,
     Past,
@@ -36,10 +33,6 @@ from trainmaster.core.machine.state import (
     units_of,
 )
 from trainmaster.core.machine.units import GROUP, ROLE, Unit, unit_from
-
-SETTLE = 10.0  # s within which the root cause of a failure is settled
-UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were
-SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
 
 Data = Mapping[str, Any]
 
@@ -98,8 +91,8 @@ def incident(state: State, data: Data, at: float) -> None:
     unit, again = unit_from(data["unit"]), data["again"]
     cause = data["cause"]
     _charge(state, unit, data)
-    state.incidents[unit] = Incident(unit, at, again, data["costs"], [dict(cause)])
-    state.arm("settle", unit.text, at + SETTLE)
+    state.incidents[unit] = Incident(unit, at, again, data["costs"], [dict(cause)], data["soon"])
+    state.arm("settle", unit.text, at + data["settle"])
     if unit.kind == GROUP:
         group = state.groups[int(unit.name)]
         group.forming, group.finishing = True, False
@@ -186,7 +179,7 @@ def _evidence(state: State, task: Task, data: Data) -> None:
         figures = data.get("figures") or {}
         incident.evidence.append(
             {"task": task.key, "attempt": data.get("attempt", task.attempt), "reason": data["reason"], "figures": figures,
-             "elapsed": data.get("elapsed", UNTIMED)}
+             "elapsed": data.get("elapsed")}
         )  # fmt: skip
 
 
@@ -200,7 +193,7 @@ def _hasten(state: State, unit: Unit, at: float) -> None:
     outside = any(
         one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence
     )
-    state.arm("settle", unit.text, max(at, incident.opened + SOON) if outside else at)
+    state.arm("settle", unit.text, max(at, incident.opened + incident.soon) if outside else at)
 
 
 def _unit_tasks(state: State, unit: Unit) -> list[Task]:

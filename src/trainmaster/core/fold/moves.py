@@ -5,24 +5,13 @@ Every counter of a group follows its members here, and every task that may have 
 
 from __future__ import annotations
 
-from trainmaster.core.machine.state import (
-    BARRED,
-    GRANTED,
-    KILLED,
-    LIVE,
-    NEW,
-    NONE,
-    RUNNING,
-    STARTED,
-    SUCCEEDED,
-    State,
-    Task,
-    size_of,
-)
+from trainmaster.core.machine.phases import LIVE, NEW, RUNNING, STARTED, check_transition
+from trainmaster.core.machine.state import BARRED, GRANTED, KILLED, NONE, SUCCEEDED, State, Task, size_of
 
 
 def move(state: State, task: Task, phase: str, at: float) -> None:
-    """Bring the attempt into `phase`; every counter follows."""
+    """Bring the attempt into `phase`; every counter follows. Raises IllegalTransition, and then nothing has changed."""
+    check_transition(task.key, task.phase, phase)
     before, task.phase, task.since = task.phase, phase, at
     group = state.groups[task.group]
     if not task.out:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.core.machine.state import RUNNING, State, Task
+from trainmaster.core.machine.phases import RUNNING
+from trainmaster.core.machine.state import State, Task
 
 Data = Mapping[str, Any]
 SAVES = "_saves"  # the folder of an output that holds its saves

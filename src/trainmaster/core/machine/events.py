@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -20,7 +21,7 @@ import attrs
 from trainmaster.core.errors import BadInput
 from trainmaster.core.plain import Plain
 
-VERSION = "1.0"
+VERSION = "1.1"
 _MAJOR = VERSION.split(".")[0]
 
 Fact = tuple[str, dict[str, Any]]  # an event before it has a number and a time
@@ -51,71 +52,135 @@ class Event(Plain):
     data: Mapping[str, Any]
 
 
+# Shapes of fields: what Python makes of their JSON. "?" behind a shape: the field may be left out.
+SHAPES: dict[str, tuple[type, ...]] = {
+    "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "list": (list, tuple), "map": (Mapping,),
+    "time": (int, float), "seconds": (int, float),
+    "number or none": (int, float, NoneType), "seconds or none": (int, float, NoneType), "whole or none": (int, NoneType),
+    "list or none": (list, tuple, NoneType),
+}  # fmt: skip
+
+
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Kind(Plain):
     """What is true of all events of a type."""
 
     barrier: bool
     text: str
+    fields: Mapping[str, str]  # name -> shape
 
 
-def _barrier(text: str) -> Kind:
-    return Kind(True, text)
+def _barrier(text: str, **fields: str) -> Kind:
+    return Kind(True, text, fields)
 
 
-def _note(text: str) -> Kind:
-    return Kind(False, text)
+def _note(text: str, **fields: str) -> Kind:
+    return Kind(False, text, fields)
+
+
+def _report(barrier: bool, text: str, **fields: str) -> Kind:
+    """Of an event that a numbered report of an agent made. `report`: its number; absent where the master acted in the agent's place."""
+    return Kind(barrier, text, {"task": "text", "attempt": "whole", "report": "whole?", **fields})
 
 
 EVENTS: dict[str, Kind] = {
-    "submitted": _barrier("the job was submitted"),
-    "master-started": _barrier("master {epoch} took over"),
-    "inputs-listed": _barrier("the inputs were listed, and the checkpoint set to begin from was named"),
-    "asked": _note("containers were asked for: {tasks}"),
-    "waiting": _note("{wanted}"),
-    "granted": _note("{task} was granted {container} on {node}"),
-    "stray": _note("a container that {task} wants no more was granted"),
-    "refused": _note("the engine refused {task}: {detail}"),
-    "grants-returned": _note("what was granted was given back after {seconds}"),
-    "sized": _barrier("the gang begins with {sizes}"),
-    "agent-connected": _note("the agent of {task} is there"),
-    "agent-disconnected": _note("the agent of {task} is out of reach"),
-    "ordered": _note("{verb} was sent to {tasks}"),
-    "staging": _note("{task} stages its data"),
-    "ready": _note("{task} is ready at {address}"),
-    "generation-formed": _barrier("generation {generation} was formed"),
-    "member-joined": _barrier("{task} joined generation {generation}"),
-    "started": _note("the program of {task} started"),
-    "progressed": _note("{task} made progress: {reached}"),
-    "exited": _note("the program of {task} ended well"),
-    "died": _note("the program of {task} failed; what it left of its checkpoint is still stored"),
-    "uploaded": _note("{task} uploaded its outputs: {made}"),
-    "committers-named": _barrier("named to commit their outputs: {tasks}"),
-    "output-committed": _barrier("{task} committed its outputs: {made}"),
-    "attempt-ended": _note("attempt {attempt} of {task} ended"),
-    "attempt-written-off": _barrier("attempt {attempt} of {task} was written off"),
-    "container-ended": _note("the container of {task} ended"),
-    "incident": _barrier("a failure was taken up: {follows}"),
-    "settled": _barrier("the cause of a failure was settled: {cause}"),
-    "backoff-over": _note("the wait before a restart is over"),
-    "task-failed": _barrier("{task} failed for good"),
-    "warned": _note("{task} will be taken back in {seconds} s"),
-    "shards-done": _barrier("{shards} of {input} done by {task}"),
-    "shards-returned": _barrier("{shards} of {input} returned"),
-    "checkpoint-saved": _barrier("checkpoint set {set} is whole"),
-    "rewound": _barrier("the group goes back to {back}"),
-    "save-requested": _barrier("a save was asked for"),
-    "saved": _note("{task} saved its outputs: {made}"),
-    "trouble": _note("{task} goes on, but {what}: {detail}"),
-    "kill-requested": _barrier("{by} asked to kill the job"),
-    "job-timed-out": _note("the job ran out of time"),
-    "ending": _barrier("the job is ending"),
+    "submitted": _barrier("the job was submitted", id="text", job="map", since="time?"),
+    "master-started": _barrier(
+        "master {epoch} took over", read="map", place="text", takeovers="whole?", lease="seconds?",
+    ),
+    "inputs-listed": _barrier(
+        "the inputs were listed, and the checkpoint set to begin from was named", listings="map", checkpoint="map?",
+    ),
+    "asked": _note("containers were asked for: {tasks}", tasks="list"),
+    "waiting": _note("{wanted}", resource="text", asked="text", free="text", detail="text", position="whole"),
+    "granted": _note(
+        "{task} was granted {container} on {node}", task="text", serial="whole", container="text", node="text", devices="list",
+    ),
+    "stray": _note("a container that {task} wants no more was granted", task="text", serial="whole", container="text"),
+    "refused": _note("the engine refused {task}: {detail}", task="text", serial="whole", detail="text"),
+    "grants-returned": _note("what was granted was given back after {seconds}", group="whole", seconds="seconds or none", until="time"),
+    "sized": _barrier("the gang begins with {sizes}", group="whole", sizes="map"),
+    "agent-connected": _note(
+        "the agent of {task} is there", task="text", serial="whole", node="text", address="text", container="text",
+    ),
+    "agent-disconnected": _note("the agent of {task} is out of reach", task="text", serial="whole", lease="seconds?"),
+    "ordered": _note("{verb} was sent to {tasks}", verb="text", tasks="list", limit="seconds?"),
+    "staging": _report(False, "{task} stages its data", done="number", total="number"),
+    "ready": _report(
+        False, "{task} is ready at {address}", address="text", ports="map?", devices="whole?", restored="whole or none?",
+        elapsed="seconds?",
+    ),
+    "generation-formed": _barrier("generation {generation} was formed", group="whole", generation="whole", members="list", ranks="map"),
+    "member-joined": _barrier(
+        "{task} joined generation {generation}", task="text", attempt="whole", group="whole", generation="whole", rank="whole",
+    ),
+    "started": _report(False, "the program of {task} started", pid="whole", elapsed="seconds or none"),
+    "progressed": _report(False, "{task} made progress: {reached}", value="number or none", step="number or none"),
+    "exited": _report(False, "the program of {task} ended well", elapsed="seconds or none"),
+    "died": _report(
+        False, "the program of {task} failed; what it left of its checkpoint is still stored", reason="text", figures="map",
+        elapsed="seconds or none", reached="map?",
+    ),
+    "uploaded": _report(False, "{task} uploaded its outputs: {made}", outputs="map"),
+    "committers-named": _barrier("named to commit their outputs: {tasks}", group="whole", attempts="list"),
+    "output-committed": _report(True, "{task} committed its outputs: {made}", outputs="map"),
+    "attempt-ended": _report(
+        False, "attempt {attempt} of {task} ended", reason="text", figures="map", elapsed="seconds or none?", stopped="flag?", tail="list?",
+        reached="map?",
+    ),
+    "attempt-written-off": _barrier(
+        "attempt {attempt} of {task} was written off", task="text", attempt="whole", serial="whole", reason="text", figures="map",
+        gone="flag", stopped="flag?",
+    ),
+    "container-ended": _note(
+        "the container of {task} ended", task="text", serial="whole", gone="flag", reason="text?", figures="map?", attempt="whole?",
+    ),
+    "incident": _barrier(
+        "a failure was taken up: {follows}", unit="text", budget="text", cause="map", costs="flag", spent="whole", free="whole",
+        quick="whole?", total="whole?", limit="whole", again="flag", until="time", generation="whole", memory_factor="number?",
+        settle="seconds?", soon="seconds?",
+    ),
+    "settled": _barrier(
+        "the cause of a failure was settled: {cause}", unit="text", budget="text", cause="map", costs="flag", spent="whole", free="whole",
+        quick="whole?", total="whole?",
+    ),
+    "backoff-over": _note("the wait before a restart is over", unit="text"),
+    "task-failed": _barrier("{task} failed for good", task="text", attempt="whole?", reason="text", figures="map"),
+    "warned": _note("{task} will be taken back in {seconds} s", task="text", seconds="seconds", reason="text", figures="map?"),
+    "shards-done": _report(
+        True, "{shards} of {input} done by {task}", input="text", ranges="list", records="list or none", mark="whole", differing="list?",
+    ),
+    "shards-returned": _barrier("{shards} of {input} returned", input="text", ranges="list", set="whole or none", mark="whole"),
+    "checkpoint-saved": _report(
+        True, "checkpoint set {set} is whole", set="whole", files="whole?", bytes="whole?", marks="map?", manifest="text?", refunds="flag?",
+    ),
+    "rewound": _barrier("the group goes back to {back}", group="whole", set="whole or none"),
+    "save-requested": _barrier("a save was asked for", save="text", by="text"),
+    "saved": _report(False, "{task} saved its outputs: {made}", save="text", files="whole", bytes="whole", gave_up="text?"),
+    "trouble": _report(False, "{task} goes on, but {what}: {detail}", what="text", detail="text", bytes="whole?", save="text?"),
+    "kill-requested": _barrier("{by} asked to kill the job", by="text", why="text"),
+    "job-timed-out": _note("the job ran out of time", seconds="seconds or none"),
+    "ending": _barrier(
+        "the job is ending", state="text", reason="text", figures="map", task="text?", attempt="whole?", tail="list?", words="text?",
+    ),
     "commits-abandoned": _note("no commit is waited for, since none could be recorded"),
-    "left": _note("the agent of {task} stored its logs and left"),
-    "ended": _barrier("the job ended"),
-    "released": _note("containers were given back: {tasks}"),
-    "step-done": _note("step done: {step}"),
-}
+    "left": _report(False, "the agent of {task} stored its logs and left", gave_up="text"),
+    "ended": _barrier("the job ended", state="text", reason="text", figures="map", gave_up="text"),
+    "released": _note("containers were given back: {tasks}", tasks="list"),
+    "step-done": _note("step done: {step}", step="text", gave_up="text", limit="seconds?"),
+}  # fmt: skip
+
+
+def faults(event: Recorded) -> list[str]:
+    """Return what is wrong with the fields of an event of ours: missing, of another shape, or unknown to its type."""
+    fields = EVENTS[event.type].fields
+    wrong = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
+    for name, shape in fields.items():
+        if name not in event.data:
+            wrong += [] if shape.endswith("?") else [f"{name} is missing"]
+        elif not isinstance(event.data[name], SHAPES[shape.removesuffix("?")]):
+            wrong.append(f"{name} is {event.data[name]!r}, and no {shape.removesuffix('?')}")
+    return [f"{event.type}: {text}" for text in wrong]
 
 
 def whole(events: Iterable[Told]) -> Iterator[Told]:

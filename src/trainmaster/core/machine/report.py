@@ -7,23 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.machine.formation import bracketed
+from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.reasons import advice, words
-from trainmaster.core.machine.state import (
-    ASKED,
-    CHECKPOINT,
-    FILES,
-    GRANTED,
-    NEW,
-    READY,
-    RUNNING,
-    STAGING,
-    STARTING,
-    SUCCEEDED,
-    State,
-    Task,
-    loss_kind,
-    size_of,
-)
+from trainmaster.core.machine.state import ASKED, CHECKPOINT, FILES, GRANTED, SUCCEEDED, State, Task, loss_kind, size_of
 from trainmaster.core.machine.units import GROUP, unit_from
 
 

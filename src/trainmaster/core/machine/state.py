@@ -20,24 +20,11 @@ import attrs
 
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.phases import LIVE, NEW, READY, STAGING, STARTING
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.dependencies import stages
 from trainmaster.core.spec.job import Job, Role
-
-# Phases of an attempt, in order.
-NEW = "new"  # nothing ordered yet
-STAGING = "staging"  # ordered to prepare
-READY = "ready"  # prepared; waits for its generation
-STARTING = "starting"  # a member of a formed generation
-RUNNING = "running"  # its program runs
-EXITED = "exited"  # its program ended well; outputs upload
-UPLOADED = "uploaded"  # nothing left but to commit
-COMMITTING = "committing"  # named as the committer
-DONE = "done"
-ENDED = "ended"  # ended otherwise
-LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
-STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
 
 # Holds of a container.
 NONE, ASKED, GRANTED = "none", "asked", "granted"
@@ -168,6 +155,7 @@ class Incident(Plain):
     again: bool  # a restart was decided
     costs: bool
     evidence: list[dict[str, Any]]
+    soon: float = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
 
 
 @attrs.define(slots=True, eq=False, repr=False)

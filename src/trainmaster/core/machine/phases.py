@@ -1,0 +1,88 @@
+"""The life of an attempt as a table: its phases, and which event brings it from which into which.
+
+    new -> staging -> ready -> starting -> running -> exited -> uploaded -> committing -> done
+     ^          any of these -> ended
+     +--------------------------+   the task's next attempt
+
+An event about one attempt that finds it in another phase than these raises and changes nothing (`check_event`), and so does any change of a
+phase to one that cannot follow (`check_transition`). The documents are made from the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+NEW = "new"  # nothing ordered yet
+STAGING = "staging"  # ordered to prepare
+READY = "ready"  # prepared; waits for its generation
+STARTING = "starting"  # a member of a formed generation
+RUNNING = "running"  # its program runs
+EXITED = "exited"  # its program ended well; outputs upload
+UPLOADED = "uploaded"  # nothing left but to commit
+COMMITTING = "committing"  # named as the committer
+DONE = "done"
+ENDED = "ended"  # ended otherwise
+
+LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
+STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
+PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, DONE, ENDED)
+
+_LIVE = tuple(phase for phase in PHASES if phase in LIVE)
+
+# (event, the phases that it finds an attempt in, the phases that it can bring it into)
+TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
+    ("ordered", (NEW,), (STAGING,)),  # to prepare
+    ("ready", (NEW, STAGING), (READY,)),  # new: the note that it was ordered was lost with a master
+    ("generation-formed", (READY,), (STARTING,)),
+    ("member-joined", (READY,), (STARTING,)),
+    ("started", (STARTING,), (RUNNING,)),
+    ("exited", (STARTING, RUNNING), (EXITED, UPLOADED)),  # uploaded: a task without outputs
+    ("uploaded", (EXITED,), (UPLOADED,)),
+    ("committers-named", (UPLOADED,), (COMMITTING, DONE)),
+    ("output-committed", (COMMITTING,), (DONE,)),
+    ("commits-abandoned", (COMMITTING,), (ENDED,)),
+    ("attempt-ended", _LIVE, (ENDED,)),
+    ("attempt-written-off", _LIVE, (ENDED,)),
+    ("task-failed", (NEW,), (ENDED,)),
+    (
+        "incident",
+        (ENDED,),
+        (NEW,),
+    ),  # it restarts; an attempt that was stopped for that is followed by the next as it ends
+)
+_NEXT: Mapping[str, frozenset[str]] = {
+    phase: frozenset(after for _, before, afters in TRANSITIONS if phase in before for after in afters)
+    for phase in PHASES
+}
+
+
+# Events about one attempt; the others name several, and pass over those that are elsewhere by now.
+_OF_ONE = (
+    "ready",
+    "member-joined",
+    "started",
+    "exited",
+    "uploaded",
+    "output-committed",
+    "attempt-ended",
+    "attempt-written-off",
+)
+_EXPECTED: Mapping[str, frozenset[str]] = {
+    event: frozenset(before) for event, before, _ in TRANSITIONS if event in _OF_ONE
+}
+
+
+class IllegalTransition(Exception):
+    """An event that brings an attempt into a phase which cannot follow its present one: a fault of ours, or a damaged log."""
+
+
+def check_event(event: str, task: str, phase: str) -> None:
+    """Raise IllegalTransition where an event about one attempt cannot find it in this phase."""
+    if event in _EXPECTED and phase not in _EXPECTED[event]:
+        raise IllegalTransition(f"{task} is {phase}, where {event} cannot come")
+
+
+def check_transition(task: str, before: str, after: str) -> None:
+    """Raise IllegalTransition where `after` cannot follow `before`."""
+    if after not in _NEXT[before]:
+        raise IllegalTransition(f"{task} is {before}, and {after} cannot follow that")
