@@ -4,13 +4,13 @@
     run = trainmaster.submit(job)
     run.wait()
 
-Everything here is loaded when it is first used. `trainmaster.aio` has the same for programs with an event loop, `trainmaster.runtime` is
-what the programs of a job may import.
+Everything here is loaded when it is first used. `trainmaster.aio` has the same for programs with an event loop. The programs of a job may
+import `trainmaster.runtime`.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as checkers of types take it; importing `typing` would cost more than all of this
+TYPE_CHECKING = False  # type checkers take this as true; importing `typing` would cost more than this whole module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_FROM = {
+_MODULE_OF = {
     **dict.fromkeys(
         ("Job", "JobWarning", "Run", "submit", "attach", "wait", "logs", "status", "jobs"), "trainmaster.client.api"
     ),
@@ -53,8 +53,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "aio":
         return import_module("trainmaster.client.aio")
-    if name in _FROM:
-        return getattr(import_module(_FROM[name]), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'trainmaster' has no attribute {name!r}")
 
 

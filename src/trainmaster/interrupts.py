@@ -1,7 +1,7 @@
-"""Signals that ask a command to end: the first one breaks off what has something to undo, and no later one what that begins.
+"""Signals that ask a command to end. The first one interrupts the work; no later one interrupts the undoing of that work.
 
-SIGTERM, SIGHUP and SIGQUIT mean to a command that starts or watches a job the same as Ctrl-C does (`interrupting`). They may come at any
-moment, also between the start of a job and the note of its id; so that step is `postponing`: a signal finds all of it done, or nothing.
+A command that starts or watches a job treats SIGTERM, SIGHUP and SIGQUIT as Ctrl-C (`interrupting`). A signal may come at any moment, also
+between the start of a job and the note of its id. So that step is `postponing`: a signal finds all of it done, or nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 _is_armed = False  # whether the next signal raises Interrupted
-_postponed: list[int] = []  # the signals that came while they are postponed
-_actions: dict[signal.Signals, _Action] = {}  # of those that are postponed at present: what each does else
+_postponed: list[int] = []  # the signals that came while signals are postponed
+_actions: dict[signal.Signals, _Action] = {}  # the postponed signals -> what each does otherwise
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,12 +34,12 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """Have the first signal that asks for the end raise Interrupted; one that is ignored (nohup) stays so.
+    """Make the first signal that asks for the end raise Interrupted; a signal that is ignored (nohup) stays ignored.
 
-    A terminal that is closed may send several at once: those behind the first are not heard before this is entered again.
+    A terminal that is closed may send several at once: those after the first have no effect until this is entered again.
     """
     global _is_armed
-    if not _heard_here():
+    if not _is_main_thread():
         yield
         return
     actions = {number: action for number in _ALL if (action := signal.getsignal(number)) in _DEFAULT}
@@ -62,8 +62,8 @@ def interrupt(number: int) -> NoReturn:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """No second Ctrl-C breaks off what the first has begun."""
-    if not _heard_here():
+    """Ignore further signals, so that no second Ctrl-C interrupts what the first one began."""
+    if not _is_main_thread():
         yield
         return
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _ALL}
@@ -76,24 +76,24 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponing() -> Iterator[None]:
-    """Act on a signal that asks for the end only when this is over. Within another one this changes nothing."""
-    if _actions or not _heard_here():
+    """Act on a signal that asks for the end only when this context is left. Nested in another `postponing` this changes nothing."""
+    if _actions or not _is_main_thread():
         yield
         return
     _postpone()
     try:
         yield
     finally:
-        _act()
+        _stop_postponing()
 
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
     """Within `postponing`, act on signals at once: for a step that takes long and leaves nothing behind."""
-    if not _actions or not _heard_here():
+    if not _actions or not _is_main_thread():
         yield
         return
-    _act()
+    _stop_postponing()
     try:
         yield
     finally:
@@ -101,44 +101,44 @@ def heard() -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, T], undo: Callable[[], object]) -> T:
-    """As `asyncio.run`, for what has to be undone where it fails or is broken off: by `undo`, when its loop is closed.
+    """Run `work` as `asyncio.run` does; where it fails or is interrupted, call `undo` once the loop is closed.
 
-    A second Ctrl-C is an exception anywhere within asyncio's loop. Here none is heard after the first, until all is undone.
+    In asyncio's own loop a second Ctrl-C raises an exception anywhere. Here every signal after the first is ignored until all is undone.
     """
     task: asyncio.Task[T] | None = None
-    first = _postponed[0] if _postponed else 0  # the number of the first signal
+    first_signal = _postponed[0] if _postponed else 0  # its number; 0 while there was none
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal first
-        if task is not None and not task.done() and not first:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal first_signal
+        if task is not None and not task.done() and not first_signal:
             task.get_loop().call_soon_threadsafe(task.cancel)
-        first = first or number
+        first_signal = first_signal or number
 
     async def cancellable() -> T:
         nonlocal task
         task = asyncio.create_task(work)
-        if first:
+        if first_signal:
             task.cancel()
         return await task
 
-    actions = _heard() if _heard_here() else {}
+    actions = _handled_signals() if _is_main_thread() else {}
     for number in actions:
-        signal.signal(number, hear)
+        signal.signal(number, on_signal)
     try:
-        done = asyncio.run(cancellable())
-        if first:  # while the loop was closed
-            raise Interrupted(first)
-        return done
+        outcome = asyncio.run(cancellable())
+        if first_signal:  # while the loop was closed
+            raise Interrupted(first_signal)
+        return outcome
     except BaseException as error:
         undo()
-        if first and isinstance(error, asyncio.CancelledError):
-            raise Interrupted(first) from None
+        if first_signal and isinstance(error, asyncio.CancelledError):
+            raise Interrupted(first_signal) from None
         raise
     finally:
         for number, action in actions.items():
             signal.signal(number, action)
-        if first and actions[signal.Signals(first)] is signal.SIG_DFL:
-            signal.raise_signal(first)
+        if first_signal and actions[signal.Signals(first_signal)] is signal.SIG_DFL:
+            signal.raise_signal(first_signal)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -146,23 +146,25 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         interrupt(number)
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def _record(number: int, frame: FrameType | None) -> None:
     _postponed.append(number)
 
 
-def _heard() -> dict[signal.Signals, _Action]:
-    """Return the signals that ask us for the end, with what they do now: not those that are ignored, or that our caller handles."""
-    return {number: action for number in _ALL if (action := signal.getsignal(number)) in (*_DEFAULT, _interrupt, _note)}
+def _handled_signals() -> dict[signal.Signals, _Action]:
+    """Return the signals that ask us to end, each with its present action, without those that are ignored or that our caller handles."""
+    return {
+        number: action for number in _ALL if (action := signal.getsignal(number)) in (*_DEFAULT, _interrupt, _record)
+    }
 
 
 def _postpone() -> None:
-    _actions.update(_heard())
+    _actions.update(_handled_signals())
     for number in _actions:
-        signal.signal(number, _note)
+        signal.signal(number, _record)
 
 
-def _act() -> None:
-    """Have signals act again, first of all one that came meanwhile."""
+def _stop_postponing() -> None:
+    """Restore the signals' actions, and raise the first signal that came meanwhile."""
     for number, action in _actions.items():
         signal.signal(number, action)
     _actions.clear()
@@ -172,6 +174,6 @@ def _act() -> None:
         signal.raise_signal(first)
 
 
-def _heard_here() -> bool:
-    """Python handles signals in its main thread alone."""
+def _is_main_thread() -> bool:
+    """Tell whether this is the main thread, the only one in which Python handles signals."""
     return threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""The end of a connection, in whatever state it is."""
+"""End a connection, whatever state it is in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def cut(transport: Any) -> None:
-    """Abort it. One under TLS that was closed twice raises in early Pythons (Debian's 3.11.2): it has forgotten what it stands on, and
-    ends by itself, once the peer has answered or its shutdown has timed out.
+    """Abort a transport. In early Pythons (Debian's 3.11.2) a TLS transport that was closed twice raises AttributeError, for it forgot its
+    underlying transport. It ends by itself, once the peer has answered or its shutdown has timed out.
     """
     with contextlib.suppress(AttributeError):
         transport.abort()

@@ -151,7 +151,7 @@ def test_a_master_is_deleted_50_times(kube: Kubernetes) -> None:
     for index in range(2):
         job.until_line("pid", f"worker:{index}")
     for _ in range(50):
-        (pod,) = until(lambda: masters(kube, job), LIMIT, what=lambda: kube.pods(job, "master"))
+        (pod,) = until(lambda: masters(kube, job), LIMIT, what=lambda: f"a master; {job.said()}")
         pause(choice.random() * MOST, lambda: False)
         delete(kube, pod)
         until(

@@ -27,7 +27,7 @@ from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.clusters.hadoop.kerberos import REALM
 from trainmaster.hadoop import conf, errors, yarn
 from trainmaster.hadoop.conf import Configuration
-from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError
+from trainmaster.hadoop.errors import AuthenticationFailed, HadoopError, RemoteError, WeakProtection
 from trainmaster.hadoop.hdfs import Namenode
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -403,7 +403,7 @@ async def offers_alone(place: Place, word: str) -> None:
     assert (await metrics(place.conf, alice)).num_active_nms == 1
     wanted = tuple(other for other in PROTECTION if other != word)
     says = f"offers protection {word}, we take "
-    await refusals(place, attrs.evolve(alice, protection=wanted), AuthenticationFailed, says)
+    await refusals(place, attrs.evolve(alice, protection=wanted), WeakProtection, says)
     file = await uploaded(place, b"a line out of HDFS\n")
     found = await run_master(place, alice, await delegation.fetch(place.conf, alice), file, [word])
     assert found.final_application_status == yarn.FinalStatus.SUCCEEDED, found.diagnostics

@@ -218,8 +218,8 @@ def test_a_master_leaves_alone_what_another_asks_for_that_follows_it(kubernetes:
                 assert [one.task for one in second.holders] == ["worker:0"]
                 await second.ask("worker:1")
                 await second.hears(Granted, "worker:1")
-                await until_async(lambda: ("worker:1", 1) in first.master._held)
-                assert not first.master._held["worker:1", 1].returned
+                await until_async(lambda: ("worker:1", 1) in first.master._pods)
+                assert not first.master._pods["worker:1", 1].returned
                 assert not (await second.runs("worker:1"))["metadata"].get("deletionTimestamp")
 
     asyncio.run(scenario())

@@ -184,7 +184,7 @@ async def node_lost(made: Recording) -> None:
     for key in (A, B):
         await made.until("granted", key)
     made.happens("lost", A)
-    node = next(number for number in (1, 2) if made.cluster.node_id(number) == made.engine._held[A].node)
+    node = next(number for number in (1, 2) if made.cluster.node_id(number) == made.engine._containers[A].node)
     made.cluster.daemon(f"nodemanager-{node}").kill()
     await made.until("lost", A)
     made.cluster.daemon(f"nodemanager-{node}").start()

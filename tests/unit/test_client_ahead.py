@@ -52,7 +52,7 @@ def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypa
         written.wait(60)
         return rename(draft, target)
 
-    monkeypatch.setattr(runtime_archive, "_packed", packed)
+    monkeypatch.setattr(runtime_archive, "_archive_bytes", packed)
     monkeypatch.setattr(Path, "rename", together)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: runtime_archive.archive(tmp_path), range(2))
@@ -62,7 +62,7 @@ def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypa
 
 
 def test_an_archive_that_jobs_use_is_not_pruned_and_drafts_go(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_archive, "_packed", packed)
+    monkeypatch.setattr(runtime_archive, "_archive_bytes", packed)
     folder = home.state / "runtime"
     draft = Path(draft_of(str(folder / "state" / "archive")))  # of one that was killed
     draft.parent.mkdir(parents=True)

@@ -391,18 +391,27 @@ def test_the_first_to_succeed_waits_for_no_peer() -> None:
 
 def test_masters_that_die_of_the_job_end_it() -> None:
     """One after the other, each soon after it began; work that is done between them starts the count anew."""
-    script = Script(job(worker=role(1)))
+    script, words = Script(job(worker=role(1))), "KeyError: 'x'"
     for epoch in range(2, 15):
-        script.take(stimuli.MasterStarted(epoch), after=1.0)
+        script.take(stimuli.MasterStarted(epoch, before=words), after=1.0)
     script.start("worker:0")
-    for epoch in range(15, 35):
-        script.take(stimuli.MasterStarted(epoch), after=1.0)
-    script.take(stimuli.MasterStarted(35), after=60.0)
+    for epoch in range(15, 34):
+        script.take(stimuli.MasterStarted(epoch, before=words), after=1.0)
+    script.take(stimuli.MasterStarted(34, before=words), after=60.0)
     assert script.state.ending is None
-    for epoch in range(36, 56):
-        script.take(stimuli.MasterStarted(epoch, before="KeyError: 'x'"), after=1.0)
+    for epoch in range(35, 55):
+        assert script.state.ending is None
+        script.take(stimuli.MasterStarted(epoch, before=words), after=1.0)
     assert ending(script) == ("failed", "master-failed")
-    assert script.last("ending")["figures"] == {"masters": 20, "detail": "KeyError: 'x'"}
+    assert script.last("ending")["figures"] == {"masters": 20, "detail": words}
+
+
+def test_masters_that_are_killed_or_deleted_end_no_job() -> None:
+    """They leave no words: what killed them is not what the job has them do."""
+    script = Script(job(worker=role(1)))
+    for epoch in range(2, 60):
+        script.take(stimuli.MasterStarted(epoch), after=1.0)
+    assert script.state.ending is None
 
 
 def test_logs_that_could_not_be_stored_are_named() -> None:

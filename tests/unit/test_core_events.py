@@ -164,4 +164,7 @@ def test_what_older_logs_do_not_say_is_what_their_versions_did() -> None:
     added = {"takeovers", "lease", "limit", "settle", "soon"}
     older = [attrs.evolve(event, data={k: v for k, v in event.data.items() if k not in added}) for event in script.log]
     assert older != script.log
-    assert dump(fold(State(), older)) == dump(fold(State(), script.log))
+    replayed, present = (dump(fold(State(), events)) for events in (older, script.log))
+    assert replayed.pop("takeovers") == 1, "a master that was killed counted, too"
+    present.pop("takeovers", None)
+    assert replayed == present

@@ -309,7 +309,7 @@ def test_calls_wait_rather_than_pile_up_where_the_server_does_not_read() -> None
                 def written() -> bool:
                     nonlocal most
                     assert connection._transport is not None
-                    most = max(most, connection._transport.get_write_buffer_size() + connection._held)
+                    most = max(most, connection._transport.get_write_buffer_size() + connection._outbox_size)
                     return len(connection._waiting) == calls
 
                 await until_async(written)

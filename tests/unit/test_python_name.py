@@ -29,7 +29,7 @@ def test_python_is_python3_where_there_is_no_other_and_the_log_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", str(bare))
     (tmp_path / ".trainmaster").mkdir()
-    environ = inside._programs(str(tmp_path), None)
+    environ = inside._program_environment(str(tmp_path), None)
     for command in (["python", "-c", "print(6 * 7)"], ["sh", "-c", "python -c 'print(6 * 7)'"]):
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
         assert done.stdout == "42\n"

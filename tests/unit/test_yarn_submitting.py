@@ -208,7 +208,7 @@ def submit(
     async def run() -> None:
         noting, shipping = asyncio.create_task(note()), asyncio.create_task(resources())
         submission = Submission(ID, job, {}, secret, "", (), (), lambda without: keytab)
-        await client._started(submission, said, noting, shipping, [])
+        await client._start_master(submission, said, noting, shipping, [])
 
     with pytest.raises((OSError, EngineFailed)):
         asyncio.run(run())

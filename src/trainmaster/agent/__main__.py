@@ -1,4 +1,4 @@
-"""`python -I -m trainmaster.agent`: the agent of one container; its spec comes as JSON on stdin."""
+"""Run the agent of one container (`python -I -m trainmaster.agent`). Its spec comes as JSON on stdin."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainmaster.agent.main import run
 
 def main() -> None:
     spec = json.load(sys.stdin)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     sys.exit(run(spec))
 
 

@@ -1,4 +1,4 @@
-"""The beginning of an agent in a container of a cluster: what it is given comes the way of its engine."""
+"""Start an agent in a container of a cluster. Its spec comes by the way of its engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmaster.lazy import lazily
 
 def main() -> int:
     """Be the agent until it is no longer needed."""
-    gc.disable()  # all that is imported stays: looking through it for garbage takes 8 ms of a core
+    gc.disable()  # every imported object stays: looking through them for garbage takes 8 ms of a core
     lazily()
     spec = import_module(os.environ["TRAINMASTER_CONTAINER"]).agent()  # the engine's `ContainerSide`
     from trainmaster.agent.main import run

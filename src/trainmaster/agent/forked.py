@@ -1,4 +1,4 @@
-"""The agent as a template forks it: all that an agent imports on its way is there before, once for all of them."""
+"""The agent that a template forks. Everything an agent imports later is imported here, once for all agents."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Becoming the agent of a container: from what it was given (the spec) to its end.
+"""Run the agent of a container, from its spec to its end.
 
 The spec is one JSON object. It comes as an argument where the agent is forked out of a warm template, else on stdin; it holds the job's
 token and secrets, so it is never on a command line or in a file.
 
-    job_id task serial            whose container this is; `container` and `node` as the engine names them
-    on_this_machine own_network memory_limit    what the engine can do (`engines.contract.Capabilities`)
-    socket | addresses            where the master is; with addresses `certificate` (PEM). `token`
+    job_id task serial            the container's task; `container` and `node` as the engine names them
+    on_this_machine own_network memory_limit    the engine's abilities (`engines.contract.Capabilities`)
+    socket | addresses            the master's place; with addresses `certificate` (PEM). `token`
     storage                       the job's storage, a path or URL; "": it is the master's alone
     directory                     the job's own on this machine (absent: the storage, where that is a path); `work`: the task's, `runtime`:
-                                  the job's for what dies with the boot; `sockets`: the same under a short name; `cache`: what jobs share
+                                  the job's that dies with the boot; `sockets`: the same under a short name; `cache`: shared by jobs
     secrets                       {its role, or "" for every role: {name: value}}
     all_secrets                   the secrets of all roles, for the master's successor alone; on one machine, where any agent may start it
     environ                       of the submitter (absent: ours); `environment`: a directory with the Python of the programs, which is
@@ -16,7 +16,7 @@ token and secrets, so it is never on a command line or in a file.
     allowance                     limits, umask and signals of the submitter (`kernel.Allowance`; absent: ours)
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
-    close_within                  s that the engine gives the agent once it has told it to end
+    close_within                  s that the engine gives the agent after asking it to end
     unmet                         s to wait for a master, where the container was begun before it (absent: the grace)
     log_end                       bytes of an attempt's log that are kept where no storage is reached and it ended well (absent: none)
     devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
@@ -55,11 +55,11 @@ log = logging.getLogger(__name__)
 
 
 def run(spec: dict[str, Any]) -> int:
-    """Be the agent until it is no longer needed; the exit status. Called in a process of its own, which has no thread and no loop."""
+    """Be the agent until it is no longer needed, and return the exit status. The process must have no other thread and no loop."""
     allowance = Allowance.from_json(spec["allowance"]) if spec.get("allowance") else Allowance.present()
     linux.raise_descriptor_limit()
     linux.adopt_orphans()
-    os.umask(allowance.umask)  # what is uploaded gets its user's permissions; our own files are made private one by one
+    os.umask(allowance.umask)  # uploads get their user's permissions; our own files are made private one by one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     return asyncio.run(_serve(spec, allowance))
@@ -70,19 +70,19 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> int:
     agent = Agent(_link(spec), str(spec.get("container", "")), node, float(spec.get("close_within") or CLOSE_WITHIN))
     place = _place(spec, agent, allowance)
     _log_to(os.path.join(place.logs, "agent.log"))
-    agent.settle(place, _logs_of(spec, agent, place))
+    agent.settle(place, _log_transport(spec, agent, place))
     agent.tokens = spec.get("tokens")
     presence = None
     if spec.get("socket") and spec.get("on_this_machine"):
         try:
             presence = _stand_by(agent, spec, place, allowance)
-        except BlockingIOError:  # started by an order of a master that died before it heard of it
+        except BlockingIOError:  # started by a master that died before it heard of the start
             log.warning("container %s of %s has an agent already", spec["serial"], spec["task"])
             return 0
     elif not spec.get("socket") and spec["storage"]:
-        agent.channel.find = lambda epoch: _find(spec, epoch)
+        agent.channel.find = lambda epoch: _newer_master(spec, epoch)
     _on_signal(signal.SIGTERM, agent.terminated)
-    gc.freeze()  # what is loaded by now lives as long as we do
+    gc.freeze()  # objects loaded by now live as long as we do
     try:
         await agent.run()
     finally:
@@ -92,14 +92,14 @@ async def _serve(spec: Mapping[str, Any], allowance: Allowance) -> int:
 
 
 def _on_signal(number: int, act: Callable[[], None]) -> None:
-    """Have the running loop call `act` on a signal. Its own way imports `inspect`, with `ast` and `dis`: 5 ms of a core in each agent."""
+    """Have the running loop call `act` on a signal. The loop's own method imports `inspect`, with `ast` and `dis`: 5 ms of a core."""
     loop = asyncio.get_running_loop()
 
-    def tell(*_: object) -> None:
+    def handle(*_: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed by now
             loop.call_soon_threadsafe(act)
 
-    signal.signal(number, tell)
+    signal.signal(number, handle)
 
 
 def _link(spec: Mapping[str, Any]) -> Link:
@@ -139,7 +139,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
 
 
 def _environ(spec: Mapping[str, Any]) -> dict[str, str]:
-    """What programs begin with."""
+    """Return the environment that programs begin with."""
     environ = dict(os.environ if spec.get("environ") is None else spec["environ"])
     if not spec.get("environment"):
         return environ
@@ -151,16 +151,16 @@ def _environ(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cache(spec: Mapping[str, Any]) -> str:
-    """Where this machine keeps what jobs share: as the engine says, else beside the jobs of the local engine."""
-    if given := spec.get("cache"):
-        return str(given)
+    """Return this machine's directory for files that jobs share: the engine's, else one next to the local engine's jobs."""
+    if configured := spec.get("cache"):
+        return str(configured)
     if directory := _directory(spec):
         return os.path.join(os.path.dirname(os.path.dirname(directory)), "cache")
     return os.path.join(os.getcwd(), ".cache")
 
 
-def _logs_of(spec: Mapping[str, Any], agent: Agent, place: Place) -> Shipping | Tails | None:
-    """How logs come to where they are kept; None where they are written there."""
+def _log_transport(spec: Mapping[str, Any], agent: Agent, place: Place) -> Shipping | Tails | None:
+    """Return how logs reach the place where they are kept; None where they are written there."""
     if not spec["storage"] and not spec.get("directory"):
         tails = Tails(agent.channel, int(spec.get("log_end") or 0))
         place.report = tails.report
@@ -176,23 +176,23 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     from trainmaster.agent.link import successor
 
     presence = successor.Presence(os.path.join(spec["runtime"], "agents"), spec["task"], int(spec["serial"]))
-    told = {name: spec.get(name) for name in ("token", "environ", "cwd")} | {
+    payload = {name: spec.get(name) for name in ("token", "environ", "cwd")} | {
         "secrets": spec.get("all_secrets"), "allowance": allowance.to_json(),
     }  # fmt: skip
     directory = _directory(spec) or ""
 
     def spawn() -> int:
         pid = successor.spawn(
-            directory, told, cwd=str(spec.get("cwd") or "/"),
+            directory, payload, cwd=str(spec.get("cwd") or "/"),
             output=os.path.join(directory, "logs", "master", "start.log"), umask=allowance.umask,
         )  # fmt: skip
         successor.mark(spec["job_id"], pid)
         return pid
 
-    first = linux.look(spec["master_pid"]) if spec.get("master_pid") else None  # before its pid can be another's
+    starter = linux.look(spec["master_pid"]) if spec.get("master_pid") else None  # before its pid can be another's
 
     async def unreachable() -> None:
-        master = agent.channel.master or first
+        master = agent.channel.master or starter
         if not successor.alive(master):
             await successor.succeed(spec["runtime"], presence, spec["socket"], spawn, lambda: agent.channel.master)
 
@@ -200,8 +200,8 @@ def _stand_by(agent: Agent, spec: Mapping[str, Any], place: Place, allowance: Al
     return presence
 
 
-def _find(spec: Mapping[str, Any], epoch: int) -> tuple[int, Sequence[str]] | None:
-    """Where a master after `epoch` is."""
+def _newer_master(spec: Mapping[str, Any], epoch: int) -> tuple[int, Sequence[str]] | None:
+    """Return the epoch and addresses of a master newer than `epoch`, if there is one."""
     from trainmaster.log.epochs import newer_master
 
     record = newer_master(_storage(spec), spec["token"], epoch)
@@ -219,7 +219,7 @@ def _directory(spec: Mapping[str, Any]) -> str | None:
 
 
 def _log_to(path: str) -> None:
-    """Our own log, apart from the program's."""
+    """Write our own log, apart from the program's, to `path`."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         logging.basicConfig(

@@ -1,8 +1,8 @@
-"""The agent of one container: carries out orders over successive attempts of its task, and ends when it is no longer wanted.
+"""The agent of one container carries out orders over successive attempts of its task, and ends when it is no longer needed.
 
-Orders are idempotent by (attempt, verb, id): one that comes again, or for an attempt that is over, does nothing. An order for a later
-attempt ends the one before it first. The agent leaves when told to, when its master refuses it, or when its grace has run out (later,
-where its program has ended by itself and no master has heard of it); whichever it is, no process of a program is left behind.
+Orders are idempotent by (attempt, verb, id): a repeated order, or one for an attempt that is over, does nothing. An order for a later
+attempt first ends the earlier one. The agent leaves when ordered to, when its master refuses it, or when its grace has run out (later,
+where its program has ended by itself and no master has heard of it). In each case no process of a program is left behind.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from trainmaster.host.process_tree import Orphans, end_all, kin
 from trainmaster.log.output import first_size
 
 LEAVE_WITHIN = 10.0  # s for the last reports to be acknowledged
-FLUSHED_WITHIN = 2.0  # s for the same where nobody has told us to leave: the master may have let go of us already
-CLOSE_WITHIN = 13.0  # s for all of that once the engine, which has a SIGKILL ready after 15, has told us to end
+FLUSHED_WITHIN = 2.0  # s for the same without an order to leave: the master may have let go of us already
+CLOSE_WITHIN = 13.0  # s for all of that once the engine, which sends SIGKILL after 15, has asked us to end
 SHIP_WITHIN = 20.0  # s for the last piece of the logs
 REAP_EVERY = 2.0  # s
 
@@ -36,17 +36,17 @@ log = logging.getLogger(__name__)
 
 
 class Tokens(Protocol):
-    """What this container has on a secure cluster, of which newer ones come now and then."""
+    """The tokens of this container on a secure cluster. Newer ones come now and then."""
 
-    def heard(self, told: Mapping[str, Any]) -> None: ...
+    def heard(self, message: Mapping[str, Any]) -> None: ...
 
     def told(self) -> dict[str, Any] | None:
-        """What a master that has just begun may not have."""
+        """Return the tokens that a new master may not have."""
         ...
 
 
 class Agent:
-    """Orders in, attempts on. Implements `channel.Owner`."""
+    """The agent turns orders into attempts. It implements `channel.Owner`."""
 
     def __init__(self, link: Link, container: str = "", node: str = "", close_within: float = CLOSE_WITHIN) -> None:
         self.channel = Channel(link, self)
@@ -63,11 +63,11 @@ class Agent:
         self._contents: dict[str, str] = {}
         self._turns: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._over = asyncio.Event()
-        self._left = False  # all was told and stored, or given up
+        self._has_left = False  # everything was reported and stored, or given up
         self._hurrying: asyncio.Task[None] | None = None
 
     def settle(self, place: Place, shipping: Shipping | Tails | None) -> None:
-        """Give the agent its place; before `run`."""
+        """Give the agent its place. To be called before `run`."""
         self._place, self._shipping = place, shipping
         self.follows = Follows(place.task, self._source, DiskThread().do, self.channel.wake)
 
@@ -94,7 +94,7 @@ class Agent:
         kind = message.get("type")
         if kind == "order":
             self._turns.put_nowait(self._with_contents(message))
-        elif kind == "content":  # of a file that the next order names
+        elif kind == "content":  # of a file that the next order needs
             self._contents[str(message["digest"])] = content_of(message).decode()
         elif kind in ("follow", "unfollow", "window"):
             self._follow(kind, message)
@@ -104,10 +104,10 @@ class Agent:
             self._shipping.heard(message)
         elif kind == "tokens" and self.tokens is not None:
             self.tokens.heard(message)
-            self._hand_back_tokens()  # the master knows by it that they are not lost with it
+            self._hand_back_tokens()  # shows the master that they will not be lost with it
 
     def _with_contents(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the order with the large files that came ahead of it."""
+        """Return the order together with the large files that came ahead of it."""
         contents = {name: self._contents[digest] for name, digest in order.get("contents", {}).items()}
         self._contents.clear()
         return {**order, "files": {**order["files"], **contents}} if contents else order
@@ -129,11 +129,11 @@ class Agent:
         return self.follows.next()
 
     def _hand_back_tokens(self) -> None:
-        if self.tokens is not None and (told := self.tokens.told()) is not None:
-            self.channel.ask({"type": "tokens", **told})
+        if self.tokens is not None and (tokens := self.tokens.told()) is not None:
+            self.channel.ask({"type": "tokens", **tokens})
 
     def connected(self, welcome: Mapping[str, Any]) -> None:
-        """Drop the shards that we held and that are not ours any more; a master that follows another is told of newer tokens."""
+        """Drop the shards that we held and that are no longer ours. A master that follows another gets newer tokens."""
         self._hand_back_tokens()
         drop = welcome.get("drop")
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
@@ -150,8 +150,10 @@ class Agent:
         self._turns.put_nowait(None)
 
     def terminated(self) -> None:
-        """The engine ends us. What was printed is stored first: YARN leaves 250 ms between TERM and KILL, and a program's own end takes
-        longer. Then all goes its usual way, as far as there is time; but of an attempt that ends by this the engine tells, which knows why.
+        """End because the engine ends us.
+
+        The output is stored first: YARN leaves 250 ms between TERM and KILL, and a program's own end takes longer. The usual end follows,
+        as far as time allows; but an attempt that ends by this is reported by the engine, which knows the reason.
         """
         if self._place is not None:
             self._place.going = True
@@ -165,7 +167,7 @@ class Agent:
             return False
         return attempt.is_finished or outbox.holds("ended") or outbox.holds("committed")
 
-    # -- what programs tell --
+    # -- messages of programs --
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
         if (attempt := self._attempts.get(self._current)) is not None:
@@ -182,51 +184,53 @@ class Agent:
     # -- the agent's own life --
 
     async def run(self) -> None:
-        """Serve until told to leave, refused, or out of grace."""
+        """Serve until ordered to leave, refused, or out of grace."""
         await self.place.programs.start()
-        beside = [asyncio.create_task(act) for act in (self.channel.run(), self.channel.watch_grace(), self._reap())]
+        background = [
+            asyncio.create_task(act) for act in (self.channel.run(), self.channel.watch_grace(), self._reap())
+        ]
         if self._shipping is not None:
-            beside.append(asyncio.create_task(self._shipping.run()))
-        for task in beside:
-            task.add_done_callback(_say_fault)
+            background.append(asyncio.create_task(self._shipping.run()))
+        for task in background:
+            task.add_done_callback(_log_fault)
         try:
             while not self._over.is_set():
                 order = await self._turns.get()
                 if order is not None:
                     await self._obey(order)
         finally:
-            beside.append(asyncio.create_task(self._heed_warnings()))
-            await self._close(beside)
+            background.append(asyncio.create_task(self._heed_warnings()))
+            await self._close(background)
 
     async def _heed_warnings(self) -> None:
-        """A warning may come after the signal of the engine that it tells of, while the program has its grace."""
+        """Obey warnings during the end: one may come after the engine's signal that it announces, while the program has its grace."""
         while True:
             order = await self._turns.get()
             if order is not None and order.get("verb") == "warn" and order.get("attempt") == self._current:
                 await self._obey(order)
 
-    async def _close(self, beside: list[asyncio.Task[None]]) -> None:
+    async def _close(self, background: list[asyncio.Task[None]]) -> None:
         log.info("the agent ends: %s", self.why)
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._close_within
+        deadline = loop.time() + self._close_within
         for attempt in self._attempts.values():
-            await attempt.end(lambda: until - loop.time())
+            await attempt.end(lambda: deadline - loop.time())
         await end_all(os.getpid())
         gave_up = ""
-        if self._shipping is not None and not self._left:
-            gave_up = await self._shipping.finish(until - loop.time())
-        if self.why == "terminated" and not self._left:
+        if self._shipping is not None and not self._has_left:
+            gave_up = await self._shipping.finish(deadline - loop.time())
+        if self.why == "terminated" and not self._has_left:
             self._report_left(self._current, gave_up)  # the engine may see the end of its container much later
-        if self.why == "terminated" and not self._left and self.channel.outbox.holds("ended"):
-            # No master has it yet, nor told us to leave: the next one would run the whole program again.
-            await self.channel.flushed(max(0.0, until - loop.time()))
-        elif self.channel.connected and not self._left:
-            await self.channel.flushed(min(FLUSHED_WITHIN, until - loop.time()))
+        if self.why == "terminated" and not self._has_left and self.channel.outbox.holds("ended"):
+            # No master has the end yet, nor ordered us to leave: the next master would run the whole program again.
+            await self.channel.flushed(max(0.0, deadline - loop.time()))
+        elif self.channel.connected and not self._has_left:
+            await self.channel.flushed(min(FLUSHED_WITHIN, deadline - loop.time()))
         if self._hurrying is not None:
-            beside.append(self._hurrying)
-        for task in beside:
+            background.append(self._hurrying)
+        for task in background:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await asyncio.gather(*background, return_exceptions=True)
         await self.place.programs.close()
         self.place.workplace.release()
         if self._shipping is not None:
@@ -264,11 +268,11 @@ class Agent:
             await act(self, await self._attempt(number), order)
 
     async def _attempt(self, number: int) -> Attempt:
-        """The attempt, made where it is new; those before it are ended first."""
+        """Return the attempt, made where it is new. Earlier attempts are ended first."""
         if number not in self._attempts:
             for earlier in self._attempts.values():
                 await earlier.end()
-            self._attempts = {n: kept for n, kept in self._attempts.items() if n >= number - 3}
+            self._attempts = {known: earlier for known, earlier in self._attempts.items() if known >= number - 3}
             attempt = self._attempts[number] = Attempt(number, self.place)
             self.leasing.on_done = attempt.read_shards
             self.place.workplace.attempt = number
@@ -307,27 +311,27 @@ class Agent:
         attempt.dump()
 
     async def _leave(self, number: int) -> None:
-        """End what still runs, have the logs stored and everything told; then go."""
+        """End the attempts, have the logs stored and everything reported; then go."""
         for attempt in self._attempts.values():
             await attempt.end()
         gave_up = ""
         if self._shipping is not None:
             gave_up = await self._shipping.finish(SHIP_WITHIN)
         self._report_left(number, gave_up)
-        telling = {asyncio.ensure_future(self.channel.flushed(LEAVE_WITHIN)), asyncio.ensure_future(self._over.wait())}
-        await asyncio.wait(telling, return_when=asyncio.FIRST_COMPLETED)  # a master that lets us go has heard enough
-        for task in telling:
+        waits = {asyncio.ensure_future(self.channel.flushed(LEAVE_WITHIN)), asyncio.ensure_future(self._over.wait())}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)  # a master that lets us go has all it needs
+        for task in waits:
             task.cancel()
-        self._left = True
+        self._has_left = True
         self.over("left")
 
     def _report_left(self, attempt: int, gave_up: str) -> None:
-        """Report that nothing of a program runs here any more, and what of the logs was not stored; "": all was."""
+        """Report that nothing of a program runs here any more. `gave_up`: the logs that were not stored, "" for none."""
         self.channel.report("left", attempt, logs=not gave_up, gave_up=gave_up)
 
 
-def _say_fault(task: asyncio.Task[None]) -> None:
-    """What goes on beside the orders ends by itself only by a fault; the program runs on, without a connection until the grace is over."""
+def _log_fault(task: asyncio.Task[None]) -> None:
+    """Log the fault that ended a background task. The program runs on, without a connection, until the grace is over."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the agent failed in its own code", exc_info=error)
 

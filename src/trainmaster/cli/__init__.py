@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def begin() -> None:
-    """`tm`. An interrupt has no traceback: also while that is imported which tells of one, and after the status is known."""
+    """Run `tm`. An interrupt shows no traceback, even while the code that reports one is imported, or after the status is known."""
     try:
         from trainmaster.cli.main import main
 

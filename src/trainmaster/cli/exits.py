@@ -1,4 +1,4 @@
-"""How commands that watch a job end: their exit status, and the options about it."""
+"""Commands that watch a job end with its exit status, and have options about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ detach_option = click.option(
 
 
 def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:
-    """0 success, 1 the job failed or was killed, 3 what it ran on failed; as `program` the status of the program that failed first."""
+    """Return 0 for success, 1 where the job failed or was killed, 3 where what it ran on failed. As `program`: the status of the program
+    that failed first.
+    """
     if status.get("state") == "succeeded":
         return 0
     from trainmaster.core.machine.reasons import ENGINE, REASONS, US
@@ -36,7 +38,7 @@ def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:
 
 
 def _program_status(end: dict[str, Any]) -> int:
-    """The exit status of the program that a job's end names, 128 and the number for a signal; 0 where none is known."""
+    """Return the exit status of the program that a job's end names, 128 and the number for a signal; 0 where none is known."""
     reason, figures = end.get("reason", ""), end.get("figures") or {}
     if reason == "signal":
         number = getattr(signal, str(figures.get("name", "")), None)

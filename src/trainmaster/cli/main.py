@@ -35,7 +35,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         from trainmaster.cli.tm import run
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(INTERRUPTED)
-    except OSError as error:  # of a fork
+    except OSError as error:  # a fork failed
         print(f"error: no process could be made: {error.strerror}\n  raise the limit: ulimit -u", file=sys.stderr)
         sys.exit(FAULT)
     try:
@@ -60,7 +60,7 @@ def _leave(status: object) -> None:
 
 
 def submits(arguments: Sequence[str]) -> str:
-    """The engine of the job that these look like submitting; "" where they do not."""
+    """Return the engine of the job that the arguments seem to submit; "" where they submit none."""
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     command = next((word for word in ours if not word.startswith("-")), "")
     if command not in SUBMITTING or len(arguments) == 1 or _NOT_AFTER_ALL.intersection(ours):

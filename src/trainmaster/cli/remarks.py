@@ -1,4 +1,4 @@
-"""What is said about a described job: its doubtful points, and where a key that is wrong was written."""
+"""Say what is doubtful about a described job, and where a key that is wrong was written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def unchanged(text: str, key: str) -> str:
 
 
 @contextmanager
-def naming_origins(asked: Any) -> Iterator[None]:
-    """What is found wrong with a key names the line, or the flag, that says it."""
+def naming_origins(described: Any) -> Iterator[None]:
+    """Have an error about a key name the line, or the flag, that sets the key."""
     from trainmaster.core.errors import BadInput
 
     try:
@@ -26,7 +26,9 @@ def naming_origins(asked: Any) -> Iterator[None]:
     except BadInput as error:
         key = error.place.partition(":")[0]
         path = tuple(key.split("."))
-        origin = next((asked.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in asked.origins), "")
+        origin = next(
+            (described.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in described.origins), ""
+        )
         if origin and not error.place.endswith(")"):
             error.place += f"   ({origin})"
         raise

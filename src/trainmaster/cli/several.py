@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AnyJob(JobName):
-    """A job as the user names it; the command resolves each of several by itself, so that a wrong name spoils no other."""
+    """A job as the user names it; the command resolves each name by itself, so that a wrong one spoils no other."""
 
     def convert(self, value: str, parameter: click.Parameter | None, ctx: click.Context | None) -> str:
         return value

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 
 def start(
-    asked: Any, key: str, begun: Begun, prepare: Callable[[str], object] = lambda job: None, spoken: Spoken = unchanged
+    described: Any,
+    key: str,
+    begun: Begun,
+    prepare: Callable[[str], object] = lambda job: None,
+    spoken: Spoken = unchanged,
 ) -> None:
     """Submit the job and print its warnings; it is `begun.job` from then on. `key`: of idempotency. `spoken`: see `warn`."""
     from trainmaster.client.submit.submit import submit
 
-    with naming_origins(asked):
+    with naming_origins(described):
         submit(
-            asked.job, base=asked.base, key=key, fork=True, engine=asked.engine, prepare=prepare, announce=begun.note,
-            warn=warner(asked, spoken),
+            described.job, base=described.base, key=key, fork=True, engine=described.engine, prepare=prepare, announce=begun.note,
+            warn=warner(described, spoken),
         )  # fmt: skip
-    warn(asked, spoken)
+    warn(described, spoken)
 
 
 def say_submitted(job: str) -> None:

@@ -12,8 +12,8 @@ import click
 class Subcommands(click.Group):
     """`table`: name -> what it does; `tm NAME ONE` is in the module `NAME_ONE`."""
 
-    def __init__(self, *args: Any, table: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, table: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
         self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -22,8 +22,8 @@ class Subcommands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._table:
             return None
-        found: click.Command = import_module(f"trainmaster.cli.commands.{self.name}_{name}").command
-        return found
+        command: click.Command = import_module(f"trainmaster.cli.commands.{self.name}_{name}").command
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -53,8 +53,8 @@ class Commands(click.Group):
             return None
         from importlib import import_module
 
-        found: click.Command = import_module(f"trainmaster.cli.commands.{name}").command
-        return found
+        command: click.Command = import_module(f"trainmaster.cli.commands.{name}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,7 +68,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # which click would make a failure of
-            raise click.exceptions.Exit(_unread()) from None
+            raise click.exceptions.Exit(_discard_output()) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -100,13 +100,13 @@ def run(args: Sequence[str]) -> NoReturn:
         status = BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as interrupt:
         status = 128 + getattr(interrupt.__cause__, "number", INTERRUPTED - 128)  # click makes an Abort of it
-    except Exception as error:  # noqa: BLE001 - the last place where any can be told
-        status = _told(error, "--json" in ours)
+    except Exception as error:  # noqa: BLE001 - the last place that can report one
+        status = _report_error(error, "--json" in ours)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _told(error: Exception, as_json: bool) -> int:
-    """Say an error, for a program on stdout as one JSON value too; its exit status."""
+def _report_error(error: Exception, as_json: bool) -> int:
+    """Print an error, with `as_json` on stdout as one JSON value too; returns its exit status."""
     message, lines, name, status = _parts(error)
     brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
     click.echo(click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]), err=True)
@@ -118,7 +118,7 @@ def _told(error: Exception, as_json: bool) -> int:
 
 
 def _parts(error: Exception) -> tuple[str, list[str], str, int]:
-    """Message, further lines, anchor and status. Errors that a user can mend are told in words; a fault of ours carries its traceback."""
+    """Return message, further lines, anchor and status. Errors that a user can mend are in words; a fault of ours carries its traceback."""
     if isinstance(error, click.UsageError):
         return *_usage(error), "", BAD_INPUT
     if isinstance(error, click.ClickException):
@@ -127,7 +127,10 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
     if isinstance(error, TrainmasterError):
         return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # wherever it was: no fault of ours
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    ):  # a full disk, wherever it is, is no fault of ours
         from trainmaster.client.jobs.places import state_dir
         from trainmaster.log.storage import storage_failed
 
@@ -162,8 +165,8 @@ def _nearest(name: str, known: Any) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _unread() -> int:
-    """Whoever read our output has left; what Python would still flush at exit goes nowhere."""
+def _discard_output() -> int:
+    """Discard what Python would still flush at exit, since the reader of our output has left; returns the exit status."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The Python API for programs with an event loop: the same names, to be awaited. What each does is said of its namesake in `trainmaster`.
+"""The Python API for programs with an event loop: the same names, to be awaited. Its namesake in `trainmaster` says what each does.
 
 Each call runs the synchronous one in a thread of its own, which touches nothing of the loop; streams hand over one item at a time, and end
 with their reader.
@@ -40,30 +40,30 @@ class Run:
         return self.sync.handle
 
     async def status(self) -> Status:
-        """How it is doing, or how it ended."""
+        """Return how it is doing, or how it ended."""
         return await asyncio.to_thread(self.sync.status)
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> Status:
         """Wait for the end; returns the final status. Raises TimeoutError and JobFailed as its namesake does, and brings the same outputs
         to this machine. Giving up early (by `asyncio.timeout`, say) leaves the job running.
         """
-        from trainmaster.client.submit.carried import brought
+        from trainmaster.client.submit.carried import bring_outputs
 
         status: dict[str, Any] = {}
         async with asyncio.timeout(timeout):
             async for item in _streamed(lambda: _items(self.id)):
                 status = item.get("end", status)
-        status = await asyncio.to_thread(brought, self.id, status)
+        status = await asyncio.to_thread(bring_outputs, self.id, status)
         if check and status.get("state") != "succeeded":
             raise api.failed(status)
         return cast("Status", status)
 
     def events(self, follow: bool = False) -> AsyncIterator[Event]:
-        """Its events, for `async for`."""
+        """Yield its events, for `async for`."""
         return _streamed(lambda: self.sync.events(follow))
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> AsyncIterator[str]:
-        """What a task, or each, printed, for `async for`."""
+        """Yield the lines that a task, or each task, printed, for `async for`."""
         return _streamed(lambda: self.sync.logs(task, attempt, follow))
 
     async def kill(self, why: str = "") -> None:
@@ -83,7 +83,7 @@ def _items(job: str) -> Iterator[dict[str, Any]]:
 
 
 async def _streamed(begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """The items of a blocking iterator, one thread call each: nothing is read ahead of the reader."""
+    """Yield the items of a blocking iterator, one thread call each: nothing is read ahead of the reader."""
     done = object()
     items = await asyncio.to_thread(begin)
     while (item := await asyncio.to_thread(next, items, done)) is not done:
@@ -109,10 +109,10 @@ async def submit(
     dry_run: bool = False,
 ) -> Run | dict[str, Any]:
     """Start a job, or with `dry_run` return what that would do."""
-    made = api.looked_over(job, engine)
+    described = api.check_job(job, engine)
     if dry_run:
-        return await asyncio.to_thread(api.previewed, made, engine, directory)
-    return Run(await asyncio.to_thread(api.started, made, engine, directory, idempotency_key))
+        return await asyncio.to_thread(api.preview_job, described, engine, directory)
+    return Run(await asyncio.to_thread(api.start_job, described, engine, directory, idempotency_key))
 
 
 async def attach(job: str) -> Run:

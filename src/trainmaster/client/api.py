@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast, overload
 
 import attrs
 
-from trainmaster.client.jobs.handles import here, resolve
+from trainmaster.client.jobs.handles import handle_of, resolve
 from trainmaster.core.errors import JobFailed
 from trainmaster.core.spec.job import Job as _Job
 from trainmaster.core.spec.reading import job_from
@@ -48,7 +48,7 @@ class Job(_Job):
     """A job out of the keys of a job file: `Job(name="digits", roles={"worker": {"command": "python train.py"}})`.
 
     Raises BadInput, naming the key, where something is wrong; keys that Python reserves are written `from_` and `as_`. A key that is None
-    has its default. What each means is in the reference of the job file.
+    has its default. The reference of the job file says what each key means.
     """
 
     __slots__ = ()
@@ -106,32 +106,32 @@ class Run:
     @property
     def handle(self) -> str:
         """`engine://place/id`."""
-        return str(here(self.id))
+        return str(handle_of(self.id))
 
     def status(self) -> Status:
-        """How it is doing, or how it ended, as `tm status --json` has it: state, phase, waiting, tasks, outputs, reason."""
+        """Return how it is doing, or how it ended, as `tm status --json` has it: state, phase, waiting, tasks, outputs, reason."""
         from trainmaster.client.watch.connect import status
 
         return cast("Status", status(self.id))
 
     def wait(self, timeout: float | None = None, check: bool = True) -> Status:
         """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
-        `check` JobFailed where it did not succeed. Outputs of a job on a cluster that are to be on this machine are then here.
+        `check` JobFailed where it did not succeed. Outputs of a job on a cluster that belong on this machine are there by then.
         """
         from trainmaster.client.jobs.sweep import resume
-        from trainmaster.client.submit.carried import brought
+        from trainmaster.client.submit.carried import bring_outputs
         from trainmaster.client.watch.follow import wait_for_end
 
         status = wait_for_end(self.id, timeout, resume)
         if status is None:
             raise TimeoutError(f"{self.id} has not ended after {timeout} s")
-        status = brought(self.id, status)
+        status = bring_outputs(self.id, status)
         if check and status["state"] != "succeeded":
             raise failed(status)
         return cast("Status", status)
 
     def events(self, follow: bool = False) -> Iterator[Event]:
-        """Its events, oldest first; with `follow` those to come too, until the end."""
+        """Yield its events, oldest first; with `follow` those to come too, until the end."""
         from trainmaster.client.jobs.past import Past
         from trainmaster.client.jobs.sweep import resume
         from trainmaster.client.watch.follow import follow as follow_job
@@ -141,7 +141,7 @@ class Run:
         return (item["event"] for item in follow_job(self.id, resume=resume) if "event" in item)
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[str]:
-        """What a task printed, line by line; of all tasks, each line led by its task, where none is named."""
+        """Yield the lines that a task printed; where none is named, those of all tasks, each line led by its task."""
         from trainmaster.client.jobs.past import Past, copied_tasks
         from trainmaster.client.watch.lines import Lines
         from trainmaster.client.watch.logs import pieces
@@ -149,8 +149,8 @@ class Run:
 
         lines, choice = Lines(), Choice(prefix=task is None, copied=copied_tasks(Past(self.id).described))
         for piece in pieces(self.id, task, attempt, follow):
-            yield from _led(choice, lines.add(piece))
-        yield from _led(choice, lines.close())
+            yield from _prefixed_lines(choice, lines.add(piece))
+        yield from _prefixed_lines(choice, lines.close())
 
     def kill(self, why: str = "") -> None:
         """Ask for its end; `wait(check=False)` tells when it has come."""
@@ -165,7 +165,7 @@ class Run:
         return saved(self.id, save(self.id))
 
 
-def _led(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _prefixed_lines(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterator[str]:
     from trainmaster.log.output import readable
 
     for task, block in blocks:
@@ -173,7 +173,7 @@ def _led(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def failed(status: Mapping[str, Any]) -> JobFailed:
-    """The error that says how a job ended."""
+    """Return the error that says how a job ended."""
     from trainmaster.client.watch.text import ended_lines
 
     first, *rest = ended_lines(status)
@@ -211,13 +211,13 @@ def submit(
 
     `dry_run`: start nothing; return what `--dry-run --json` prints: the job as understood, what is asked of the engine, what is shipped.
     """
-    described = looked_over(job, engine)
+    described = check_job(job, engine)
     if dry_run:
-        return previewed(described, engine, directory)
-    return started(described, engine, directory, idempotency_key)
+        return preview_job(described, engine, directory)
+    return start_job(described, engine, directory, idempotency_key)
 
 
-def previewed(job: _Job, engine: str, directory: str | Path | None) -> dict[str, Any]:
+def preview_job(job: _Job, engine: str, directory: str | Path | None) -> dict[str, Any]:
     """Return what submitting would do. Raises BadInput as submitting would."""
     from trainmaster.client.submit.preview import preview
     from trainmaster.engines import registry
@@ -226,23 +226,23 @@ def previewed(job: _Job, engine: str, directory: str | Path | None) -> dict[str,
     return preview(job, Path(directory or "").absolute(), engine)
 
 
-def looked_over(job: _Job | Mapping[str, Any], engine: str) -> _Job:
-    """The job. Whoever called our caller is warned of its doubtful points."""
+def check_job(job: _Job | Mapping[str, Any], engine: str) -> _Job:
+    """Return the job, and warn whoever called our caller of its doubtful points."""
     import warnings
 
     from trainmaster.client.spec.describe import doubts
 
     fields = {field.name: getattr(job, field.name) for field in attrs.fields(_Job)} if isinstance(job, _Job) else {}
-    made = _Job(**fields) if isinstance(job, _Job) else job_from(_keys(job))  # a plain one, which attrs can evolve
+    described = _Job(**fields) if isinstance(job, _Job) else job_from(_keys(job))  # a plain one, which attrs can evolve
     roles = {} if isinstance(job, _Job) else job.get("roles") or {}
     written = [("roles", name, key) for name, role in roles.items() if isinstance(role, Mapping) for key in role]
-    for text in doubts(made, engine, written):
+    for text in doubts(described, engine, written):
         warnings.warn(text, JobWarning, stacklevel=3)
-    return made
+    return described
 
 
-def started(job: _Job, engine: str, directory: str | Path | None, key: str) -> Run:
-    """The run of a job that was looked over."""
+def start_job(job: _Job, engine: str, directory: str | Path | None, key: str) -> Run:
+    """Start a job that `check_job` has returned."""
     from trainmaster.client.submit.submit import submit
     from trainmaster.engines import registry
 

@@ -1,8 +1,8 @@
 """Images for users' jobs: the recipe, and the program of this machine that builds it.
 
-Recipes are `Containerfile` (what programs run in) and `Containerfile.runtime` (what `engines.kubernetes.runtime_image` names) beside the
-cluster's files: plain OCI recipes, to be read, changed and built by hand as well. They are built in a directory of their own that holds
-what they name and nothing else of this machine.
+The recipes, next to the cluster's files, are `Containerfile` (the image in which programs run) and `Containerfile.runtime` (the image that
+`engines.kubernetes.runtime_image` names). They are plain OCI recipes, to be read, changed and built by hand as well. They are built in a
+directory of their own that holds the files they name and nothing else of this machine.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from pathlib import Path
 
 from trainmaster.core.errors import BadInput, EngineFailed
 
-# Tool -> how it builds; the first that works is used. `build` of buildah is called `bud` in its older releases, and in newer ones too.
+# Tool -> its build command; the first tool that works is used. buildah calls it `bud` in its older releases, and newer ones know that too.
 TOOLS: dict[str, tuple[str, ...]] = {
     "docker": ("build",),
     "podman": ("build",),
     "buildah": ("bud",),
     "nerdctl": ("build",),
 }
-PROBE = "info"  # what each of them fails to tell where it cannot build: docker and nerdctl without their daemon
+PROBE = "info"  # a command that fails where the tool cannot build: docker and nerdctl without their daemon
 _PROBED_WITHIN = 20.0  # s
 BASE, RUNTIME_BASE = "python:3.12-slim", "busybox:stable"
 REQUIREMENTS, ARCHIVE = "requirements.txt", "runtime.tar.gz"  # in the directory that is built
 _FOLDER = Path(__file__).parent / "kubernetes"
-_OPTIONAL = "requirements"  # of the lines between `# [requirements]` and `# [end]`
+_OPTIONAL = "requirements"  # the lines between `# [requirements]` and `# [end]`
 
 
 def recipe(base: str = "", requirements: str = "", runtime: bool = False) -> str:
-    """The recipe as text. Raises BadInput where `requirements`, a file, is not there, or is given for a runtime."""
+    """Return the recipe as text. Raises BadInput where `requirements`, a file, is not there, or is given for a runtime."""
     if requirements and runtime:
         raise BadInput(
             "an image of the runtime has no packages of programs", place=f"--requirements {requirements}",
@@ -51,29 +51,29 @@ def recipe(base: str = "", requirements: str = "", runtime: bool = False) -> str
     return text.replace("@BASE@", base or (RUNTIME_BASE if runtime else BASE))
 
 
-def tool(wanted: str = "") -> str:
-    """Choose the tool to build with: the one that is named, else the first that works. Raises BadInput where there is none."""
+def tool(name: str = "") -> str:
+    """Choose the tool to build with: the named one, else the first that works. Raises BadInput where there is none."""
     known = ", ".join(TOOLS)
-    if wanted and wanted not in TOOLS:
+    if name and name not in TOOLS:
         raise BadInput(
-            f"there is no tool {wanted!r} that we know",
-            place=f"--with {wanted}",
+            f"there is no tool {name!r} that we know",
+            place=f"--with {name}",
             mend=f"tools: {known}",
             anchor="image-build",
         )
-    installed = [name for name in ([wanted] if wanted else TOOLS) if shutil.which(name)]
+    installed = [candidate for candidate in ([name] if name else TOOLS) if shutil.which(candidate)]
     if not installed:
         raise BadInput(
-            f"{wanted} is not on PATH" if wanted else f"none of {known} is on PATH, and one of them builds the image",
+            f"{name} is not on PATH" if name else f"none of {known} is on PATH, and one of them builds the image",
             mend="install one; or build what --print prints where one is", anchor="image-build",
         )  # fmt: skip
-    if wanted or len(installed) == 1:
+    if name or len(installed) == 1:
         return installed[0]  # its own words say what is wrong with it
     failures = {}
-    for name in installed:
-        failures[name] = _failure(name)
-        if not failures[name]:
-            return name
+    for candidate in installed:
+        failures[candidate] = _failure(candidate)
+        if not failures[candidate]:
+            return candidate
     raise BadInput(
         "no tool that builds images works: " + "; ".join(f"{name}: {failure}" for name, failure in failures.items()),
         mend="start the daemon of one, or name the tool to use: --with TOOL", anchor="image-build",

@@ -1,4 +1,4 @@
-"""Where clusters are, and the record by which one is found and ended: `cluster.json` in its directory, whatever its kind."""
+"""The directories of clusters, and their records: by `cluster.json` in its directory a cluster of any kind is found and ended."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 def folder_of(name: str) -> Path:
-    """Where the cluster of this name is, or would be. BadInput for what is no name."""
+    """Return the directory of the cluster of this name, whether it exists or not. Raises BadInput where the name is not valid."""
     if not NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be a cluster's name: up to 31 lowercase letters, digits and hyphens")
     return state_dir() / "clusters" / name
 
 
 def every(read: Callable[[Path], T | None]) -> list[T]:
-    """The clusters that there are, by name, of the kind that `read` knows."""
-    places = sorted((state_dir() / "clusters").glob("*/"))
-    return [found for place in places if (found := read(place)) is not None]
+    """Return the existing clusters, by name, of the kind that `read` knows."""
+    folders = sorted((state_dir() / "clusters").glob("*/"))
+    return [cluster for folder in folders if (cluster := read(folder)) is not None]
 
 
-def found(read: Callable[[Path], T | None], name: str, kind: str) -> T:
-    """A cluster by name. NotFound where there is none."""
+def find(read: Callable[[Path], T | None], name: str, kind: str) -> T:
+    """Return a cluster by name. Raises NotFound where there is none."""
     cluster = read(folder_of(name))
     if cluster is None:
         raise NotFound(
@@ -44,7 +44,7 @@ def found(read: Callable[[Path], T | None], name: str, kind: str) -> T:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One at a time works on the cluster in `folder`."""
+    """Lock the cluster in `folder`, so that one process at a time works on it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +52,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def kind_of(folder: Path) -> str:
-    """The kind as the record has it, "" where there is none that can be read."""
+    """Return the kind in the record, "" where no record can be read."""
     try:
         return str(json.loads((folder / RECORD).read_text())["kind"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -60,18 +60,18 @@ def kind_of(folder: Path) -> str:
 
 
 def check(folder: Path, kind: str) -> None:
-    """BadInput where a cluster of another kind is there."""
-    if (there := kind_of(folder)) not in ("", kind):
+    """Raise BadInput where the folder has a cluster of another kind."""
+    if (existing := kind_of(folder)) not in ("", kind):
         raise BadInput(
-            f"the cluster {folder.name} is of kind {there}, not {kind}",
+            f"the cluster {folder.name} is of kind {existing}, not {kind}",
             place=str(folder),
-            mend=f"give another name, or end it first: tm cluster down {there} --name {folder.name}",
+            mend=f"give another name, or end it first: tm cluster down {existing} --name {folder.name}",
             anchor="cluster-differs",
         )
 
 
 def differs(folder: Path, kind: str) -> BadInput:
-    """What is to be raised where a cluster is asked for that is there with other settings."""
+    """Return the error to raise where the cluster exists with other settings than those asked for."""
     return BadInput(
         f"the cluster {folder.name} is there with other settings",
         place=str(folder),
@@ -81,18 +81,21 @@ def differs(folder: Path, kind: str) -> BadInput:
 
 
 def write(folder: Path, kind: str, record: Mapping[str, Any]) -> None:
-    """Write a record, whole or not at all; nobody else may read it, for it may have tokens in it."""
+    """Write a record, whole or not at all. Nobody else may read it, for it may contain tokens."""
     partial = folder / f".{RECORD}"
     partial.touch(mode=0o600)
     partial.write_text(json.dumps({"version": 1, "kind": kind, **record}, indent=1))
     os.replace(partial, folder / RECORD)
 
 
-def read(folder: Path, kind: str, made: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
+def read(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], T]) -> T | None:
+    """Return the cluster of a directory, which `build` makes of its record; None where there is none of this kind.
+
+    Raises EngineFailed where the record cannot be understood.
+    """
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text())
-        return made(record) if record["kind"] == kind else None
+        return build(record) if record["kind"] == kind else None
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -1,8 +1,8 @@
-"""The errors a user meets. Each says what happened, where, and what to do; its anchor is a section of docs/errors.md."""
+"""The errors that users see. Each says what happened, where, and what to do; its anchor is a section of docs/errors.md."""
 
 
 class TrainmasterError(Exception):
-    """A failure told in up to three lines: the `message`, the `place` it concerns, the `mend`; "" where there is none.
+    """A failure in up to three lines: the `message`, the `place` that it concerns, and the `mend`; "" where there is none.
 
     `anchor` is its name on the page of errors, `status` the exit status of a command that ends with it.
     """
@@ -18,7 +18,7 @@ class TrainmasterError(Exception):
 
 
 class BadInput(TrainmasterError, ValueError):
-    """What the user gave cannot be used; nothing was started."""
+    """The user's input cannot be used; nothing was started."""
 
     status = 2
 
@@ -34,7 +34,7 @@ class JobFailed(TrainmasterError):
 
 
 class EngineFailed(TrainmasterError, RuntimeError):
-    """The engine could not do what was asked; the job itself may be fine."""
+    """The engine could not carry out a request; the job itself may be fine."""
 
 
 class StorageFailed(EngineFailed, OSError):

@@ -1,10 +1,10 @@
 """Messages of the agents' channel as frames of at most 64 KiB.
 
-A message is one JSON text. One that is longer than `LIMIT` characters travels in parts, each a small JSON object of its own, which
-`Joiner` puts together again, within a bound, whatever a broken peer sends.
+A message is one JSON text. One that is longer than `LIMIT` characters travels in parts, each a small JSON object of its own. `Joiner` puts
+them together again, within a bound, whatever a broken peer sends.
 
 A *content* is a file that many agents get, such as the peers of ten thousand tasks (half a MiB): its frames are made once, compressed, and
-queued for all of them. It goes ahead of the order that names it by its digest.
+queued for all of them. A content goes ahead of the order that names it by its digest.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WHOLE_LIMIT = 64 * 1024 * 1024  # characters of a message put together
 
 
 class FrameError(ValueError):
-    """A peer sent what is not a frame of ours."""
+    """A peer sent data that is not one of our frames."""
 
 
 def split(message: dict[str, Any]) -> list[str]:
-    """The frames that carry `message`, in order."""
+    """Return the frames that carry `message`, in order."""
     text = json.dumps(message, separators=(",", ":"))  # ASCII: one byte a character
     if len(text) <= LIMIT * 3:
         return [text]
@@ -56,7 +56,7 @@ class Joiner:
         self._size = 0
 
     def add(self, frame: str | bytes) -> dict[str, Any] | None:
-        """The message that `frame` completes, or None while parts are missing.
+        """Return the message that `frame` completes, or None while parts are missing.
 
         Raises FrameError on anything that is not a JSON object or not the next part.
         """
@@ -89,16 +89,16 @@ class Joiner:
 
 
 def _whole(value: Any) -> Any:
-    """`value` with each half of a surrogate pair, which no UTF-8 can carry, as a question mark."""
+    """Replace each half of a surrogate pair, which UTF-8 cannot carry, by a question mark."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_whole(one) for one in value]
+        return [_whole(element) for element in value]
     if isinstance(value, dict):
-        return {_whole(name): _whole(one) for name, one in value.items()}
+        return {_whole(name): _whole(member) for name, member in value.items()}
     return value
 
 
 def _refuse(constant: str) -> None:
-    """NaN and the infinities, which Python's JSON has and nobody else's."""
+    """Refuse NaN and the infinities, which only Python's JSON has."""
     raise ValueError(f"{constant} is no JSON")

@@ -1,4 +1,4 @@
-"""Equality, hash and text of plain data, written once: having attrs make them for each class is half of what a class costs to load.
+"""Equality, hash and text of plain data, written once: where attrs makes them for each class, they are half of the cost of loading it.
 
 A class on the way to the first program is `@attrs.frozen(slots=True, eq=False, repr=False)` and a `Plain`.
 """
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class Plain:
-    """Equal where class and fields are, hashable where the fields are."""
+    """A class whose instances are equal where class and fields are equal, and hashable where the fields are."""
 
     __slots__ = ()
     __attrs_attrs__: ClassVar[Any]
@@ -23,9 +23,9 @@ class Plain:
         return hash((self.__class__, _values(self)))
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.__attrs_attrs__)
-        return f"{self.__class__.__name__}({told})"
+        fields = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.__attrs_attrs__)
+        return f"{self.__class__.__name__}({fields})"
 
 
-def _values(one: Any) -> tuple[Any, ...]:
-    return tuple([getattr(one, field.name) for field in one.__attrs_attrs__])
+def _values(instance: Any) -> tuple[Any, ...]:
+    return tuple([getattr(instance, field.name) for field in instance.__attrs_attrs__])

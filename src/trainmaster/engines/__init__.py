@@ -1,1 +1,1 @@
-"""Engines grant containers and take them back; nothing else. `contract` says what each must do."""
+"""Engines grant containers and take them back; nothing else. `contract` says what each of them must do."""

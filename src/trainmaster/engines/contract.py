@@ -1,12 +1,12 @@
-"""The contract of an engine: all that an engine is, and no other file says more.
+"""The contract of an engine: all that the rest of the code knows of engines is in this file.
 
-An engine grants containers that run one given thing, our agent, and takes them back. Ranks, data, restarts, completion and elasticity are
-not its concern. It has four parts, which an `Engine` names and which are loaded when they are needed:
+An engine grants containers that run one program, our agent, and takes them back. Ranks, data, restarts, completion and elasticity are not
+its concern. It has four parts, which an `Engine` names and which are loaded when they are needed:
 
     Capabilities    what differs between engines for everything outside their folders
     ClientSide      runs where a job is submitted: checks, submits, finds, reaches and ends jobs. An engine whose containers are processes
                     of the submitter's machine is `OnThisMachine`, any other one `OnCluster`
-    ContainerSide   runs first thing in a container: what its agent, or the job's master, was given there
+    ContainerSide   runs first in a container: reads what the engine put there for the agent, or for the job's master
     MasterSide      runs inside the job's master: asks for containers, and tells what becomes of them, in the stimuli of the core
 
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`.
@@ -39,7 +39,7 @@ Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Request(Plain):
-    """One container asked for. Memory is what the container gets (the program's plus the overhead), in bytes."""
+    """One container that a master asks for. Memory is what the container gets (the program's plus the overhead), in bytes."""
 
     task: str
     serial: int
@@ -54,12 +54,12 @@ class Request(Plain):
     nodes: Mapping[str, Any] = attrs.field(factory=dict)  # labels, exclude
     program_memory: int = 0  # the program's own part of `memory`, bytes
     extended: Mapping[str, int] = attrs.field(factory=dict)  # other resources that the engine counts, by its names
-    hosts: tuple[str, ...] = ()  # that hold most of the task's data, the most first: a wish
+    hosts: tuple[str, ...] = ()  # where most of the task's data is, the most first: a wish
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Holder(Plain):
-    """A container that a restarted master finds the engine already holds for it."""
+    """A container that the engine already holds for a restarted master."""
 
     task: str
     serial: int
@@ -69,8 +69,10 @@ class Holder(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Shipped(Plain):
-    """A file that each container of a cluster gets, under `name` in its directory: the submitter's at `path`, or, where there is a `url`,
-    one that the cluster has. `unpacked`: an archive's contents. `own`: the user's alone on each node, who may change it there.
+    """A file that each container of a cluster gets, as `name` in its directory.
+
+    It is the submitter's file at `path`, or, where there is a `url`, one that the cluster has. `unpacked`: the container gets an archive's
+    contents. `own`: on each node the file belongs to the user alone, who may change it there.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Shipped(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Free(Plain):
-    """What one node has and what of it is free. Memory in bytes."""
+    """One node's resources, all of them and the free part. Memory in bytes."""
 
     node: str
     cores: float
@@ -98,9 +100,11 @@ class Free(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Queue(Plain):
-    """A queue of the cluster. Shares are parts of the whole (of its parent's): `share` is its own, `most` what it may grow to, `used`
-    what of its own it has in use, which may be more than 1; `masters` is the part of it that masters may have. `labels`: of nodes that it
-    may use, `*` for all. Memory in bytes.
+    """A queue of the cluster. Memory in bytes.
+
+    `share` and `most` are parts of its parent: its own share, and the share it may grow to. `used` is the part of its own share that is in
+    use, which may be more than 1. `masters` is the part of the queue that masters may use. `labels`: those of the nodes that it may use,
+    `*` for all.
     """
 
     name: str
@@ -116,8 +120,8 @@ class Queue(Plain):
     labels: tuple[str, ...] = ()
 
 
-# Who sees that a program used more memory than it may: the agent, by a control group that it makes for the program; the kernel, as the
-# control group of the whole container tells; or the engine alone, which ends the container.
+# Memory limits are watched by the agent, through a control group that it makes for the program; by the kernel, as the control group of the
+# whole container shows; or by the engine alone, which then ends the container.
 BY_AGENT, BY_KERNEL, BY_ENGINE = "agent", "kernel", "engine"
 
 
@@ -138,7 +142,7 @@ class Capabilities(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Engine(Plain):
-    """One engine. Its parts are named "module:attribute", so that who needs one does not load the others."""
+    """One engine. Its parts are named "module:attribute", so that a caller who needs one does not load the others."""
 
     name: str
     client_side: str  # a class without parameters: ClientSide
@@ -161,10 +165,10 @@ class MasterSide(Protocol):
         ...
 
     async def ask(self, requests: Sequence[Request]) -> None:
-        """State the whole set of asks not granted yet; one that is no longer in it is withdrawn.
+        """State the whole set of asks that are not granted yet. An ask that is no longer in the set is withdrawn.
 
-        An ask whose container was granted already, to this master or one before it, is answered by what became of it: `Granted` again,
-        or `ContainerExited`.
+        An ask whose container was granted already, to this master or one before it, is answered by the container's fate: `Granted`
+        again, or `ContainerExited`.
         """
         ...
 
@@ -173,15 +177,15 @@ class MasterSide(Protocol):
         ...
 
     def changes(self) -> AsyncIterator[Change]:
-        """What happens to asks and containers, in the order in which it happened; that the engine itself has ended the job."""
+        """Yield what happens to asks and containers, in order, and that the engine itself has ended the job."""
         ...
 
     async def free(self) -> Sequence[Free]:
-        """What the engine could still grant."""
+        """Return what the engine could still grant, by node."""
         ...
 
     async def close(self, state: str) -> None:
-        """The job is over: give everything back and tell the engine the job's final state."""
+        """Give everything back at the end of the job, and tell the engine the job's final state."""
         ...
 
 
@@ -189,7 +193,10 @@ class ClientSide(Protocol):
     """The engine as the submitting side uses it. Everything blocks. An *application* is the engine's own name of a job that it has."""
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
-        """Raise BadInput where the job can never run here, naming asked, largest and key. `requests`: its containers, at its largest."""
+        """Raise BadInput where the job can never run here. The error names the amount asked for, the largest that there is, and the key.
+
+        `requests`: all the job's containers, at its largest size.
+        """
         ...
 
     def brings(self, url: str) -> bool:
@@ -207,8 +214,8 @@ class ClientSide(Protocol):
     def fate(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
 
-        `running` while it runs or will; `submitting` where the engine may not have been asked yet; else `ended`, `failed`, `killed`,
-        `removed` where it never will run, or `unknown` to the engine.
+        `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. Else `ended`, `failed` or `killed`;
+        `removed`: the master will never run; `unknown`: the engine does not know the job.
         """
         ...
 
@@ -221,23 +228,26 @@ class OnThisMachine(ClientSide, Protocol):
     """The client side of an engine whose jobs are processes of this machine. A job's application is its id."""
 
     def prepare(self) -> None:
-        """Begin to start what a submit needs, while the command line is read. Called before there is a thread or a loop."""
+        """Begin to start what a submit needs, while the command line is read. Called before there is any thread or event loop."""
         ...
 
     def start(self, storage: str, payload: Mapping[str, Any], *, fork: bool) -> None:
-        """Start the master of the job whose storage is a directory. `payload`: token, secrets, environ, allowance. `fork`: out of us."""
+        """Start the master of the job whose storage is a directory. `payload`: token, secrets, environ, allowance.
+
+        `fork`: fork the master from this process.
+        """
         ...
 
     def keep(self, storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
-        """Write down what a job needs of its submitter if it loses all its processes."""
+        """Save what the job needs of its submitter, should it lose all its processes."""
         ...
 
     def orphans(self) -> Sequence[str]:
-        """Return the jobs that have lost all their processes, once what those left behind is cleared away."""
+        """Clear away what dead processes left behind, and return the jobs that have lost all their processes."""
         ...
 
     def resume(self, job: str, kill: Mapping[str, str] | None = None) -> bool:
-        """Start a master for a job that lost all its processes; False where its storage is gone. `kill`: it ends the job at once."""
+        """Start a master for a job that lost all its processes; return False where its storage is gone. `kill`: the master ends the job."""
         ...
 
 
@@ -251,7 +261,7 @@ class Submission(Plain):
     secret: Mapping[str, Any]  # token, key, secrets by role, stores: variables that open object stores
     certificate: str  # of the master, PEM
     files: Sequence[Shipped]
-    requests: Sequence[Request]  # that the first master will ask for at once
+    requests: Sequence[Request]  # those that the first master will make at once
     runtime: Callable[
         [Collection[str]], Path
     ]  # finds or makes the runtime archive, without the packages that are named
@@ -262,13 +272,13 @@ class Submitted(Plain):
     """A job that a cluster has."""
 
     application: str
-    facts: Mapping[str, Any] = attrs.field(factory=dict)  # what else is kept of the job's place
-    master: Mapping[str, Any] | None = None  # what a master on this machine is told, where the cluster starts none
+    facts: Mapping[str, Any] = attrs.field(factory=dict)  # more that is kept about the job's place
+    master: Mapping[str, Any] | None = None  # the payload of a master on this machine, where the cluster starts none
     warnings: Sequence[tuple[str, str]] = ()  # (key of the job, what the cluster did otherwise)
 
 
 class ClusterStore(Protocol):
-    """Where a cluster keeps jobs of ours, and data that came with them."""
+    """The place where a cluster keeps our jobs, and the data that came with them."""
 
     jobs: str  # the URL below which jobs without `storage` have theirs
     inputs: str
@@ -279,7 +289,7 @@ class ClusterStore(Protocol):
         ...
 
     def kept(self, job: str) -> dict[str, Any] | None:
-        """Return how a job is reached that was submitted from another machine: job, site, token, certificate; None where there is none."""
+        """Return how to reach a job that was submitted from another machine: job, site, token, certificate; None where there is none."""
         ...
 
 
@@ -291,11 +301,11 @@ class OnCluster(ClientSide, Protocol):
     def store(self, job: Any = None) -> ClusterStore: ...
 
     def submit(self, submission: Submission) -> Submitted:
-        """Start the job's master; where that fails, or is interrupted, nothing of it is left."""
+        """Start the job's master; where that fails, or is interrupted, remove all traces of the job."""
         ...
 
     def found(self, wanted: str) -> dict[str, str]:
-        """Return job -> application of our jobs that `wanted` may mean: the beginning of an id, or an application. "": all."""
+        """Return the jobs of ours that `wanted` may mean, job -> application: the beginning of an id, or an application; "" means all."""
         ...
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
@@ -303,23 +313,23 @@ class OnCluster(ClientSide, Protocol):
         ...
 
     def waits(self, application: str, job: Any) -> str:
-        """Say what a job waits for whose master does not answer."""
+        """Describe what a job waits for while its master does not answer."""
         ...
 
     def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
-        """Return why a job `failed`: the reason, and its figures."""
+        """Return why the engine gave a job up (fate `failed`): the reason, and its figures."""
         ...
 
     def master_payload(self, application: str) -> Mapping[str, Any] | None:
-        """Return what a master is told that takes up a job on this machine; None where there is nothing to take up."""
+        """Return the payload of a master that takes up the job on this machine; None where there is nothing to take up."""
         ...
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
-        """Fetch tokens for a job that runs, as its master takes them. Raises BadInput where its cluster has none."""
+        """Fetch new tokens for a running job, in the form that its master accepts. Raises BadInput where its cluster has none."""
         ...
 
     def forget(self, job_id: str, application: str) -> None:
-        """Remove all that the engine keeps of a job that is over, but for its storage. Nothing where there is nothing of it."""
+        """Remove all that the engine keeps of a job that is over, except its storage. Do nothing where the engine keeps nothing of it."""
         ...
 
     def caches(self) -> Sequence[tuple[str, int, float]]:
@@ -337,59 +347,59 @@ class OnCluster(ClientSide, Protocol):
 
 AgentSpec = Callable[
     [Request, Sequence[str]], Mapping[str, Any]
-]  # (request, its devices) -> what the container's agent is given
+]  # (request, its devices) -> the spec of the container's agent
 
 
 class Tokens(Protocol):
-    """What containers have on a secure cluster in the place of their owner's ticket; it ends, and newer ones take its place."""
+    """The tokens that containers on a secure cluster use instead of their owner's ticket. Tokens expire and are replaced by newer ones."""
 
-    heed: list[Callable[[], None]]  # called when there are newer ones
+    heed: list[Callable[[], None]]  # called when there are newer tokens
 
     def bring(self, newer: Mapping[str, Any]) -> dict[str, Any]:
-        """Take newer ones, in the engine's own form; returns what the job has now, for people. Raises ValueError."""
+        """Accept newer tokens, in the engine's own form; return a description, for people, of those the job has now. Raises ValueError."""
         ...
 
     def told(self) -> dict[str, Any] | None:
-        """Return what agents may not have yet."""
+        """Return the tokens that agents may not have yet."""
         ...
 
     def status(self) -> dict[str, Any]: ...
 
     async def keep(self) -> None:
-        """Get newer ones in time, where that can be, until cancelled."""
+        """Renew the tokens in time, where that is possible, until cancelled."""
 
 
 class MasterContainer(Protocol):
-    """The container in which a job's master runs, or the place of one beside the client."""
+    """The container in which a job's master runs, or the place of a master on the client's machine."""
 
-    address: str  # the host that others reach it by
+    address: str  # the host under which others reach the master
     port: int  # 0: any
-    agents: Mapping[str, Any]  # what else agents are given
-    begun_again: bool  # whether the cluster begins anew what ends in it
-    proxies: Collection[str]  # addresses of the cluster's own web proxies, which are shown a bare page
+    agents: Mapping[str, Any]  # more for the specs of agents
+    begun_again: bool  # whether the cluster restarts what ends in the container
+    proxies: Collection[str]  # addresses of the cluster's own web proxies, which get a bare page
     tokens: Tokens | None
 
     def engine(self, job: Any, spec: AgentSpec, page: Callable[[], str]) -> MasterSide:
-        """Return the engine as this job's master uses it. `page` says where the job's page is, once it is."""
+        """Return the engine as this job's master uses it. `page` returns the address of the job's page, once there is one."""
         ...
 
     def may_view(self, user: str) -> bool:
-        """Tell whether a reader whom the cluster's proxy names may see the page."""
+        """Tell whether `user`, as the cluster's proxy names the reader, may see the page."""
         ...
 
     def leave(self) -> None:
-        """The job is over: remove from the cluster what was only for its life. The container goes with all that it holds."""
+        """Remove from the cluster, at the end of the job, what the job alone needed. The container goes with all that it holds."""
 
 
 class ContainerSide(Protocol):
-    """A module: what was given to a container, taken up by the process that begins there."""
+    """A module by which the first process of a container reads what the engine put there for it."""
 
     def agent(self) -> dict[str, Any]:
         """Return the spec of this container's agent (see `agent.main`)."""
         ...
 
     def master(self) -> tuple[str, dict[str, Any], MasterContainer]:
-        """Return the job's directory in this container, what its master is told, and the container as the master uses it."""
+        """Return the job's directory in this container, the master's payload, and the container as the master uses it."""
         ...
 
     def beside(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:
@@ -398,6 +408,6 @@ class ContainerSide(Protocol):
 
 
 def reached(application: str, address: str, within: float) -> socket.socket:
-    """Connect to a job's master at `address`, host:port, where that is reached directly. Raises OSError where there is none."""
+    """Connect to a job's master at `address`, host:port, where that can be reached directly. Raises OSError where there is none."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), within)

@@ -1,4 +1,4 @@
-"""Findings of `tm doctor`: what one check of this machine, or of a cluster, found."""
+"""Findings of `tm doctor`: the outcome of one check of this machine or of a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Finding:
 
 
 def finding(name: str, check: Callable[[], Outcome], otherwise: str = WARNING) -> Finding:
-    """Return what a check found; `otherwise` is its state where it fails itself."""
+    """Run a check and return its finding; `otherwise` is the finding's state where the check itself fails."""
     try:
         state, text, mend = check()
     except TrainmasterError as error:

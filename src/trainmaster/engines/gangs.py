@@ -1,10 +1,10 @@
-"""Elastic gangs: containers that are kept unstarted until it is clear with how many the gang begins.
+"""Elastic gangs: their containers are granted but not started until it is clear with how many the gang begins.
 
 A group with a least and a largest size begins with what is granted *at once* (see the core's sizes), but clusters grant one node after the
 other. So the containers of such a gang are gathered: until all that it asked for are granted, or until it has what it needs and nothing
-more was granted for a while. Then they are started, and told of together.
+more was granted for a while. Then they are started and reported together.
 
-What a gang needs is asked for at a higher priority than what it would have beyond that, and lower indexes first.
+A gang's need is asked for at a higher priority than its growth beyond that, and lower indexes come first.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 
 from trainmaster.engines.contract import Request
 
-SETTLED = 2.0  # s without another grant, after which what there is suffices: two beats of a node by default
+SETTLED = 2.0  # s without another grant, after which a gang begins with what it has: two default heartbeats of a node
 
 Key = tuple[str, int]
 
 
 def is_growth(request: Request) -> bool:
-    """Whether its gang can begin without it."""
+    """Tell whether the request's gang can begin without it."""
     return bool(request.gang) and 0 < request.least <= request.index
 
 
 class Gathering:
-    """What was granted to elastic gangs, and not started yet. `clock`: seconds that never fall."""
+    """The containers that were granted to elastic gangs and are not started yet. `clock`: seconds that never fall."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -39,11 +39,11 @@ class Gathering:
         return any(key in granted for granted in self._granted.values())
 
     def know(self, requests: Iterable[Request]) -> None:
-        """Take note of which gangs are elastic."""
-        self._elastic.update(one.gang for one in requests if is_growth(one))
+        """Note which gangs are elastic."""
+        self._elastic.update(request.gang for request in requests if is_growth(request))
 
     def add(self, key: Key, request: Request) -> bool:
-        """Keep a container that was granted; whether it is one of those that are gathered."""
+        """Keep a granted container until its gang begins; return False, and keep nothing, where its gang is not elastic."""
         if request.gang not in self._elastic:
             return False
         self._granted.setdefault(request.gang, {})[key] = request
@@ -51,19 +51,19 @@ class Gathering:
         return True
 
     def drop(self, key: Key) -> None:
-        """Forget one that has ended, or was given back."""
+        """Forget a container that has ended, or was given back."""
         for gang, granted in list(self._granted.items()):
             granted.pop(key, None)
             if not granted:
                 del self._granted[gang]
 
-    def complete(self, wanted: Iterable[Request]) -> list[list[tuple[Key, Request]]]:
-        """The gangs that begin now, each with its containers; `wanted` are the asks that are not granted yet."""
-        missing = list(wanted)
-        found = []
+    def complete(self, asks: Iterable[Request]) -> list[list[tuple[Key, Request]]]:
+        """Return the gangs that begin now, each with its containers, and forget them; `asks` are those that are not granted yet."""
+        pending = list(asks)
+        gangs = []
         for gang in list(self._granted):
-            left = [one for one in missing if one.gang == gang]
-            quiet = self._clock() - self._last[gang] >= SETTLED
-            if not left or (quiet and all(is_growth(one) for one in left)):
-                found.append(list(self._granted.pop(gang).items()))
-        return found
+            missing = [request for request in pending if request.gang == gang]
+            is_quiet = self._clock() - self._last[gang] >= SETTLED
+            if not missing or (is_quiet and all(is_growth(request) for request in missing)):
+                gangs.append(list(self._granted.pop(gang).items()))
+        return gangs

@@ -1,7 +1,7 @@
-"""The engine of a job whose own has ended it: nothing is held any more, and nothing is granted.
+"""The engine of a job that its own engine has ended: it holds nothing and grants nothing.
 
-The job's log may not have ended when its engine took all its processes away. A master on the next user's machine brings it to its end, with
-this in the place of the engine.
+The job's log may lack its end when the engine took all processes away. Then a master on the machine of whoever next looks at the job
+completes the log, with this in the place of the engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trainmaster.engines.contract import Change, Free, Holder, Request
 
 
 class Nothing:
-    """`MasterSide` of no engine."""
+    """`MasterSide` without an engine."""
 
     async def open(self, epoch: int) -> Sequence[Holder]:
         return ()

@@ -1,4 +1,4 @@
-"""The engines that there are: a line each. Another package adds one by an entry point of the group `trainmaster.engines`, which names an
+"""The list of engines: one line each. Another package adds an engine by an entry point of the group `trainmaster.engines`, which names an
 `Engine` under the engine's own name.
 """
 
@@ -21,7 +21,7 @@ GROUP = "trainmaster.engines"
 
 @functools.cache
 def engine(name: str) -> Engine:
-    """Return the engine of a name. Raises BadInput where there is none."""
+    """Return the engine of this name. Raises BadInput where there is none."""
     if name in BUILT_IN:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in

@@ -1,7 +1,7 @@
-"""The one archive that a container needs: our code and what it stands on, for any CPython >= 3.11 of the submitter's platform.
+"""The one archive that a container needs: our code and the packages that it uses, for any CPython >= 3.11 of the submitter's platform.
 
 It is a `tar.gz` of `start`, a shell script that finds such a Python, `begin.py`, and `lib/`, with the bytecode of the Python that made it.
-What is in it is taken from where it is installed, so it is what the submitter runs. Compiled modules are refused unless they are `abi3`:
+Its files are those installed at the submitter, so a container runs the same code. Compiled modules are refused unless they are `abi3`:
 those of one Python version are left out where the package works without (websockets' `speedups`). The same content gives the same bytes,
 and its digest is its name, so it is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the
 installed files.
@@ -29,7 +29,7 @@ DISTRIBUTIONS = (
     "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
 _WHERE_INSTALLED = ("obstore",)  # for jobs with object stores
-_OURS = ("cli", "clusters", "integrations", "simulation")  # ours that no container runs
+_OURS = ("cli", "clusters", "integrations", "simulation")  # our packages that no container runs
 _BEGIN = """\
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -58,21 +58,21 @@ exit {NO_PYTHON}
 
 
 def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Path:
-    """The archive, `<digest>.tar.gz` below `folder`; made where it is not there yet. `known`: the `state` of its files, from a moment ago.
-    `without`: packages that its job has no use for.
+    """Return the path of the archive, `<digest>.tar.gz` below `folder`; make it where it does not exist yet.
 
-    Raises BadInput where a package is missing.
+    `known`: the `state` of its files, from a moment ago. `without`: packages that its job has no use for. Raises BadInput where a package
+    is missing.
     """
-    if known and (made := _made(folder / known)):
-        return made
-    found = files(without)
-    place = folder / state(found)
-    if made := _made(place):
-        return made
-    content = _packed(found)
+    if known and (existing := _existing_archive(folder / known)):
+        return existing
+    sources = files(without)
+    place = folder / state(sources)
+    if existing := _existing_archive(place):
+        return existing
+    content = _archive_bytes(sources)
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_drafts(str(folder))
-    draft = Path(draft_of(str(place / "archive")))  # several threads may make it at once
+    draft = Path(draft_of(str(place / "archive")))  # several threads may make the archive at once
     try:
         draft.write_bytes(content)
         return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
@@ -81,30 +81,30 @@ def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Pat
 
 
 def state(files: Sequence[tuple[str, str]]) -> str:
-    """What changes with any of the files that are packed, or with how."""
-    state = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
+    """Return a digest that changes with any of the packed files, and with the way in which they are packed."""
+    digest = hashlib.sha256(repr((sys.implementation.cache_tag, _START, _BEGIN)).encode())
     for name, path in files:
-        found = os.stat(path)
-        state.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return state.hexdigest()[:32]
+        status = os.stat(path)
+        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 def files(without: Collection[str] = ()) -> list[tuple[str, str]]:
-    """(name in `lib/`, path) of all that is packed, but for bytecode. Raises BadInput where a package is missing."""
+    """Return (name in `lib/`, path) of all that is packed, except bytecode. Raises BadInput where a package is missing."""
     return sorted(_files(without))
 
 
-def _made(place: Path) -> Path | None:
-    """Return the archive of a state, which is used now; None where it is not made."""
-    made = next(place.glob("*.tar.gz"), None)
-    if made is not None:
-        with contextlib.suppress(FileNotFoundError):  # it is being removed: who reads it will say so
+def _existing_archive(place: Path) -> Path | None:
+    """Return the archive of a state and mark it as used now; None where there is none."""
+    path = next(place.glob("*.tar.gz"), None)
+    if path is not None:
+        with contextlib.suppress(FileNotFoundError):  # it is being removed: whoever reads it gets the error
             os.utime(place)  # its last use, for `tm prune`
-    return made
+    return path
 
 
 def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
-    import importlib.metadata  # 20 ms, which who only asks the cluster need not wait for
+    import importlib.metadata  # 20 ms, which a command that only asks the cluster need not spend
 
     ours = str(Path(__file__).parent.parent)
     for folder, folders, names in os.walk(ours):
@@ -127,11 +127,11 @@ def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
             ) from error
         root = str(installed.locate_file(""))
         for file in installed.files or ():
-            if _wanted(file.parts):
+            if _is_needed(file.parts):
                 yield str(file), os.path.join(root, file)
 
 
-def _wanted(parts: Sequence[str]) -> bool:
+def _is_needed(parts: Sequence[str]) -> bool:
     name = parts[-1]
     if ".." in parts or "__pycache__" in parts or "tests" in parts or parts[0].endswith((".dist-info", ".egg-info")):
         return False
@@ -140,7 +140,7 @@ def _wanted(parts: Sequence[str]) -> bool:
     return not name.endswith((".pyi", ".pth", ".typed", ".c", ".h", ".a"))
 
 
-def _packed(files: Sequence[tuple[str, str]]) -> bytes:
+def _archive_bytes(files: Sequence[tuple[str, str]]) -> bytes:
     import tarfile
 
     plain = io.BytesIO()
@@ -160,14 +160,14 @@ def _packed(files: Sequence[tuple[str, str]]) -> bytes:
                 folder, _, module = name.rpartition("/")
                 cached = f"lib/{folder}/__pycache__/{module[:-3]}.{sys.implementation.cache_tag}.pyc".replace("//", "/")
                 add(cached, _bytecode(name, content))
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
+    compressed = io.BytesIO()
+    with gzip.GzipFile(fileobj=compressed, mode="wb", compresslevel=6, mtime=0) as file:
         file.write(plain.getbuffer())
-    return packed.getvalue()
+    return compressed.getvalue()
 
 
 def _bytecode(name: str, source: bytes) -> bytes:
-    """An unchecked hash-based pyc (PEP 552): the archive's times mean nothing."""
+    """Return an unchecked hash-based pyc (PEP 552): the archive's times mean nothing."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
     return head + marshal.dumps(code)

@@ -1,4 +1,4 @@
-"""What the agent of a container on any engine is given at its start (see `agent.main`), beside what its seat adds."""
+"""The spec that the agent of a container gets at its start on any engine (see `agent.main`); the agent's seat adds more to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.engines.contract import Capabilities, Request
 def spec_of(
     job_id: str, job: Job, site: Mapping[str, Any], storage: str, request: Request, devices: Sequence[str], capabilities: Capabilities
 ) -> dict[str, Any]:  # fmt: skip
-    """`storage`: the job's own place; `site`: what submit found out (see `master.orders`)."""
+    """Return the spec of one container's agent. `storage`: the job's own place; `site`: facts from submit (see `master.orders`)."""
     return {
         "job_id": job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "storage": storage,
         "grace": job.timeouts.grace, "patience": job.timeouts.storage, "log_limit": job.logs.limit, "log_first": job.logs.first,
@@ -23,6 +23,6 @@ def spec_of(
     }  # fmt: skip
 
 
-def _opened_by_programs(given: Input) -> bool:
-    """Whether programs read an input themselves, and on an object store."""
-    return given.as_ == "shards" and "://" in given.url and not given.url.startswith(("file:", "hdfs:", "viewfs:"))
+def _opened_by_programs(source: Input) -> bool:
+    """Tell whether programs read an input themselves, and from an object store."""
+    return source.as_ == "shards" and "://" in source.url and not source.url.startswith(("file:", "hdfs:", "viewfs:"))

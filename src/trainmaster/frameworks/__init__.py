@@ -26,13 +26,12 @@ _NOT_FRAMEWORKS = frozenset({"contract", "variables"})
 
 
 def names() -> list[str]:
-    """The frameworks there are."""
+    """List the frameworks that exist."""
     return sorted({*_ours(), *_theirs()})
 
 
 def load(name: str) -> Framework:
-    """The framework `name`. Raises `NotFound` with the nearest name, `BadInput` where a third party's cannot be
-    imported."""
+    """Return the framework `name`. Raises `NotFound` with the nearest name, `BadInput` where a third party's framework does not import."""
     if name in _ours():
         return cast("Framework", import_module(f"{__name__}.{name}"))
     theirs = _theirs()
@@ -51,12 +50,12 @@ def load(name: str) -> Framework:
 
 
 def ports(job: Job, role: Role) -> list[str]:
-    """The names of all ports that each task of `role` reserves: those it declares, then the framework's own."""
+    """Return the names of all ports that each task of `role` reserves: those that the role declares, then the framework's own."""
     return list(dict.fromkeys([*role.ports, *load(job.framework).ports(role, job)]))
 
 
 def placement(name: str, formation: Formation, task: str) -> Placement:
-    """What the programs of `task` are told by the framework `name` and by all frameworks alike."""
+    """Return what the framework `name`, and all frameworks alike, tell the programs of `task`."""
     from attrs import evolve
 
     from trainmaster.frameworks import variables

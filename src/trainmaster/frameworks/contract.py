@@ -1,8 +1,8 @@
-"""What a framework says: which ports each task needs, and how a formed generation is told to the programs.
+"""A framework's contract: the ports that each task needs, and how a formed generation is described to the programs.
 
-A framework is a module with these two functions and a docstring for its users, to which the reference adds the rows of
-its table VARIABLES, where it has one. It is plain mapping: it opens nothing and starts nothing. What every framework's
-programs see alike is added by `frameworks.placement` from `frameworks.variables`.
+A framework is a module with these two functions and a docstring for its users, to which the reference adds the rows of its table VARIABLES,
+where it has one. It is a plain mapping: it opens nothing and starts nothing. The variables that the programs of every framework see are
+added by `frameworks.placement` from `frameworks.variables`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trainmaster.core.spec.job import Job, Role
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Placement(Plain):
-    """What the programs of one task are told.
+    """The environment of one task's programs.
 
-    `env` is of every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy).
-    `defaults` are set only where the program's environment does not have them. `files` are written by the agent into
-    a directory of the attempt, and `paths` are variables that name such a file: variable -> file name.
+    `env` is for every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy). `defaults` are set only where
+    the program's environment does not have them. `files` are written by the agent into a directory of the attempt, and `paths` are
+    variables that name such a file: variable -> file name.
     """
 
     env: dict[str, str] = attrs.field(factory=dict)
@@ -39,15 +39,14 @@ class Framework(Protocol):
     __doc__: str | None
 
     def ports(self, role: Role, job: Job) -> Sequence[str]:
-        """The names of the ports that each task of `role` reserves for the framework, beside those the role
-        declares."""
+        """Return the names of the ports that each task of `role` reserves for the framework, beside those that the role declares."""
         ...
 
     def environment(self, formation: Formation, task: str) -> Placement:
-        """What the programs of `task` are told beside the variables that all frameworks have."""
+        """Return what the programs of `task` are told beside the variables that all frameworks have."""
         ...
 
 
 def texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Values as an environment has them."""
+    """Return the values as an environment has them."""
     return {name: str(value) for name, value in values.items()}

@@ -50,8 +50,8 @@ def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
     if (rank := me.rank) is None:
         return Placement()
-    env = {told.name: value(formation, me, rank) for told, value in _OF_TASK.items()}
-    copies = [{told.name: value(rank, copy) for told, value in _OF_COPY.items()} for copy in range(me.copies)]
+    env = {variable.name: value(formation, me, rank) for variable, value in _OF_TASK.items()}
+    copies = [{variable.name: value(rank, copy) for variable, value in _OF_COPY.items()} for copy in range(me.copies)]
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     if me.interface and len({peer.address for peer in formation.ranked}) > 1:
         # gloo's own choice is the address that the host name means, which Debian makes 127.0.1.1

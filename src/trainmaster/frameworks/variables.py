@@ -1,7 +1,7 @@
 """The variables that every program has, whatever its framework: one table, from which the reference is made.
 
-Most are known when the generation is formed and are set here. The others are known only where the program runs: the
-agent sets them.
+Most of them are known when the generation is formed, and are set here. The agent sets the others, which are known only where the program
+runs.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ VARIABLES = (
 
 
 def environment(formation: Formation, task: str) -> Placement:
-    """The variables of `task` that are known once the generation is formed."""
+    """Return the variables of `task` that are known once the generation is formed."""
     me = formation.by_task[task]
     env = {
         "TRAINMASTER_JOB": formation.job,
@@ -134,7 +134,7 @@ def environment(formation: Formation, task: str) -> Placement:
 
 @lru_cache(maxsize=1)  # the same bytes for every task of a formation
 def peers(formation: Formation) -> bytes:
-    """The peers' file. An index that has no address is null, so that places stay those of the indexes."""
+    """Return the content of the peers' file. An index that has no address is null, so that each place in a list is an index."""
     table: dict[str, list[dict[str, object] | None]] = {}
     for role, members in formation.roles.items():
         table[role] = [None] * (members[-1].index + 1)
@@ -144,7 +144,7 @@ def peers(formation: Formation) -> bytes:
 
 
 def file_list(lists: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, bytes]]:
-    """INPUT_FILE_LIST, or the file that stands for it: (variables, files of the working directory)."""
+    """Return INPUT_FILE_LIST, or the file that replaces it: (variables, files of the working directory)."""
     if not lists:
         return {}, {}
     text = json.dumps({name: list(urls) for name, urls in lists.items()})

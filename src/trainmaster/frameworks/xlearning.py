@@ -27,8 +27,8 @@ VARIABLES = (
 
 
 def ports(role: Role, job: Job) -> Sequence[str]:
-    of = {"tensorflow": tensorflow, "pytorch": pytorch}.get(job.annotations.get(CLUSTER, ""))
-    return of.ports(role, job) if of is not None else ()
+    framework = {"tensorflow": tensorflow, "pytorch": pytorch}.get(job.annotations.get(CLUSTER, ""))
+    return framework.ports(role, job) if framework is not None else ()
 
 
 def environment(formation: Formation, task: str) -> Placement:
@@ -38,8 +38,8 @@ def environment(formation: Formation, task: str) -> Placement:
     index = me.index + (me.role == "worker" and "chief" in formation.roles)
     env = {"INDEX": str(index), "TF_INDEX": str(index), "TF_ROLE": role}
     if "rendezvous" in me.ports:
-        told = pytorch.environment(formation, task)
-        return attrs.evolve(told, env=told.env | env)
+        placement = pytorch.environment(formation, task)
+        return attrs.evolve(placement, env=placement.env | env)
     if any("tensorflow" in peer.ports for peer in workers):
         members = {"worker": workers, "ps": formation.roles.get("ps", ())}
         cluster = {name: [peer.at("tensorflow") for peer in peers] for name, peers in members.items() if peers}

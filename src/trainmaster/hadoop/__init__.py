@@ -1,10 +1,10 @@
 """Hadoop without a JVM: RPC over asyncio, SASL, tokens, and the protocols of YARN and HDFS. A library of its own.
 
     errors        HadoopError and its family
-    auth          who one is: Simple, ByToken, Kerberos
+    auth          the ways to log in: Simple, ByToken, Kerberos
     conf          core-site.xml, hdfs-site.xml, yarn-site.xml
     credentials   tokens and the files of them
-    wire, sasl, gssapi, handshake      what is said on a connection, without I/O
+    wire, sasl, gssapi, handshake      the bytes of a connection, without I/O
     rpc           Connection and Client
     yarn, hdfs    the protocols, a method per call
 

@@ -1,15 +1,15 @@
-"""Reading a block from a DataNode (DataTransferProtocol, version 28), for the one case that hdfs-native lacks: a block still being written.
+"""Read a block from a DataNode (DataTransferProtocol, version 28), for the one case that hdfs-native lacks: a block still being written.
 
-A DataNode gives of such a block what its writer has had acknowledged. The request names block and range; the answer is a status, then
-*packets*: a length, a header, sums (we ask for none: TCP has its own), and data. The first packet may begin before the range, at a
-multiple of the size that sums are taken over; an empty one is the last. The connection serves one request.
+A DataNode gives those bytes of such a block that its writer has had acknowledged. The request names block and range. The answer is a
+status, then *packets*: a length, a header, sums (we ask for none: TCP has its own), and data. The first packet may begin before the range,
+at a multiple of the size that sums are taken over; an empty packet is the last. The connection serves one request.
 
-On a secure cluster, where `protection` is set (dfs.data.transfer.protection), SASL comes first: DIGEST-MD5 with the block's token, and
-with integrity or privacy every later byte in wrapped messages, each after its length.
+On a secure cluster, where `protection` is set (dfs.data.transfer.protection), SASL comes first: DIGEST-MD5 with the block's token. With
+integrity or privacy every later byte goes in wrapped messages, each after its length.
 
-Where all data is encrypted (dfs.encrypt.data.transfer), secure cluster or not, the NameNode gives a key that it shares with its DataNodes.
-SASL is then by that key, always with privacy, and whoever names it instead of a token says `<key> <block pool> <nonce in base64>`. Hadoop's
-clients may agree on AES after that; it is theirs to ask for, and we do not.
+Where all data is encrypted (dfs.encrypt.data.transfer), on a secure cluster or not, the NameNode gives a key that it shares with its
+DataNodes. SASL then uses that key, always with privacy, and a client that names the key instead of a token says `<key> <block pool> <nonce
+in base64>`. Hadoop's clients may agree on AES after that; we do not ask for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Message)
 VERSION = 28
 READ_BLOCK = 81
 CLIENT = "trainmaster"
-LIMIT = 64 << 20  # bytes in one message or packet; Hadoop's own is 16 MiB
+LIMIT = 64 << 20  # bytes in one message or packet; Hadoop's own limit is 16 MiB
 _SASL = 0xDEADBEEF
 _CHUNK = 64 << 10
 
@@ -51,9 +51,9 @@ def read_block(
     block: LocatedBlockProto, offset: int, size: int, *, protection: tuple[str, ...] = (), key: DataEncryptionKeyProto | None = None,
     by_name: bool = False, timeout: float = 20.0,
 ) -> bytes:  # fmt: skip
-    """`size` bytes of a block from `offset` in it on, from the first of its DataNodes that gives them. Raises HadoopError.
+    """Return `size` bytes of a block from `offset` in it on, from the first of its DataNodes that gives them. Raises HadoopError.
 
-    `key`: the NameNode's, where all data is encrypted.
+    `key`: the NameNode's key, where all data is encrypted.
     `by_name`: connect to the DataNodes' names rather than their addresses (dfs.client.use.datanode.hostname).
     """
     failures: list[HadoopError] = []
@@ -69,14 +69,14 @@ def read_block(
 def _login(
     block: LocatedBlockProto, protection: tuple[str, ...], key: DataEncryptionKeyProto | None
 ) -> Callable[[], Digest] | None:
-    """What makes a login for a connection; None where none is asked for."""
+    """Return a function that makes a login for a connection; None where no login is asked for."""
     if key is not None:
         name = f"{key.keyId} {key.blockPoolId} {base64.b64encode(key.nonce).decode()}"
         secret = Token(b"", key.encryptionKey, "")
         return lambda: Digest(secret, ("privacy",), protocol="hdfs", server="0", name=name)
     if protection:
-        told = block.blockToken
-        token = Token(told.identifier, told.password, told.kind, told.service)
+        block_token = block.blockToken
+        token = Token(block_token.identifier, block_token.password, block_token.kind, block_token.service)
         return lambda: Digest(token, protection, protocol="hdfs", server="0")
     return None
 
@@ -93,12 +93,12 @@ def _read(
             stream = _Stream(raw, place)
             if login is not None:
                 stream.protect(login())
-            return _ranged(stream, block, offset, size)
+            return _read_range(stream, block, offset, size)
     except OSError as error:
         raise Unreachable(f"{place} does not answer: {error.strerror or error}") from error
 
 
-def _ranged(stream: _Stream, block: LocatedBlockProto, offset: int, size: int) -> bytes:
+def _read_range(stream: _Stream, block: LocatedBlockProto, offset: int, size: int) -> bytes:
     header = ClientOperationHeaderProto(
         baseHeader=BaseHeaderProto(block=block.b, token=block.blockToken), clientName=CLIENT
     )
@@ -123,10 +123,10 @@ def _ranged(stream: _Stream, block: LocatedBlockProto, offset: int, size: int) -
 
 
 def _packet(stream: _Stream) -> tuple[PacketHeaderProto, bytes]:
-    whole, length = struct.unpack(">ih", stream.take(6))  # of data, sums and itself; of the header
+    whole, length = struct.unpack(">ih", stream.take(6))  # lengths: of data, sums and itself; of the header
     if not 4 <= whole <= LIMIT or not 0 < length < 1 << 12:
         raise Garbled(f"{stream.place} sent a packet of {whole} bytes with a header of {length}")
-    header = _parsed(PacketHeaderProto, stream.take(length), stream.place)
+    header = _parse(PacketHeaderProto, stream.take(length), stream.place)
     rest = stream.take(whole - 4)
     if not 0 <= header.dataLen <= len(rest):
         raise Garbled(f"{stream.place} sent a packet of {whole} bytes that says it has {header.dataLen}")
@@ -134,26 +134,26 @@ def _packet(stream: _Stream) -> tuple[PacketHeaderProto, bytes]:
 
 
 class _Stream:
-    """What goes to a DataNode and comes from it, in the clear or wrapped."""
+    """The bytes to and from a DataNode, in the clear or wrapped."""
 
     def __init__(self, raw: socket.socket, place: str) -> None:
         self.place = place
         self._raw = raw
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._digest: Digest | None = None
 
     def protect(self, digest: Digest) -> None:
-        self.send(struct.pack(">I", _SASL) + _delimited(_said(b"")))
-        self.send(_delimited(_said(digest.start(self._challenge()))))
+        self.send(struct.pack(">I", _SASL) + _delimited(_sasl_message(b"")))
+        self.send(_delimited(_sasl_message(digest.start(self._challenge()))))
         digest.step(self._challenge())
         if digest.wraps:
             self._digest = digest
 
     def _challenge(self) -> bytes:
-        told = self.message(DataTransferEncryptorMessageProto)
-        if told.status != DataTransferEncryptorMessageProto.SUCCESS:
-            raise AuthenticationFailed(f"{self.place} refuses us: {told.message}")
-        return told.payload
+        reply = self.message(DataTransferEncryptorMessageProto)
+        if reply.status != DataTransferEncryptorMessageProto.SUCCESS:
+            raise AuthenticationFailed(f"{self.place} refuses us: {reply.message}")
+        return reply.payload
 
     def send(self, data: bytes) -> None:
         if self._digest is not None:
@@ -162,17 +162,17 @@ class _Stream:
         self._raw.sendall(data)
 
     def take(self, size: int) -> bytes:
-        while len(self._held) < size:
+        while len(self._buffer) < size:
             if self._digest is None:
-                self._held += self._received(_CHUNK)
+                self._buffer += self._receive(_CHUNK)
                 continue
-            (length,) = struct.unpack(">I", self._exactly(4))
+            (length,) = struct.unpack(">I", self._receive_exactly(4))
             if length > LIMIT:
                 raise Garbled(f"{self.place} sent a message of {length} bytes")
-            self._held += self._digest.unwrap(self._exactly(length))
-        found = bytes(self._held[:size])
-        del self._held[:size]
-        return found
+            self._buffer += self._digest.unwrap(self._receive_exactly(length))
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
 
     def message(self, kind: type[M]) -> M:
         size = shift = 0
@@ -186,26 +186,26 @@ class _Stream:
                 raise Garbled(f"{self.place} sent a length that is none")
         if size > LIMIT:
             raise Garbled(f"{self.place} sent a message of {size} bytes")
-        return _parsed(kind, self.take(size), self.place)
+        return _parse(kind, self.take(size), self.place)
 
-    def _exactly(self, size: int) -> bytes:
+    def _receive_exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            data += self._received(size - len(data))
+            data += self._receive(size - len(data))
         return bytes(data)
 
-    def _received(self, size: int) -> bytes:
+    def _receive(self, size: int) -> bytes:
         data = self._raw.recv(size)
         if not data:
             raise Unreachable(f"{self.place} closed the connection")
         return data
 
 
-def _said(payload: bytes) -> DataTransferEncryptorMessageProto:
+def _sasl_message(payload: bytes) -> DataTransferEncryptorMessageProto:
     return DataTransferEncryptorMessageProto(status=DataTransferEncryptorMessageProto.SUCCESS, payload=payload)
 
 
-def _parsed(kind: type[M], data: bytes, place: str) -> M:
+def _parse(kind: type[M], data: bytes, place: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:

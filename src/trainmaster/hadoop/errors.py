@@ -1,14 +1,14 @@
-"""What can go wrong with a Hadoop cluster, as a closed family: whoever calls this library catches HadoopError.
+"""The errors of a Hadoop cluster, as a closed family: callers of this library catch HadoopError.
 
-A remote exception arrives as the name of a Java class and a text with its Java stack. The stack is the server's own
-business: we keep the class and the first line of its message.
+A remote exception arrives as the name of a Java class and a text with its Java stack. The stack is the server's own business: we keep the
+class and the first line of its message.
 """
 
 from __future__ import annotations
 
 
 class HadoopError(Exception):
-    """`message` is one line for a person."""
+    """The base of all errors here. `message` is one line for a person."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -16,8 +16,8 @@ class HadoopError(Exception):
 
 
 class ConfError(HadoopError):
-    """The cluster's configuration is missing, unreadable or contradicts itself. `mend`: what to do; by default it is wrong where the
-    message says, and is to be corrected there.
+    """The cluster's configuration is missing, unreadable or contradicts itself. `mend`: what to do; by default, correct the place that the
+    message names.
     """
 
     def __init__(self, message: str, mend: str = "correct it there") -> None:
@@ -26,7 +26,7 @@ class ConfError(HadoopError):
 
 
 class Unreachable(HadoopError):
-    """No answer: no connection, one that broke, or one that is silent. `sent`: the server may have done what was asked."""
+    """The server does not answer: there is no connection, or it broke, or it is silent. `sent`: the server may have done what was asked."""
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Unreachable(HadoopError):
 
 
 class AuthenticationFailed(HadoopError):
-    """Who we say we are is not believed, or the server is not who it should be."""
+    """The server does not believe who we say we are, or is not the server that it should be."""
 
 
 class WeakProtection(AuthenticationFailed):
@@ -46,11 +46,11 @@ class KdcUnreachable(AuthenticationFailed):
 
 
 class Garbled(HadoopError):
-    """Bytes that are no Hadoop."""
+    """The bytes are not Hadoop's protocol."""
 
 
 class RemoteError(HadoopError):
-    """An exception of the server's. `class_name` is Java's; `fatal`: the server closed the connection over it."""
+    """The server raised an exception. `class_name` is Java's; `fatal`: the server closed the connection over it."""
 
     def __init__(self, class_name: str, message: str, fatal: bool = False) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class RemoteError(HadoopError):
 
     @property
     def name(self) -> str:
-        """The class without its package."""
+        """Return the class without its package."""
         return self.class_name.rpartition(".")[2]
 
     def __str__(self) -> str:
@@ -75,7 +75,9 @@ REFUSALS = (
 
 
 def of_remote(class_name: str, text: str, *, fatal: bool, place: str) -> RemoteError | AuthenticationFailed:
-    """The error that a reply stands for. A fatal refusal is one of the connection, and says which; others are of one call."""
+    """Return the error that a reply stands for. A fatal refusal concerns the whole connection, and its message names the server; other
+    errors concern one call.
+    """
     line = text.partition("\n")[0].strip()
     line = line.removeprefix(class_name).removeprefix(":").strip()
     if fatal and class_name in REFUSALS:

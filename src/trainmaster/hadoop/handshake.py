@@ -1,11 +1,11 @@
-"""How a connection begins: who we are, told in the way that our Auth and the server have in common. No I/O.
+"""The beginning of a connection: we say who we are, in the way that our Auth and the server have in common. No I/O.
 
     Simple             header, context: nobody answers, calls may follow at once
     ByToken, Kerberos  header, NEGOTIATE >  < what the server takes  INITIATE >  [< CHALLENGE  RESPONSE >]  < SUCCESS  context >
 
-`begin` gives the first bytes, `receive` takes a frame and gives the next ones, until `done`. The table CHOICE says which
-of the server's offers goes with which Auth; there is no falling back to a weaker one: who came with a token or a ticket
-does not go on as somebody whose name is believed.
+`begin` returns the first bytes; `receive` takes a frame and returns the next bytes, until `done`. The table CHOICE says which of the
+server's offers goes with which Auth. Nothing falls back to a weaker one: a client that came with a token or a ticket never goes on as
+somebody whose name is believed.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ WORDS = {"TOKEN": "a token", "KERBEROS": "a Kerberos ticket", "SIMPLE": "a user'
 
 @attrs.frozen
 class Peer:
-    """Whom we talk with. `principal` is who it must be by Kerberos, as configuration has it (`yarn/_HOST@REALM`)."""
+    """The server that we talk with. `principal` is the name that it must have by Kerberos, as the configuration writes it
+    (`yarn/_HOST@REALM`).
+    """
 
     host: str
     port: int
     principal: str = ""
-    name: str = ""  # in messages
+    name: str = ""  # for messages
 
     def __str__(self) -> str:
         return self.name or f"{self.host}:{self.port}"
 
 
 class Handshake:
-    """Of one connection. Raises AuthenticationFailed and Garbled."""
+    """The handshake of one connection. Raises AuthenticationFailed and Garbled."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Handshake:
 
     @property
     def blocks(self) -> bool:
-        """Whether `receive` may ask others over the network."""
+        """Tell whether `receive` may ask others over the network."""
         return isinstance(self._auth, Kerberos)
 
     def begin(self) -> bytes:
@@ -72,30 +74,34 @@ class Handshake:
         return wire.header(wire.SASL) + wire.sasl(RpcSaslProto(state=RpcSaslProto.NEGOTIATE))
 
     def receive(self, frame: bytes) -> bytes:
-        """What to answer."""
+        """Take a frame, and return our answer to it."""
         reply = wire.read_reply(frame, str(self._peer))
         if reply.error is not None:
-            raise self._refused(reply.error)
+            raise self._refusal(reply.error)
         if reply.call != wire.SASL_CALL:
             raise Garbled(f"answers call {reply.call} before any was made")
-        said = wire.read_message(RpcSaslProto, reply.body)
-        match said.state:
+        message = wire.read_message(RpcSaslProto, reply.body)
+        match message.state:
             case RpcSaslProto.NEGOTIATE if self.mechanism is None:
-                return self._initiate(said)
+                return self._initiate(message)
             case RpcSaslProto.CHALLENGE if self.mechanism is not None:
-                return self._respond(self.mechanism, said.token)
+                return self._respond(self.mechanism, message.token)
             case RpcSaslProto.SUCCESS if self.mechanism is not None:
-                return self._finish(self.mechanism, said)
+                return self._finish(self.mechanism, message)
             case RpcSaslProto.SUCCESS:
-                raise AuthenticationFailed(f"{self._peer} takes {WORDS['SIMPLE']} alone; we come with {self._ours()}")
-        raise Garbled(f"sends SASL state {said.state} out of its turn")
+                raise AuthenticationFailed(
+                    f"{self._peer} takes {WORDS['SIMPLE']} alone; we come with {self._our_login()}"
+                )
+        raise Garbled(f"sends SASL state {message.state} out of its turn")
 
-    def _initiate(self, said: RpcSaslProto) -> bytes:
-        wanted = CHOICE[type(self._auth)]
-        offer = next((offer for offer in said.auths if (offer.method, offer.mechanism) == wanted), None)
+    def _initiate(self, message: RpcSaslProto) -> bytes:
+        choice = CHOICE[type(self._auth)]
+        offer = next((offer for offer in message.auths if (offer.method, offer.mechanism) == choice), None)
         if offer is None:
-            taken = ", ".join(WORDS.get(offer.method, f"{offer.method} ({offer.mechanism})") for offer in said.auths)
-            raise AuthenticationFailed(f"{self._peer} takes {taken or 'nothing'}; we come with {self._ours()}")
+            offers = ", ".join(
+                WORDS.get(offer.method, f"{offer.method} ({offer.mechanism})") for offer in message.auths
+            )
+            raise AuthenticationFailed(f"{self._peer} takes {offers or 'nothing'}; we come with {self._our_login()}")
         self.mechanism = self._mechanism(offer)
         chosen = Offer()
         chosen.CopyFrom(offer)
@@ -107,9 +113,9 @@ class Handshake:
         answer = mechanism.step(challenge)
         return wire.sasl(RpcSaslProto(state=RpcSaslProto.RESPONSE, token=answer or b""))
 
-    def _finish(self, mechanism: Mechanism, said: RpcSaslProto) -> bytes:
-        if said.HasField("token") and not mechanism.complete:
-            mechanism.step(said.token)
+    def _finish(self, mechanism: Mechanism, message: RpcSaslProto) -> bytes:
+        if message.HasField("token") and not mechanism.complete:
+            mechanism.step(message.token)
         if not mechanism.complete:
             raise AuthenticationFailed(f"{self._peer} says that all is well and has not proven who it is")
         context = self._context(mechanism.user)
@@ -126,11 +132,11 @@ class Handshake:
                         f"{self._peer} may be anybody: the configuration names no Kerberos principal of it; see "
                         "dfs.namenode.kerberos.principal of hdfs-site.xml and yarn.resourcemanager.principal of yarn-site.xml"
                     )
-                from trainmaster.hadoop.security import gssapi  # loads the system's library
+                from trainmaster.hadoop.security import gssapi  # this loads the system's library
 
-                # a server that has some key of the realm is not yet the one that we want
-                named = server if _is_number(self._peer.host) else self._peer.host
-                principal = gssapi.server_principal(self._peer.principal, named)
+                # a server that has some key of the realm is not yet the server that we want
+                host = server if _is_number(self._peer.host) else self._peer.host
+                principal = gssapi.server_principal(self._peer.principal, host)
                 layers = [gssapi.LAYERS[word] for word in self._auth.protection]
                 return gssapi.Gssapi(self._auth, protocol, server, principal, layers)
         raise TypeError(self._auth)
@@ -139,11 +145,11 @@ class Handshake:
         self.done = True
         return wire.context(self._protocol, user, self._client)
 
-    def _ours(self) -> str:
+    def _our_login(self) -> str:
         return WORDS[CHOICE[type(self._auth)][0]]
 
-    def _refused(self, error: RemoteError | AuthenticationFailed) -> AuthenticationFailed:
-        """Whatever the server says before it knows us is a refusal."""
+    def _refusal(self, error: RemoteError | AuthenticationFailed) -> AuthenticationFailed:
+        """Return the refusal of an error: all that a server says before it knows us is a refusal."""
         if not isinstance(error, AuthenticationFailed):
             error = AuthenticationFailed(f"{self._peer} refuses us: {error}")
         if isinstance(self._auth, Kerberos):
@@ -162,11 +168,11 @@ def _is_number(host: str) -> bool:
 
 # -- frames inside frames --
 
-_PIECE = 60_000  # bytes; Java's servers take 64 KiB a token, its end included
+_PIECE = 60_000  # bytes; Java's servers take 64 KiB a token, its trailer included
 
 
 def wrapped(mechanism: Mechanism, data: bytes) -> bytes:
-    """`data`, wrapped; cut into several messages where one would be too large: the server joins what it unwraps."""
+    """Return `data` wrapped, cut into several messages where one would be too large: the server joins what it unwraps."""
     return b"".join(
         wire.sasl(RpcSaslProto(state=RpcSaslProto.WRAP, token=mechanism.wrap(data[at : at + _PIECE])))
         for at in range(0, len(data), _PIECE)
@@ -174,7 +180,7 @@ def wrapped(mechanism: Mechanism, data: bytes) -> bytes:
 
 
 class Inbox:
-    """Bytes as they come, replies as they are whole, unwrapped where `mechanism` wraps. Raises Garbled."""
+    """The receiving side: takes bytes as they come, and returns whole replies, unwrapped where `mechanism` wraps. Raises Garbled."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = str(peer)
@@ -182,24 +188,24 @@ class Inbox:
         self.mechanism: Mechanism | None = None
 
     def frames(self, data: bytes) -> list[bytes]:
-        """Of the handshake."""
+        """Return the frames of the handshake that are whole now."""
         return list(self._outer.feed(data))
 
     def replies(self, data: bytes) -> list[wire.Reply]:
-        """Of calls. Those before a wrong frame are lost with it: they may be wrong too."""
-        found = [wire.read_reply(frame, self._peer) for frame in self._outer.feed(data)]
+        """Return the replies to calls that are whole now. Those before a wrong frame are lost with it: they may be wrong too."""
+        replies = [wire.read_reply(frame, self._peer) for frame in self._outer.feed(data)]
         if self.mechanism is None or not self.mechanism.wraps:
-            return found
+            return replies
         opened: list[wire.Reply] = []
-        for reply in found:
-            opened += [reply] if reply.fatal else self._opened(self.mechanism, reply)
+        for reply in replies:
+            opened += [reply] if reply.fatal else self._unwrap(self.mechanism, reply)
         return opened
 
-    def _opened(self, mechanism: Mechanism, reply: wire.Reply) -> list[wire.Reply]:
+    def _unwrap(self, mechanism: Mechanism, reply: wire.Reply) -> list[wire.Reply]:
         if reply.call != wire.SASL_CALL or reply.error is not None:
             raise Garbled("answers unwrapped what must be wrapped")
-        said = wire.read_message(RpcSaslProto, reply.body)
-        if said.state != RpcSaslProto.WRAP:
-            raise Garbled(f"sends SASL state {said.state} where calls are answered")
-        data = mechanism.unwrap(said.token)
+        message = wire.read_message(RpcSaslProto, reply.body)
+        if message.state != RpcSaslProto.WRAP:
+            raise Garbled(f"sends SASL state {message.state} where calls are answered")
+        data = mechanism.unwrap(message.token)
         return [wire.read_reply(frame, self._peer) for frame in self._inner.feed(data)]

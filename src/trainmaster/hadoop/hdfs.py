@@ -1,10 +1,10 @@
-"""What HDFS's NameNode is asked that no library for HDFS asks: delegation tokens, where a file's blocks are, safe mode.
+"""The questions to HDFS's NameNode that no library for HDFS asks: delegation tokens, the blocks of a file, safe mode.
 
-Reading and writing files is hdfs-native's. `Namenode` is ClientNamenodeProtocol, a method per call in Hadoop's own messages.
+Reading and writing files is hdfs-native's part. `Namenode` is ClientNamenodeProtocol, a method per call in Hadoop's own messages.
 
-A delegation token proves who one is to whoever has it, for containers that have no Kerberos ticket. It is given only to a Kerberos
-login, and lives a day at first; its renewer, a short user name, prolongs it up to seven (both are the cluster's to say). The NameNode
-leaves the token's service empty: who keeps it says for which address it is, and Hadoop's Java and hdfs-native look for two different
+A delegation token proves who its bearer is, for containers that have no Kerberos ticket. It is given only to a Kerberos login, and lives a
+day at first; its renewer, a short user name, prolongs it up to seven days (the cluster's administrator sets both). The NameNode leaves the
+token's service empty: the keeper of a token writes the address that it is for, and Hadoop's Java and hdfs-native look for two different
 spellings.
 """
 
@@ -40,7 +40,7 @@ class Namenode(Stub):
 
     @classmethod
     def of(cls, conf: Configuration, auth: Auth, url: str = "") -> Namenode:
-        """The NameNodes behind an hdfs:// address, by default behind fs.defaultFS. Raises ConfError."""
+        """Return a client of the NameNodes behind an hdfs:// address, by default behind fs.defaultFS. Raises ConfError."""
         retry = Retry(safe=lambda method: True)  # each of these calls is idempotent
         principal = conf.get("dfs.namenode.kerberos.principal")
         addresses = name_nodes(conf, url)
@@ -53,19 +53,21 @@ class Namenode(Stub):
         )
 
     async def in_safe_mode(self) -> bool:
-        """Whether nothing can be changed: at its start, or by its administrator's wish."""
+        """Tell whether nothing can be changed, because the NameNode has just started, or because its administrator wants it."""
         request = h.SetSafeModeRequestProto(action=h.SAFEMODE_GET, checked=False)
         return (await self.set_safe_mode(request)).result
 
     async def blocks(self, path: str, offset: int = 0, length: int = 1 << 62) -> list[Block]:
-        """The blocks of a file that hold any of those bytes, in order. Empty for an empty file; RemoteError where there is none."""
+        """Return the blocks of a file that hold any of those bytes, in order: none for an empty file. RemoteError where there is no such
+        file.
+        """
         request = h.GetBlockLocationsRequestProto(src=path, offset=offset, length=length)
-        found = await self.get_block_locations(request)
-        if not found.HasField("locations"):
+        answer = await self.get_block_locations(request)
+        if not answer.HasField("locations"):
             return []
         return [
-            Block(one.offset, one.b.numBytes, tuple(node.id.hostName for node in one.locs))
-            for one in found.locations.blocks
+            Block(block.offset, block.b.numBytes, tuple(node.id.hostName for node in block.locs))
+            for block in answer.locations.blocks
         ]
 
 
@@ -79,21 +81,21 @@ class Block:
 
 
 def filed(token: Token, conf: Configuration, url: str = "") -> dict[str, Token]:
-    """A NameNode's token as a file of tokens should hold it, by alias: once for each way in which it is looked for.
+    """Return a NameNode's token by alias, as a file of tokens should hold it: once for each name by which it is looked for.
 
     Hadoop's Java looks for the service `ip:port`, hdfs-native for `host:port` as the address is written; where several NameNodes stand
-    behind one name, both look for `ha-hdfs:<name>`. Raises ConfError, and Unreachable for a host that nobody knows.
+    behind one name, both look for `ha-hdfs:<name>`. Raises ConfError, and Unreachable for an unknown host.
     """
     name = urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc
     if name in name_services(conf):
         services = [f"ha-hdfs:{name}"]
     else:
         [(host, port)] = name_nodes(conf, url)
-        services = [f"{_number(host)}:{port}", f"{host}:{port}"]
+        services = [f"{_ip_address(host)}:{port}", f"{host}:{port}"]
     return {service: attrs.evolve(token, service=service) for service in services}
 
 
-def _number(host: str) -> str:
+def _ip_address(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:

@@ -5,8 +5,8 @@ reply wakes its call. While calls wait and nothing comes, a ping goes out every 
 one that is gone does not acknowledge it either, and TCP_USER_TIMEOUT turns that into a broken connection.
 
 A connection ends once, for one reason: closed here or there, broken, a FATAL reply, or bytes that make no sense. All
-calls that wait fail with it, at once. What the server had still sent is read first, for a refusal is often the last
-thing that it says, and our own write may meet the closed socket before we read it.
+calls that wait fail with it, at once. The server's last bytes are read first, because its last message is often a
+refusal, and our own write may meet the closed socket before we read it.
 
 A Client never sends a call twice that may have been carried out, unless `Retry.safe` says that it may be. Cancelling a
 call is always safe: a request goes out whole or not at all, and a late reply is dropped.
@@ -34,11 +34,11 @@ from trainmaster.hadoop.security.auth import Auth, Kerberos, guarded
 
 M = TypeVar("M", bound=Message)
 
-PING = 10.0  # s without a word while calls wait
-SILENCE = 20_000  # ms until an unacknowledged byte means that nobody is there
-HELD = 1 << 16  # bytes to be written until they are at once
-KDC = 30.0  # s that libkrb5 may take to find a KDC that answers; it waits 10 s for one that is silent
-EARLY = 16  # frames; more come in no handshake
+PING = 10.0  # seconds of silence, while calls wait, until a ping is sent
+SILENCE = 20_000  # ms until an unacknowledged byte means that the server is gone
+HELD = 1 << 16  # bytes in the outbox; more than that are written at once
+KDC = 30.0  # seconds that libkrb5 may take to find a KDC that answers; it waits 10 s for a silent one
+EARLY = 16  # frames; no handshake has more
 
 
 class Connection(asyncio.Protocol):
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._number = 0
         self._methods: dict[str, bytes] = {}
         self._outbox: list[bytes] = []
-        self._held = 0
+        self._outbox_size = 0
         self._heard = False
         self._pinger: asyncio.TimerHandle | None = None
         self.ended: HadoopError | None = None
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         timeout: float = 20.0,
         nonce: Callable[[int], bytes] = secrets.token_bytes,
     ) -> Connection:
-        """Connect and say who we are. `protocol` is the declaring class's name. `nonce(n)` gives n random bytes."""
+        """Connect and say who we are. `protocol` is the declaring class's name. `nonce(n)` returns n random bytes."""
         connection = cls(peer, protocol, auth, nonce)
         try:
             async with asyncio.timeout(timeout):
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
                     await asyncio.to_thread(handshake.receive, frame) if handshake.blocks else handshake.receive(frame)
                 )
             except Garbled as error:
-                raise self._placed(error) from None
+                raise self._with_peer(error) from None
             self._inbox.mechanism = handshake.mechanism
             self._write(answer)
 
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         if not self._writable.is_set():
             await self._room(method, timeout)
         if self.ended is not None:
-            raise self._unsent(self.ended)
+            raise self._as_unsent(self.ended)
         number = self._free_number()
         data = wire.call(number, self._client, self._method(method), request)
         answer = self._waiting[number] = loop.create_future()
@@ -134,10 +134,10 @@ class Connection(asyncio.Protocol):
         try:
             return wire.read_message(response, body)
         except Garbled as error:
-            raise self._placed(error) from None
+            raise self._with_peer(error) from None
 
     async def close(self) -> None:
-        """Calls that wait fail. Returns when the socket is closed."""
+        """Close the socket, and return when it is closed. Calls that wait fail."""
         self._end(Unreachable(f"the connection to {self.peer} was closed here"))
         if self._transport is not None:
             self._transport.abort()
@@ -154,7 +154,8 @@ class Connection(asyncio.Protocol):
     async def _room(self, method: str, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                while not self._writable.is_set():  # again for each: whoever was woken first may have filled it anew
+                # Look again after each wait: a call that was woken first may have filled the buffer anew.
+                while not self._writable.is_set():
                     await self._writable.wait()
         except TimeoutError:
             raise Unreachable(
@@ -179,7 +180,7 @@ class Connection(asyncio.Protocol):
         return number
 
     def _send(self, data: bytes) -> None:
-        """A frame, wrapped where that was agreed upon."""
+        """Send a frame, wrapped where the handshake agreed on that."""
         mechanism = self._handshake.mechanism
         self._write(wrapped(mechanism, data) if mechanism is not None and mechanism.wraps else data)
         if self._pinger is None:
@@ -187,19 +188,19 @@ class Connection(asyncio.Protocol):
             self._pinger = asyncio.get_running_loop().call_later(PING, self._ping)
 
     def _write(self, data: bytes) -> None:
-        """What is written in one step of the loop goes out at its end, in one packet where it fits."""
+        """Collect bytes in the outbox: all that one step of the loop writes goes out at its end, in one packet where it fits."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outbox.append(data)
-        self._held += len(data)
-        if self._held > HELD:
+        self._outbox_size += len(data)
+        if self._outbox_size > HELD:
             self._flush()
 
     def _flush(self) -> None:
         if self._outbox and self._transport is not None and self.ended is None:
             self._transport.write(b"".join(self._outbox))
         self._outbox.clear()
-        self._held = 0
+        self._outbox_size = 0
 
     def _ping(self) -> None:
         self._pinger = None
@@ -233,7 +234,7 @@ class Connection(asyncio.Protocol):
                 if self._early:
                     self._came.set()
         except HadoopError as error:
-            self._fail(self._placed(error))
+            self._fail(self._with_peer(error))
 
     def _take(self, reply: wire.Reply) -> None:
         answer = self._waiting.get(reply.call)
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
         if answer is None:
             if not 0 <= reply.call < wire.LAST_CALL:
                 raise Garbled(f"answers call {reply.call}, which is none")
-            return  # to one that was given up
+            return  # a late reply to a call that was given up
         if not answer.done():
             if reply.error is not None:
                 answer.set_exception(reply.error)
@@ -257,12 +258,12 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, OSError):
             self._read_rest()
-        said = _reason(error) if isinstance(error, OSError) else "closed the connection"
-        self._end(Unreachable(f"{self.peer} {said}"))
+        reason = _reason(error) if isinstance(error, OSError) else "closed the connection"
+        self._end(Unreachable(f"{self.peer} {reason}"))
         self._gone.set()
 
     def _read_rest(self) -> None:
-        """After a failed write: the server's last words may still lie in the socket, which is closed only after this."""
+        """Read the server's last words after a failed write: they may still lie in the socket, which is closed only after this."""
         assert self._transport is not None
         descriptor = self._transport.get_extra_info("socket").fileno()
         with contextlib.suppress(OSError):
@@ -294,11 +295,11 @@ class Connection(asyncio.Protocol):
         self._came.set()
         self._writable.set()
 
-    def _placed(self, error: HadoopError) -> HadoopError:
+    def _with_peer(self, error: HadoopError) -> HadoopError:
         return Garbled(f"{self.peer} {error.message}") if isinstance(error, Garbled) else error
 
     @staticmethod
-    def _unsent(error: HadoopError) -> HadoopError:
+    def _as_unsent(error: HadoopError) -> HadoopError:
         return Unreachable(error.message) if isinstance(error, Unreachable) else error.with_traceback(None)
 
 
@@ -312,7 +313,7 @@ _REASONS = {
 
 
 def _reason(error: OSError) -> str:
-    """After a server's name."""
+    """Return the words for an error that follow a server's name."""
     text = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), "")
     return text or f"is not to be reached: {error.strerror or error}"
 
@@ -324,11 +325,11 @@ def _figure(seconds: float) -> str:
 # -- one of several servers --
 
 STANDBY = "org.apache.hadoop.ipc.StandbyException"
-RETRIABLE = "org.apache.hadoop.ipc.RetriableException"  # starting, or too busy: later, and at the same place
+RETRIABLE = "org.apache.hadoop.ipc.RetriableException"  # starting, or too busy: try later, at the same address
 
 
 def reads(method: str) -> bool:
-    """Whether a method's name says that it changes nothing that matters."""
+    """Tell whether a method's name says that the call changes nothing that matters."""
     return method.startswith("get")
 
 
@@ -336,26 +337,28 @@ def reads(method: str) -> bool:
 class Retry:
     """When to try again. A call's timeout bounds all of it.
 
-    After each round through the addresses waits `first` seconds, twice as long each time until `longest`, less up to half
-    by chance. `safe(method)` says which calls may be sent again when nobody knows whether they were carried out. A server
-    that has connected and is silent is left for the next after `patience` seconds, where the call is safe.
+    After each round through the addresses the client waits `first` seconds, twice as long each time until `longest`, less up to half by
+    chance. `safe(method)` says which calls may be sent again when nobody knows whether they were carried out. A server that has connected
+    and is silent is left for the next one after `patience` seconds, where the call is safe.
     """
 
-    tries: int | None = None  # at most; None: until the timeout
+    tries: int | None = None  # the most tries; None: until the timeout
     first: float = 0.1
     longest: float = 5.0
     patience: float = 15.0
-    connect: float = 10.0  # s for the connection and the handshake
+    connect: float = 10.0  # seconds for the connection and the handshake
     safe: Callable[[str], bool] = reads
     chance: Callable[[], float] = random.random
 
     def pause(self, round_: int) -> float:
-        """Seconds to wait after the given round, the first being 1."""
+        """Return the seconds to wait after the given round, the first being 1."""
         return min(self.longest, self.first * 2.0 ** min(round_ - 1, 30)) * (1 - self.chance() / 2)
 
 
 class Client:
-    """Calls of one protocol. Opens when first called, opens again when that broke, and goes on to the next address."""
+    """Calls of one protocol. The client opens a connection at the first call, opens it again when it broke, and goes on to the next
+    address.
+    """
 
     def __init__(
         self,
@@ -368,11 +371,11 @@ class Client:
         names: Sequence[str] = (),
         protection: Sequence[str],
     ) -> None:
-        """`names`: what messages call the servers, in the order of their addresses; otherwise by these. `protection`: what is taken on the
-        wire, of the words of hadoop.rpc.protection.
+        """`names`: what messages call the servers, in the order of their addresses; by default the addresses. `protection`: what is taken
+        on the wire, in the words of hadoop.rpc.protection.
         """
-        named = names or [""] * len(addresses)
-        self._peers = [Peer(*at, server_principal, name) for at, name in zip(addresses, named, strict=True)]
+        labels = names or [""] * len(addresses)
+        self._peers = [Peer(*address, server_principal, name) for address, name in zip(addresses, labels, strict=True)]
         self._protocol, self._protection = protocol, protection
         self.auth = auth  # for the next connection
         self._retry = retry
@@ -382,31 +385,34 @@ class Client:
         self._closed = False
 
     async def call(self, method: str, request: Message, response: type[M], *, timeout: float = 30.0) -> M:
-        """Raises HadoopError: RemoteError as the server says, AuthenticationFailed, Garbled, or Unreachable in the end."""
+        """Make a call, trying again as `Retry` says. Raises HadoopError: the server's RemoteError, AuthenticationFailed, Garbled, or
+        Unreachable in the end.
+        """
         loop = asyncio.get_running_loop()
         end, tries = loop.time() + timeout, 0
         while True:
-            peer, connection = self._dialled(), None
+            peer, connection = self._dial(), None
             try:
-                connection = await self._connected(peer, end - loop.time())
-                left = end - loop.time()
+                connection = await self._await_connection(peer, end - loop.time())
+                remaining = end - loop.time()
                 if self._retry.safe(method) and len(self._peers) > 1:
-                    left = min(left, self._retry.patience)
-                return await connection.call(method, request, response, timeout=left)
+                    remaining = min(remaining, self._retry.patience)
+                return await connection.call(method, request, response, timeout=remaining)
             except (Unreachable, RemoteError) as error:
                 tries += 1
-                if not self._again(error, method):
+                if not self._may_retry(error, method):
                     raise
-                if loop.time() < end:  # else it may only be slow, and others wait for it longer than we do
+                # At the end of our own time the server may only be slow, and other calls wait longer than this one.
+                if loop.time() < end:
                     await self._leave(peer, connection, error)
                 rounds, rest = divmod(tries, len(self._peers))
                 pause = 0.0 if rest else self._retry.pause(rounds)
                 if tries == self._retry.tries or loop.time() + pause >= end:
-                    raise self._given_up(error, tries, timeout) from None
+                    raise self._final_error(error, tries, timeout) from None
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """For good. Calls that wait fail."""
+        """Close the client for good. Calls that wait fail."""
         self._closed = True
         if self._opening is not None:
             self._opening[1].cancel()
@@ -420,8 +426,10 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _dialled(self) -> Peer:
-        """Whom we are connected with, or about to be: one task opens for all who wait, of whom any may be cancelled."""
+    def _dial(self) -> Peer:
+        """Return the server that we are connected with, or about to be. One task opens for all callers that wait, any of whom may be
+        cancelled.
+        """
         if self._closed:
             raise Unreachable(f"the client of {', '.join(map(str, self._peers))} was closed here")
         if self._connection is not None and self._connection.ended is None:
@@ -431,29 +439,29 @@ class Client:
             patience = self._retry.connect + (KDC if isinstance(self.auth, Kerberos) else 0.0)
             opening = Connection.open(peer, self._protocol, guarded(self.auth, self._protection), timeout=patience)
             self._opening = peer, asyncio.create_task(opening)
-            self._opening[1].add_done_callback(self._opened)
+            self._opening[1].add_done_callback(self._keep_connection)
         return self._opening[0]
 
-    async def _connected(self, peer: Peer, left: float) -> Connection:
+    async def _await_connection(self, peer: Peer, seconds: float) -> Connection:
         if self._opening is None:
             assert self._connection is not None
             return self._connection
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(seconds):
                 return await asyncio.shield(self._opening[1])
         except TimeoutError:
-            raise Unreachable(f"{peer} does not answer within {_figure(left)} s") from None
+            raise Unreachable(f"{peer} does not answer within {_figure(seconds)} s") from None
         except asyncio.CancelledError:
             if self._closed:
                 raise Unreachable(f"the connection to {peer} was closed here") from None
             raise
 
-    def _opened(self, task: asyncio.Task[Connection]) -> None:
+    def _keep_connection(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
             self._connection = task.result()
 
-    def _again(self, error: Unreachable | RemoteError, method: str) -> bool:
+    def _may_retry(self, error: Unreachable | RemoteError, method: str) -> bool:
         if isinstance(error, RemoteError):
             return error.class_name in (STANDBY, RETRIABLE)
         return not error.sent or self._retry.safe(method)
@@ -468,7 +476,7 @@ class Client:
             self._connection = None
             await connection.close()
 
-    def _given_up(self, error: Unreachable | RemoteError, tries: int, timeout: float) -> HadoopError:
+    def _final_error(self, error: Unreachable | RemoteError, tries: int, timeout: float) -> HadoopError:
         if isinstance(error, RemoteError) and error.class_name == RETRIABLE:
             return error
         if tries == 1:
@@ -476,6 +484,6 @@ class Client:
         everywhere = ", ".join(f"{peer.host}:{peer.port}" for peer in self._peers)
         if isinstance(error, RemoteError):
             return Unreachable(f"none of {everywhere} is active: {error.message}")
-        all_of_them = f": {everywhere}" if len(self._peers) > 1 else ""
-        tried = f"(tried {tries} times within {_figure(timeout)} s{all_of_them})"
-        return Unreachable(f"{error.message} {tried}", sent=error.sent)
+        addresses = f": {everywhere}" if len(self._peers) > 1 else ""
+        summary = f"(tried {tries} times within {_figure(timeout)} s{addresses})"
+        return Unreachable(f"{error.message} {summary}", sent=error.sent)

@@ -1,8 +1,8 @@
 """One of Hadoop's configuration files: `<configuration>` with `<property>` elements, as `org.apache.hadoop.conf.Configuration` reads it.
 
 A property is name, value and perhaps final, as elements or as attributes. `<xi:include href=...>` stands for the properties of another
-file, beside this one unless its path is absolute; where that is missing, for the properties inside its `<xi:fallback>`. Values are
-given as written: `${}` is `conf`'s. Each property knows the file and line that it stands at, since that is where a person mends it.
+file, in this file's directory unless its path is absolute; where that file is missing, for the properties inside its `<xi:fallback>`.
+Values are returned as written: `conf` resolves `${}`. Each property knows its file and line, because that is where a person mends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Property:
 
 
 def read(path: Path, within: tuple[Path, ...] = ()) -> Iterator[Property]:
-    """The properties of a file in order, those of included files in their place. `within` are the files that include it.
+    """Yield the properties of a file in order, those of included files in their place. `within` are the files that include it.
 
     Raises ConfError for what cannot be read, naming file and line.
     """
@@ -42,14 +42,14 @@ def read(path: Path, within: tuple[Path, ...] = ()) -> Iterator[Property]:
 
 
 class _File:
-    """A file on its way through the parser: handlers are called at each start, end and text of an element."""
+    """A file on its way through the parser, which calls a method at each start, end and text of an element."""
 
     def __init__(self, path: Path, within: tuple[Path, ...]) -> None:
         self._path, self._within = path, within
-        self._found: list[Property] = []
+        self._properties: list[Property] = []
         self._open: list[str] = []  # the elements that we are in
         self._fields: dict[str, str] = {}  # of the property that we are in
-        self._line = 0  # where it began
+        self._line = 0  # where that property began
         self._includes: list[bool] = []  # for each include that we are in: whether its file was read
         self._parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
         self._parser.StartElementHandler = self._start
@@ -62,11 +62,11 @@ class _File:
         except xml.parsers.expat.ExpatError as error:
             why = xml.parsers.expat.ErrorString(error.code)
             raise ConfError(f"{self._path}:{error.lineno}: not XML: {why}", "mend that line") from error
-        return self._found
+        return self._properties
 
     @property
-    def _skipped(self) -> bool:
-        """Inside a fallback that is not needed."""
+    def _is_skipped(self) -> bool:
+        """Tell whether we are inside a fallback that is not needed."""
         return any(read for read in self._includes)
 
     @property
@@ -82,9 +82,9 @@ class _File:
             self._fields = {key: attributes[key] for key in _FIELDS if key in attributes}
             self._line = self._parser.CurrentLineNumber
         elif name == _INCLUDE:
-            self._includes.append(self._skipped or self._include(attributes.get("href", "")))
+            self._includes.append(self._is_skipped or self._include(attributes.get("href", "")))
         elif self._in_field:
-            self._fields.pop(name, None)  # an empty element says as much as none
+            self._fields.pop(name, None)  # an empty element counts as none
 
     def _text(self, text: str) -> None:
         if self._in_field:
@@ -97,10 +97,10 @@ class _File:
         elif name == _INCLUDE:
             if not self._includes.pop():
                 raise ConfError(f"{self._place()}: the file that it includes is missing, and it has no fallback")
-        elif name == "property" and not self._skipped and {"name", "value"} <= self._fields.keys():
+        elif name == "property" and not self._is_skipped and {"name", "value"} <= self._fields.keys():
             final = self._fields.get("final", "").strip().lower() == "true"
             place = f"{self._path}:{self._line}"
-            self._found.append(Property(self._fields["name"].strip(), self._fields["value"], final, place))
+            self._properties.append(Property(self._fields["name"].strip(), self._fields["value"], final, place))
 
     def _include(self, href: str) -> bool:
         if not href:
@@ -108,7 +108,7 @@ class _File:
         path = self._path.parent / href.removeprefix("file://")
         if not path.exists():
             return False
-        self._found.extend(read(path, (*self._within, self._path)))
+        self._properties.extend(read(path, (*self._within, self._path)))
         return True
 
     def _place(self) -> str:
@@ -116,5 +116,5 @@ class _File:
 
 
 def _local(name: str) -> str:
-    """An element's name without its namespace: Hadoop looks at no more."""
+    """Return an element's name without its namespace: Hadoop looks at no more."""
     return name.rpartition(" ")[2]

@@ -3,7 +3,7 @@
     class Clock(Stub):
         get_time = Rpc(GetTimeRequestProto, GetTimeResponseProto)
 
-`await clock.get_time(request)` calls `getTime` and gives its answer; a request that says nothing may be left out. Raises HadoopError, as
+`await clock.get_time(request)` calls `getTime` and returns its answer; an empty request may be left out. Raises HadoopError, as
 `rpc.Client.call` does.
 """
 
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from trainmaster.hadoop.rpc import Client
 from trainmaster.hadoop.security.auth import Auth
 
-TIMEOUT = 30.0  # s for a call, all its tries together
+TIMEOUT = 30.0  # seconds for a call, all its tries together
 
 Request = TypeVar("Request", bound=Message)
 RequestIn = TypeVar("RequestIn", bound=Message, contravariant=True)
@@ -39,7 +39,7 @@ class Stub:
         await self._client.close()
 
     def login(self, auth: Auth) -> None:
-        """Who we are from the next connection on: a newer token, say."""
+        """Log in as `auth` from the next connection on: with a newer token, say."""
         self._client.auth = auth
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class Stub:
 
 
 class Rpc(Generic[Request, Response]):
-    """One call of a Stub. Its name is that of Hadoop's method in our spelling."""
+    """One call of a Stub. Its name is that of Hadoop's method, in our spelling."""
 
     method = ""
 
@@ -58,7 +58,7 @@ class Rpc(Generic[Request, Response]):
         self.request, self.response = request, response
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.method = re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+        self.method = re.sub(r"_(\w)", lambda match: match[1].upper(), name)
 
     @overload
     def __get__(self, stub: None, owner: type) -> Self: ...
@@ -70,7 +70,7 @@ class Rpc(Generic[Request, Response]):
         client = stub._client
 
         async def call(request: Request | None = None, *, timeout: float = TIMEOUT) -> Response:
-            asked = self.request() if request is None else request
-            return await client.call(self.method, asked, self.response, timeout=timeout)
+            message = self.request() if request is None else request
+            return await client.call(self.method, message, self.response, timeout=timeout)
 
         return call

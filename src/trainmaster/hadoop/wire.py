@@ -4,9 +4,9 @@ A connection begins with a header, `hrpc`, the version, the service class and th
 sides send *frames*: a length of 4 bytes, big-endian, then messages, each with its own length as a varint. A request is a
 header, the method's header and the parameter; a reply is a header, and on success a body.
 
-What comes from the other side may be anything. `Splitter` refuses a length that is beyond LIMIT before it holds the
-bytes; `read_reply` refuses whatever is no reply. All refusals are Garbled, in words that follow the server's name. After one the
-connection is of no use: nobody knows where the next frame begins.
+The other side may send anything. `Splitter` refuses a length that is beyond LIMIT before it holds the bytes; `read_reply`
+refuses whatever is no reply. All refusals are Garbled, in words that follow the server's name. After a refusal the connection is
+useless, because nobody knows where the next frame begins.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_CLIENT = b""
 
 @attrs.frozen(slots=True)
 class Reply:
-    """What came back for a call, or for the connection where `call` is negative. `body` is for `read_message`."""
+    """The reply to a call, or to the connection where `call` is negative. `body` is for `read_message`."""
 
     call: int
     body: bytes
@@ -52,7 +52,7 @@ class Reply:
 
     @property
     def fatal(self) -> bool:
-        """Whether the server closes the connection after it."""
+        """Tell whether the server closes the connection after this reply."""
         return isinstance(self.error, AuthenticationFailed) or (self.error is not None and self.error.fatal)
 
 
@@ -64,7 +64,7 @@ def header(authentication: int) -> bytes:
 
 
 def request(call: int, client: bytes, *parts: bytes) -> bytes:
-    """One frame; `parts` are messages with their lengths."""
+    """Return one frame; `parts` are messages with their lengths."""
     head = RpcRequestHeaderProto(
         rpcKind=RPC_PROTOCOL_BUFFER,
         rpcOp=RpcRequestHeaderProto.RPC_FINAL_PACKET,
@@ -80,22 +80,22 @@ def call(number: int, client: bytes, method: bytes, parameter: Message) -> bytes
 
 
 def method(name: str, protocol: str) -> bytes:
-    """The same for all calls of it."""
+    """Return the method's header, the same for all of its calls."""
     return delimited(
         RequestHeaderProto(methodName=name, declaringClassProtocolName=protocol, clientProtocolVersion=PROTOCOL_VERSION)
     )
 
 
 def context(protocol: str, user: str, client: bytes) -> bytes:
-    """Whom the calls of this connection are for; a token's own user stands in the token."""
-    told = IpcConnectionContextProto(protocol=protocol)
+    """Return the frame that says for which user the calls of this connection are; a token's own user stands in the token."""
+    message = IpcConnectionContextProto(protocol=protocol)
     if user:
-        told.userInfo.CopyFrom(UserInformationProto(effectiveUser=user))
-    return request(CONTEXT, client, delimited(told))
+        message.userInfo.CopyFrom(UserInformationProto(effectiveUser=user))
+    return request(CONTEXT, client, delimited(message))
 
 
 def ping(client: bytes) -> bytes:
-    """Is not answered: it shows by TCP alone whether anybody is there."""
+    """Return a frame that no server answers: TCP alone shows whether the server is there."""
     return request(PING, client)
 
 
@@ -118,42 +118,42 @@ def delimited(message: Message) -> bytes:
 def _varint(value: int) -> bytes:
     if value <= 0x7F:
         return bytes((value,))
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 # -- what we are sent --
 
 
 class Splitter:
-    """Bytes as they come, frames as they are whole. Holds no more than one frame and what came with its end."""
+    """Takes bytes as they come, and yields frames as they are whole. It keeps at most one frame and the bytes that came with its end."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are whole now, without their lengths."""
-        held = self._held
-        held += data
+        """Yield the frames that are whole now, without their lengths."""
+        buffer = self._buffer
+        buffer += data
         start = 0
         try:
-            while len(held) - start >= 4:
-                size = int.from_bytes(held[start : start + 4], "big")
+            while len(buffer) - start >= 4:
+                size = int.from_bytes(buffer[start : start + 4], "big")
                 if size > LIMIT:
-                    raise Garbled(_refused(size, bytes(held[start : start + 16])))
-                if len(held) - start < 4 + size:
+                    raise Garbled(_refusal(size, bytes(buffer[start : start + 16])))
+                if len(buffer) - start < 4 + size:
                     break
                 start += 4 + size
-                yield bytes(memoryview(held)[start - size : start])
+                yield bytes(memoryview(buffer)[start - size : start])
         finally:
-            del held[:start]
+            del buffer[:start]
 
 
-def _refused(size: int, data: bytes) -> str:
+def _refusal(size: int, data: bytes) -> str:
     if data[:4] in (b"HTTP", b"<htm", b"<!DO"):
         return "answers as a web server does: this is the port of its pages, not of RPC"
     if size < 4 * LIMIT:
@@ -162,14 +162,14 @@ def _refused(size: int, data: bytes) -> str:
 
 
 def read_reply(data: bytes, place: str) -> Reply:
-    """What a frame says. Raises Garbled."""
+    """Return the reply that a frame holds. Raises Garbled."""
     view = memoryview(data)
     head_bytes, at = _delimited(view, 0)
     head = read_message(RpcResponseHeaderProto, head_bytes)
     number = head.callId - (1 << 32) if head.callId > LAST_CALL else head.callId
     if head.status != SUCCESS:
-        name, told = text(head.exceptionClassName), text(head.errorMsg)
-        return Reply(number, b"", of_remote(name, told, fatal=head.status == FATAL, place=place))
+        name, message = text(head.exceptionClassName), text(head.errorMsg)
+        return Reply(number, b"", of_remote(name, message, fatal=head.status == FATAL, place=place))
     if at == len(data):
         return Reply(number, b"")
     body, at = _delimited(view, at)
@@ -179,23 +179,23 @@ def read_reply(data: bytes, place: str) -> Reply:
 
 
 def read_message(kind: type[M], data: bytes | memoryview) -> M:
-    """Raises Garbled."""
+    """Parse a message. Raises Garbled."""
     try:
         message = kind.FromString(bytes(data))
-    except DecodeError as wrong:
-        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: {wrong}") from wrong
+    except DecodeError as error:
+        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: {error}") from error
     if not message.IsInitialized():
         raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: a required field is not there")
     return message
 
 
 def text(value: object) -> str:
-    """A string of a message, which is bytes where it is not UTF-8."""
+    """Return a string of a message as text: it is bytes where it is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _delimited(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """The message that begins at `at` with its length, and where it ends."""
+    """Return the message that begins at `at` with its length, and where it ends."""
     size = 0
     for shift in range(0, 35, 7):
         if at >= len(data):

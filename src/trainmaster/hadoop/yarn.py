@@ -1,23 +1,23 @@
 """YARN's three protocols, a method per call, in Hadoop's own messages; and the small rules that go with them.
 
-`ResourceManager` is what a client asks, `Scheduler` what a master tells the same servers at another port, `NodeManager` what starts
-containers. The last two take nothing but a token: the one that the master finds in its container (or, of an unmanaged master, in the
-application's report), and the one that `allocate` gives for each node when it grants the first container there.
+A client asks the `ResourceManager`, a master speaks to the `Scheduler`, which is the same servers at another port, and `NodeManager` starts
+containers. The last two take nothing but a token: the token that the master finds in its container (or, of an unmanaged master, in the
+application's report), and the token that `allocate` gives for each node when it grants the first container there.
 
-Rules that the servers hold to, all seen on Hadoop 3.4.2:
+Rules of the servers, all seen on Hadoop 3.4.2:
 
-* `allocate` carries the `response_id` of the last answer. The same one again gives the same answer again, so a call may be sent twice;
+* `allocate` carries the `response_id` of the last answer. The same id again gives the same answer again, so a call may be sent twice;
   registering may not, nor may the start of a container. An application submitted twice is submitted once.
 * An optional enum that is absent reads as its first value: an absent `a_m_command` as AM_RESYNC. `command` looks properly.
 * A master's token is replaced when the ResourceManager rolls its key (daily by default): every answer carries the new `am_rm_token` until a
-  connection is made with it. The connection made with the old one goes on; a new one with the old is refused as soon as the new key is in
-  force, 1.5 expiry times of masters later. So: keep the newest, and make the next connection with it.
-* A ResourceManager that was restarted takes the token that it gave before, and answers `allocate` with
-  ApplicationMasterNotRegisteredException: register again, begin at `response_id` 0, ask for everything again. Containers have gone on.
+  connection is made with it. A connection made with the old token goes on; a new connection with the old token is refused as soon as the
+  new key is in force, 1.5 expiry times of masters later. So: keep the newest token, and make the next connection with it.
+* A ResourceManager that was restarted takes the token that it gave before. It answers `allocate` with
+  ApplicationMasterNotRegisteredException: register again, begin at `response_id` 0, ask for everything again. Containers have run on.
 * A queue that does not exist fails the application after a submission that succeeds; a master that is too large is refused at once.
   `get_queue_info` of no queue answers without `queueInfo`. In a report a queue is its whole path, `root.default`.
-* Nodes with an exclusive label run only what asks for it; an ask for a label that is none throws InvalidLabelResourceRequestException.
-* A row of a demanded node has to relax its locality where those of its rack and of `*`, which must be there too, do not.
+* Nodes with an exclusive label run only what asks for it; an ask for an unknown label throws InvalidLabelResourceRequestException.
+* A row for a demanded node must relax its locality; the rows of its rack and of `*`, which must be there too, must not.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ResourceManager(Stub):
 
 
 class Scheduler(Stub):
-    """ApplicationMasterProtocol, of the ResourceManagers' scheduler."""
+    """ApplicationMasterProtocol, served by the ResourceManagers' scheduler."""
 
     register_application_master = Rpc(y.RegisterApplicationMasterRequestProto, y.RegisterApplicationMasterResponseProto)
     allocate = Rpc(y.AllocateRequestProto, y.AllocateResponseProto)
@@ -121,7 +121,7 @@ class NodeManager(Stub):
 
     @classmethod
     def of(cls, address: str, token: Token, protection: Sequence[str]) -> NodeManager:
-        """`address` is host:port, as a NodeIdProto says it. `protection`: as `conf.rpc_protection` gives it."""
+        """Return a client of one node. `address` is host:port, as in a NodeIdProto. `protection`: as `conf.rpc_protection` gives it."""
         host, port = split_address(address)
         retry = Retry(safe=lambda method: method != "startContainers")
         protocol = _PACKAGE + "ContainerManagementProtocolPB"
@@ -158,7 +158,7 @@ class ApplicationState(enum.IntEnum):
 
 
 class FinalStatus(enum.IntEnum):
-    """What a master said of its application's end, or the ResourceManager of one that said nothing."""
+    """The end of an application as its master reported it, or as the ResourceManager did where the master reported nothing."""
 
     UNDEFINED = 0
     SUCCEEDED = 1
@@ -168,7 +168,7 @@ class FinalStatus(enum.IntEnum):
 
 
 class ExitStatus(enum.IntEnum):
-    """Of org.apache.hadoop.yarn.api.records.ContainerExitStatus: exit statuses that no command gave."""
+    """The exit statuses of org.apache.hadoop.yarn.api.records.ContainerExitStatus that no command gave."""
 
     SUCCESS = 0
     INVALID = -1000  # not known yet; also the end of a container whose files could not be fetched
@@ -185,11 +185,11 @@ class ExitStatus(enum.IntEnum):
 
 
 def why(exception: y.SerializedExceptionProto) -> str:
-    """What a node says of one of several requests, in a line: the cause often stands on the second of its lines."""
+    """Return a node's message about one of several requests, in a line: the cause often stands on the second of its lines."""
     return " ".join(exception.message.split()) or exception.class_name
 
 
-# -- identities, as people and logs write them --
+# -- identifiers, as people and logs write them --
 
 _NUMBER_BITS = 40  # of a container's id; above it stands the ResourceManager's epoch, one more after each restart
 _APPLICATION = re.compile(r"application_(\d+)_(\d+)")
@@ -202,7 +202,7 @@ def application_id_text(application: y.ApplicationIdProto) -> str:
 
 
 def application_id(text: str) -> y.ApplicationIdProto:
-    """Raises Garbled for what is none."""
+    """Parse an application's id. Raises Garbled for any other text."""
     stamp, number = _numbers(_APPLICATION, text, "application_<start of the ResourceManager>_<number>")
     return y.ApplicationIdProto(cluster_timestamp=stamp, id=number)
 
@@ -243,7 +243,7 @@ def _attempt(stamp: int, application: int, attempt: int) -> y.ApplicationAttempt
 
 
 def _numbers(pattern: re.Pattern[str], text: str, shape: str) -> Sequence[int]:
-    found = pattern.fullmatch(text)
-    if not found or not text.isascii():
+    match = pattern.fullmatch(text)
+    if not match or not text.isascii():
         raise Garbled(f"{text!r} is not of the form {shape}")
-    return [int(number or 0) for number in found.groups()]
+    return [int(number or 0) for number in match.groups()]

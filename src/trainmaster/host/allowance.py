@@ -1,6 +1,6 @@
-"""The clock of a lease, signals by name, and what a process is allowed: its limits, umask and signals.
+"""The clock of a lease, signals by name, and a process's allowance: its limits, umask and signals.
 
-`Allowance` is what a program gets of its user: ours may differ for ourselves (more descriptors, other signals), a program never sees that.
+A program gets the `Allowance` of its user. Our own processes may differ (more descriptors, other signals); a program never sees that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _OF_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
 def boottime() -> float:
-    """Seconds since boot, a suspended machine's included: a lease must not outlive a sleep."""
+    """Return the seconds since boot, those of a suspended machine included: a lease must not outlive a sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Allowance(Plain):
-    """Limits (resource number -> soft, hard), umask, ignored and blocked signals of the user who submitted."""
+    """The limits (resource number -> soft, hard), umask, ignored and blocked signals of the user who submitted."""
 
     limits: Mapping[int, tuple[int, int]]
     umask: int
@@ -36,7 +36,7 @@ class Allowance(Plain):
 
     @classmethod
     def present(cls) -> Allowance:
-        """What this process has, taken before it changes anything for itself."""
+        """Return this process's allowance, read before it changes anything for itself."""
         limits = {number: resource.getrlimit(number) for number in _RESOURCES}
         umask = os.umask(0o077)
         os.umask(umask)
@@ -55,11 +55,11 @@ class Allowance(Plain):
         return {"limits": limits, "umask": self.umask, "ignored": list(self.ignored), "blocked": list(self.blocked)}
 
     def apply(self) -> None:
-        """Take it on; called in a child, just before it becomes the program."""
-        for number, wanted in self.limits.items():
+        """Set this allowance for the calling process: a child, just before it becomes the program."""
+        for number, limit in self.limits.items():
             present = resource.getrlimit(number)
-            if present != wanted:
-                resource.setrlimit(number, _possible(wanted, present[1]))
+            if present != limit:
+                resource.setrlimit(number, _possible_limit(limit, present[1]))
         os.umask(self.umask)
         ignored = set(self.ignored)
         for number in _SIGNALS:
@@ -67,11 +67,11 @@ class Allowance(Plain):
         signal.pthread_sigmask(signal.SIG_SETMASK, set(self.blocked))
 
 
-def _possible(wanted: tuple[int, int], hard: int) -> tuple[int, int]:
-    """The nearest to `wanted` under a present hard limit, which only root may raise."""
+def _possible_limit(limit: tuple[int, int], hard: int) -> tuple[int, int]:
+    """Return the limit nearest to `limit` under the present hard limit, which only root may raise."""
     if hard == resource.RLIM_INFINITY or os.geteuid() == 0:
-        return wanted
-    soft, high = (hard if value == resource.RLIM_INFINITY else min(value, hard) for value in wanted)
+        return limit
+    soft, high = (hard if value == resource.RLIM_INFINITY else min(value, hard) for value in limit)
     return soft, high
 
 
@@ -80,14 +80,14 @@ _SIGNALS = tuple(int(s) for s in signal.valid_signals() if s not in (signal.SIGK
 
 
 def signal_number(name: str) -> int:
-    """The number of "SIGTERM", "TERM" or "15". Raises ValueError."""
+    """Return the number of "SIGTERM", "TERM" or "15". Raises ValueError."""
     text = name.strip().upper()
     number = int(text) if text.isdigit() else signal.Signals[text if text.startswith("SIG") else f"SIG{text}"].value
     return int(signal.Signals(number))
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, e.g. "SIGKILL"; of a real-time signal its number."""
+    """Return the name of a signal, e.g. "SIGKILL"; for a real-time signal its number."""
     try:
         return signal.Signals(number).name
     except ValueError:

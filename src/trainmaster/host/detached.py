@@ -1,4 +1,4 @@
-"""A master's process on this machine, detached from whoever starts it: nobody's child, without a terminal."""
+"""Start a master's process on this machine, detached from its starter: nobody's child, without a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from trainmaster.core.errors import EngineFailed
 from trainmaster.host import places
 
-COMMAND = [sys.executable, "-I", "-m", "trainmaster.master"]  # by its name: this room knows nothing of masters
+COMMAND = [sys.executable, "-I", "-m", "trainmaster.master"]  # by its name: this folder knows nothing of masters
 
 
 def start_master(storage: str, payload: Mapping[str, Any]) -> None:
     """Start the master of the job whose directory is `storage`, in a fresh interpreter with its submitter's environment, as a fork has it.
 
-    `payload` is what is kept in no file (see `trainmaster.master.__main__`). Raises EngineFailed where the process ends at once.
+    `payload` holds the facts that no file keeps (see `trainmaster.master.__main__`). Raises EngineFailed where the process ends at once.
     """
     folders = {
         "TRAINMASTER_STATE_DIR": str(places.state_dir()),

@@ -1,12 +1,11 @@
-"""Accelerators of a container whose engine only counts them: which of the host's devices they are is chosen here.
+"""Choose the devices of a container whose engine only counts accelerators.
 
-A device is held by a lock on `<runtime>/devices/<its id>`, for as long as the process lives that chose it, so that of two agents of a
-host no two have the same one. One on which something else computes is passed over: it may be a container's that is just being ended, so
-a while is waited for enough of them.
+A lock on `<runtime>/devices/<its id>` holds a device for as long as the process that chose it lives, so no two agents of a host have the
+same one. A device on which something else computes is passed over. That may be a container which is just being ended, so the choice waits
+a while for enough devices.
 
-The host's devices are those that the driver tells, narrowed by CUDA_VISIBLE_DEVICES as CUDA does; where there is no driver, those that
-this variable names. Where there is neither, nothing can be chosen. Where the engine shows a container its own devices alone, these are
-all that are found.
+The host's devices are those that the driver lists, narrowed by CUDA_VISIBLE_DEVICES as CUDA does. Without a driver they are those that
+this variable names. Without either, nothing can be chosen. Where the engine shows a container only its own devices, only these are found.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Found = tuple[tuple[str, ...], frozenset[str]]  # ids, and those of them on whic
 
 
 class Devices:
-    """Devices held by this process. `find` tells what the host has."""
+    """The devices that this process holds. `find` returns the host's devices."""
 
     def __init__(self, find: Callable[[], Found] | None = None) -> None:
         self._find = find or found
@@ -41,25 +40,25 @@ class Devices:
         return tuple(self._held)
 
     def take(self, n: int, patience: float = PATIENCE) -> tuple[str, ...]:
-        """Hold n devices; none where the host tells of none. EngineFailed where there are not so many free ones in time."""
+        """Hold n devices, or none where the host lists none. Raises EngineFailed where not enough become free in time."""
         end = time.monotonic() + patience
         while n:
-            all_of_them, busy = self._find()
-            if not all_of_them:
+            devices, busy = self._find()
+            if not devices:
                 break
-            free = [name for name in all_of_them if name not in busy]
-            if self._took(n, free):
+            free = [name for name in devices if name not in busy]
+            if self._hold(n, free):
                 return self.names
             if time.monotonic() > end:
                 raise EngineFailed(
-                    f"{n} of {len(all_of_them)} devices are needed, and so many are not free: {', '.join(all_of_them)}",
+                    f"{n} of {len(devices)} devices are needed, and so many are not free: {', '.join(devices)}",
                     mend="see what computes on them: nvidia-smi", anchor="devices",
                 )  # fmt: skip
             time.sleep(_PAUSE)
         return ()
 
-    def _took(self, n: int, free: list[str]) -> bool:
-        """Take n of them, or none. Only one process of a host tries at a time: else two could each have what the other lacks."""
+    def _hold(self, n: int, free: list[str]) -> bool:
+        """Hold n of the free devices, or none. One process of a host tries at a time: else two could each have what the other lacks."""
         turn = None
         while turn is None:
             turn = lock(_folder() / ".turn")
@@ -82,12 +81,12 @@ class Devices:
 
 
 def found() -> Found:
-    """What this host has."""
-    told = accelerators()
-    named = os.environ.get(VISIBLE, "")
-    if told[0] or not named or Path("/dev/nvidiactl").exists():
-        return told
-    return tuple(word.strip() for word in named.split(",") if word.strip() not in ("", "-1")), frozenset()
+    """Return this host's devices."""
+    devices = accelerators()
+    variable = os.environ.get(VISIBLE, "")
+    if devices[0] or not variable or Path("/dev/nvidiactl").exists():
+        return devices
+    return tuple(word.strip() for word in variable.split(",") if word.strip() not in ("", "-1")), frozenset()
 
 
 def _folder() -> Path:

@@ -1,4 +1,4 @@
-"""The address of this host that a job's peers are to use, where the job names a network: an interface, or a range in CIDR notation."""
+"""Find the address of this host on the network that a job names: an interface, or a range in CIDR notation. The job's peers use it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 def address_on(network: str) -> str:
-    """An address of this host on that network; of several an IPv4 one. Raises BadInput where it has none."""
-    there = list(_addresses())
-    for interface, address in there:
+    """Return an address of this host on that network, an IPv4 one if there are several. Raises BadInput where it has none."""
+    addresses = list(_addresses())
+    for interface, address in addresses:
         if interface == network or ("/" in network and _within(address, network)):
             return address
-    told = ", ".join(f"{address} on {interface}" for interface, address in there)
+    listing = ", ".join(f"{address} on {interface}" for interface, address in addresses)
     raise BadInput(
-        f"{socket.gethostname()} has no address on {network}; it has {told}", place=f"network: {network}",
+        f"{socket.gethostname()} has no address on {network}; it has {listing}", place=f"network: {network}",
         mend="name an interface or a range that every node has", anchor="network",
     )  # fmt: skip
 
 
 def check(network: str) -> None:
-    """Raises BadInput for a range that is none."""
+    """Raise BadInput for an invalid range."""
     if "/" in network:
         try:
             ipaddress.ip_network(network, strict=False)
@@ -38,17 +38,17 @@ def check(network: str) -> None:
 
 
 def _addresses() -> Iterator[tuple[str, str]]:
-    """(interface, its first address), of IPv4, then of IPv6; link-local ones, which name no host to others, are left out."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    """Yield (interface, its first address) for IPv4, then for IPv6. Link-local addresses, which name no host to others, are left out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has none
-                told = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-                yield name, socket.inet_ntoa(told[20:24])
+                ifreq = fcntl.ioctl(query, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                yield name, socket.inet_ntoa(ifreq[20:24])
     with contextlib.suppress(FileNotFoundError), open("/proc/net/if_inet6") as table:
         for address, _, _, _, _, name in map(str.split, table):
-            found = ipaddress.IPv6Address(int(address, 16))
-            if not found.is_link_local:
-                yield name, str(found)
+            parsed = ipaddress.IPv6Address(int(address, 16))
+            if not parsed.is_link_local:
+                yield name, str(parsed)
 
 
 def _within(address: str, network: str) -> bool:

@@ -1,8 +1,8 @@
 """Control groups: where this process is in them, and a memory limit of a program's own.
 
-Both versions are served. In version 1 a group may have children beside its processes; in version 2 it may not (the root excepted), so a new
-group is made beside ours, in the nearest ancestor that hands the memory controller down. Whether we may is found out by making one.
-A group made is noted as a link `<runtime>/<job>/group.<name>`, so that the sweep finds it when its maker is gone.
+Both versions are served. In version 1 a group may have both processes and child groups. In version 2 it may not (the root excepted), so a
+new group is made beside ours, in the nearest ancestor that hands the memory controller down. A trial group shows whether this is allowed.
+Each new group is noted as a link `<runtime>/<job>/group.<name>`, so that the sweep finds it when its maker is gone.
 Facts: the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 """
 
@@ -21,30 +21,32 @@ _count = itertools.count(1)
 
 
 def ancestry(controller: str) -> list[Path]:
-    """The folders of this process's group for a controller and of all above it that can be seen, nearest first."""
+    """Return the visible folders of this process's group for a controller and of every group above it, nearest first."""
     root, own = _mounted(controller)
     if root is None:
         return []
     folder = root / own.lstrip("/")
-    return [one for one in (folder, *folder.parents) if one.is_relative_to(root) and one.is_dir()]
+    return [
+        directory for directory in (folder, *folder.parents) if directory.is_relative_to(root) and directory.is_dir()
+    ]
 
 
 def _mounted(controller: str) -> tuple[Path | None, str]:
-    """Where the hierarchy of a controller is mounted, and this process's group below that place."""
+    """Return where the hierarchy of a controller is mounted, and this process's group below that place."""
     try:
         groups = Path("/proc/self/cgroup").read_text().splitlines()
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return None, ""
-    by_name = {name: path for _, names, path in (one.split(":", 2) for one in groups) for name in names.split(",")}
+    by_name = {name: path for _, names, path in (line.split(":", 2) for line in groups) for name in names.split(",")}
     for mount in mounts:
-        left, _, right = mount.partition(" - ")
-        kind, _, options = right.split()[:3]
-        shown, point = left.split()[3:5]
+        mount_fields, _, type_fields = mount.partition(" - ")
+        kind, _, options = type_fields.split()[:3]
+        visible_root, point = mount_fields.split()[3:5]
         if kind == "cgroup" and controller in options.split(",") and controller in by_name:
-            return Path(point), _below(shown, by_name[controller])
+            return Path(point), _below(visible_root, by_name[controller])
         if kind == "cgroup2" and controller not in by_name and "" in by_name and _offers(Path(point), controller):
-            return Path(point), _below(shown, by_name[""])
+            return Path(point), _below(visible_root, by_name[""])
     return None, ""
 
 
@@ -52,17 +54,17 @@ def _offers(folder: Path, controller: str) -> bool:
     return controller in (folder / "cgroup.controllers").read_text().split()
 
 
-def _below(shown: str, path: str) -> str:
-    """A group's path below the part of the hierarchy that is mounted."""
+def _below(visible_root: str, path: str) -> str:
+    """Return a group's path below the mounted part of the hierarchy."""
     if path.startswith("/.."):  # we were moved out of our own namespace
         return ""
-    if shown == "/":
+    if visible_root == "/":
         return path
-    return path.removeprefix(shown) if path.startswith(shown) else ""
+    return path.removeprefix(visible_root) if path.startswith(visible_root) else ""
 
 
 class MemoryLimit:
-    """A control group that limits the memory of the processes put into it. `create` gives None where none can be made."""
+    """A memory limit is a control group for the processes put into it. `create` returns None where none can be made."""
 
     def __init__(self, folder: Path, limit: int, note: Path | None = None) -> None:
         self.folder, self.limit, self._note = folder, limit, note
@@ -70,7 +72,7 @@ class MemoryLimit:
 
     @classmethod
     def create(cls, job: str, task: str, limit: int) -> MemoryLimit | None:
-        """A group limited to `limit` bytes, swap included, for one attempt of a task."""
+        """Make a group limited to `limit` bytes, swap included, for one attempt of a task."""
         parent = _parent()
         if parent is None:
             return None
@@ -79,9 +81,9 @@ class MemoryLimit:
         note.symlink_to(parent / name)
         try:
             (parent / name).mkdir()
-            made = cls(parent / name, limit, note)
-            made._restrict()
-            return made
+            group = cls(parent / name, limit, note)
+            group._restrict()
+            return group
         except OSError:  # the parent's own limits (of groups, of memory) allow no more
             cls(parent / name, limit, note).remove()
             return None
@@ -105,7 +107,7 @@ class MemoryLimit:
         (self.folder / "cgroup.procs").write_text(str(pid))
 
     def processes(self) -> list[int]:
-        """All that is in the group, whoever its parents are."""
+        """Return every process in the group, whoever its parents are."""
         try:
             pids = [int(line) for line in (self.folder / "cgroup.procs").read_text().split()]
         except FileNotFoundError:
@@ -113,9 +115,9 @@ class MemoryLimit:
         return [pid for pid in pids if pid > 1]  # 0 is one of another process-id namespace, and many to kill(2)
 
     def exceeded(self) -> dict[str, int] | None:
-        """{"used": the peak, "limit": the limit} in bytes, once the kernel has killed something for it; else None."""
-        told = (self.folder / ("memory.events" if self._unified else "memory.oom_control")).read_text()
-        if not int(dict(line.split() for line in told.splitlines()).get("oom_kill", 0)):
+        """Return {"used": the peak, "limit": the limit} in bytes once the kernel has killed a process for the limit; else None."""
+        events = (self.folder / ("memory.events" if self._unified else "memory.oom_control")).read_text()
+        if not int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0)):
             return None
         peak = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
         return {"used": self._number(peak) if (self.folder / peak).exists() else self.limit, "limit": self.limit}
@@ -124,7 +126,7 @@ class MemoryLimit:
         return int((self.folder / name).read_text())
 
     def kill(self) -> None:
-        """Kill all that is in the group."""
+        """Kill every process in the group."""
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -132,7 +134,7 @@ class MemoryLimit:
                 continue
 
     def remove(self, within: float = 5.0) -> bool:
-        """Kill what is left inside and remove the group; False if it is not empty after so many seconds."""
+        """Kill what is left inside and remove the group. Return False if it is not empty after `within` seconds."""
         deadline = time.monotonic() + within
         while self.folder.exists():
             self.kill()
@@ -150,7 +152,7 @@ class MemoryLimit:
 
 
 def remove_groups(job: str, maker: int | None = None) -> None:
-    """Remove the groups of a dead job, or those that one dead agent made, with all that runs in them."""
+    """Remove the groups of a dead job, or only those of one dead agent (`maker`), with all that runs in them."""
     for note in (places.runtime_dir() / job).glob(f"group.*.{maker or '*'}.*"):
         MemoryLimit(note.readlink(), 0, note).remove()
 
@@ -164,7 +166,7 @@ def remove_orphaned_groups(job: str) -> None:
 
 @functools.cache
 def _parent() -> Path | None:
-    """The group in which this process may make limited ones."""
+    """Return the group in which this process may make limited groups."""
     for folder in ancestry("memory"):
         unified = (folder / "cgroup.subtree_control").exists()
         if unified and "memory" not in (folder / "cgroup.subtree_control").read_text().split():

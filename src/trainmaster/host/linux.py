@@ -1,4 +1,4 @@
-"""What of Linux the standard library lacks: processes as /proc shows them, signals to exactly one of them or to nobody, and prctl(2).
+"""Linux calls that the standard library lacks: processes as /proc shows them, signals to exactly one process or to nobody, and prctl(2).
 
 A process is known by its id and its start time, which together are never used twice in one boot; an id alone may be another's by the time
 it is signalled. A zombie counts as dead.
@@ -22,7 +22,7 @@ _ARENA_MAX = -8  # malloc.h
 
 @attrs.frozen(slots=True)
 class Process:
-    """One line of /proc/<pid>/stat as it was when it was read. Times in clock ticks, `start` since boot."""
+    """A process is one line of /proc/<pid>/stat as it was when it was read. Times in clock ticks, `start` since boot."""
 
     pid: int
     start: int
@@ -51,7 +51,7 @@ def descriptor_limit() -> float:
 
 
 def look(pid: int) -> Process | None:
-    """One process, or None where there is none."""
+    """Return the process of this id, or None where there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -66,18 +66,18 @@ def look(pid: int) -> Process | None:
 
 
 def everyone() -> list[Process]:
-    """Every process of this machine (or of this PID namespace)."""
-    return [found for name in os.listdir("/proc") if name.isdigit() and (found := look(int(name))) is not None]
+    """Return every process of this machine (or of this PID namespace)."""
+    return [process for name in os.listdir("/proc") if name.isdigit() and (process := look(int(name))) is not None]
 
 
 def lives(pid: int, start: int) -> bool:
-    """Whether this very process is still there."""
-    found = look(pid)
-    return found is not None and found.start == start and found.alive
+    """Tell whether this very process is still there."""
+    process = look(pid)
+    return process is not None and process.start == start and process.alive
 
 
 def pidfd(pid: int) -> int:
-    """A descriptor of the process. Raises ProcessLookupError where it is gone; Linux 6.18 says ENOENT of one that goes in that moment."""
+    """Return a descriptor of the process. Raises ProcessLookupError where it is gone; Linux 6.18 says ENOENT if it ends at that moment."""
     try:
         return os.pidfd_open(pid)
     except FileNotFoundError as error:
@@ -85,7 +85,7 @@ def pidfd(pid: int) -> int:
 
 
 def send(pid: int, start: int, number: int) -> bool:
-    """Signal exactly this process; False where it is gone, or its id is another's."""
+    """Signal exactly this process. Return False where it is gone, or its id is another's."""
     try:
         descriptor = pidfd(pid)
     except ProcessLookupError:
@@ -102,7 +102,7 @@ def send(pid: int, start: int, number: int) -> bool:
 
 
 def adopt_orphans(adopt: bool = True) -> None:
-    """Become the parent of descendants whose own parents end, so that none can slip away; or, with False, no longer."""
+    """Become the parent of descendants whose own parents end, so that none can slip away. With False, stop being it."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
@@ -115,7 +115,7 @@ def die_with_parent() -> None:
 
 
 def set_name(name: str) -> None:
-    """The name that ps and top show, at most 15 bytes."""
+    """Set the name that ps and top show, at most 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
 
 

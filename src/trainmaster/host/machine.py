@@ -1,8 +1,9 @@
-"""What this machine has for jobs, as it is now.
+"""Measure this machine's present capacity for jobs.
 
 Cores are those this process may run on, or fewer where a control group sets a quota. Memory is the machine's, or less where a control group
-limits it, minus a reserve for the system, the masters and the user's own session. Accelerators are NVIDIA's, asked of the driver; one on
-which some process computes is taken, whoever's it is, since sharing one surprises both; one of which the driver cannot tell is left out.
+limits it, minus a reserve for the system, the masters and the user's own session. Accelerators are NVIDIA's, as the driver lists them. A
+device on which any process computes counts as busy, whoever's it is, since sharing a device surprises both users. A device that the driver
+cannot describe is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RESERVE, _RESERVED_PART = 1 << 30, 20  # at most 1 GiB, at most a twentieth
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Capacity(Plain):
-    """What the machine has for jobs. `taken` are devices that others than us use now."""
+    """The capacity of a machine for jobs. `taken` are the devices that others use now."""
 
     cores: float
     memory: int
@@ -31,14 +32,14 @@ class Capacity(Plain):
 
 
 def machine(gpus: bool = True) -> Capacity:
-    """The machine's capacity. Without `gpus` the driver is not asked."""
-    devices, taken = accelerators() if gpus else ((), frozenset[str]())
-    return Capacity(cores(), memory(), devices, taken)
+    """Return the machine's capacity. Without `gpus` the driver is not asked."""
+    devices, busy = accelerators() if gpus else ((), frozenset[str]())
+    return Capacity(cores(), memory(), devices, busy)
 
 
 def cores() -> float:
-    """Cores that this process may use, to a hundredth."""
-    found = float(len(os.sched_getaffinity(0)))
+    """Return the cores that this process may use, to a hundredth."""
+    allowed = float(len(os.sched_getaffinity(0)))
     for folder in ancestry("cpu"):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()[:2]
@@ -47,18 +48,18 @@ def cores() -> float:
         else:
             continue
         if quota not in ("max", "-1"):
-            found = min(found, round(int(quota) / int(period), 2))
-    return found
+            allowed = min(allowed, round(int(quota) / int(period), 2))
+    return allowed
 
 
 def memory() -> int:
-    """Bytes that jobs may have."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of memory that jobs may have."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in ancestry("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             if (folder / name).exists() and (text := _line(folder / name)) != "max":
-                found = min(found, int(text))
-    return found - min(found // _RESERVED_PART, _RESERVE)
+                size = min(size, int(text))
+    return size - min(size // _RESERVED_PART, _RESERVE)
 
 
 def _line(path: Path) -> str:
@@ -66,7 +67,7 @@ def _line(path: Path) -> str:
 
 
 def accelerators() -> tuple[tuple[str, ...], frozenset[str]]:
-    """The NVIDIA devices' ids, as CUDA_VISIBLE_DEVICES takes them, and those on which something computes now."""
+    """Return the NVIDIA devices' ids, as CUDA_VISIBLE_DEVICES takes them, and the ids of those on which something computes now."""
     if not (Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()):
         return (), frozenset()
     import pynvml
@@ -84,53 +85,53 @@ def accelerators() -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def visible_devices(nvml: Any, visible: str | None) -> tuple[tuple[str, ...], frozenset[str]]:
-    """What `accelerators` says, by the library `nvml`; `visible` narrows it as CUDA does: indexes, ids, or beginnings of ids."""
-    found: list[tuple[tuple[str, ...], str, bool]] = []
+    """Return the result of `accelerators` by the library `nvml`. `visible` narrows it as CUDA does: indexes, ids, or beginnings of ids."""
+    parts: list[tuple[tuple[str, ...], str, bool]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         with contextlib.suppress(nvml.NVMLError):  # one that has fallen off the bus, or fails
-            found += _found(nvml, index)
+            parts += _usable_parts(nvml, index)
     if visible is not None:
-        wanted = [word.strip() for word in visible.split(",") if word.strip()]
-        found = [one for one in found if any(_names(one[0], word) for word in wanted)]
-    return tuple(name for _, name, _ in found), frozenset(name for _, name, busy in found if busy)
+        words = [word.strip() for word in visible.split(",") if word.strip()]
+        parts = [part for part in parts if any(_matches(part[0], word) for word in words)]
+    return tuple(name for _, name, _ in parts), frozenset(name for _, name, busy in parts if busy)
 
 
-def _found(nvml: Any, index: int) -> list[tuple[tuple[str, ...], str, bool]]:
-    """(the names it goes by, its id, whether it is busy) of the device at `index`, or of each of its parts."""
+def _usable_parts(nvml: Any, index: int) -> list[tuple[tuple[str, ...], str, bool]]:
+    """Return (its names, its id, whether it is busy) of the device at `index`, or of each of its MIG instances."""
     device = nvml.nvmlDeviceGetHandleByIndex(index)
-    parts = _parts(nvml, device)
-    found: list[tuple[tuple[str, ...], str, bool]] = []
-    for part in parts or [device]:
-        name = _text(nvml.nvmlDeviceGetUUID(part))
-        found.append(((name,) if parts else (name, str(index)), name, _busy(nvml, part)))
-    return found
+    instances = _instances(nvml, device)
+    parts: list[tuple[tuple[str, ...], str, bool]] = []
+    for handle in instances or [device]:
+        name = _text(nvml.nvmlDeviceGetUUID(handle))
+        parts.append(((name,) if instances else (name, str(index)), name, _busy(nvml, handle)))
+    return parts
 
 
 def _busy(nvml: Any, device: Any) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetComputeRunningProcesses(device))
-    except nvml.NVMLError_NotSupported:  # a driver that never tells, as that of virtual devices
+    except nvml.NVMLError_NotSupported:  # a driver that never says so, such as that of virtual devices
         return False
 
 
-def _parts(nvml: Any, device: Any) -> list[Any]:
-    """The instances into which a device is divided (MIG), none where it is whole."""
+def _instances(nvml: Any, device: Any) -> list[Any]:
+    """Return the instances into which a device is divided (MIG), none where it is whole."""
     try:
         if nvml.nvmlDeviceGetMigMode(device)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return []
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(device)
     except nvml.NVMLError:  # a device that cannot be divided
         return []
-    parts = []
+    instances = []
     for index in range(count):
         try:
-            parts.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+            instances.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
         except nvml.NVMLError:  # this place holds no instance
             continue
-    return parts
+    return instances
 
 
-def _names(names: tuple[str, ...], word: str) -> bool:
+def _matches(names: tuple[str, ...], word: str) -> bool:
     return word == names[-1] if word.isdigit() else names[0].startswith(word)
 
 

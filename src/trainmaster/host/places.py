@@ -1,10 +1,10 @@
-"""Where the local engine keeps things.
+"""The directories and files of the local engine.
 
 *State* outlives the machine's boot: the jobs' storage, and one empty file `live/<job>@<node>` for each job that this node has begun and not
-finished, so that what a crash left is found without reading any log. *Runtime* dies with the boot: sockets, lock files, the ledger. It is a
-private directory (mode 0700, owned by us, on a local file system) with one folder for each boot and process-id namespace, in which alone
-process ids mean anything. It is not under `XDG_RUNTIME_DIR`, which is removed at the user's last logout while jobs go on, and which a
-cron job or another login would not share. A socket's path must fit 107 bytes (unix(7)).
+finished, so that the remains of a crash are found without reading any log. *Runtime* dies with the boot: sockets, lock files, the ledger.
+It is a private directory (mode 0700, owned by us, on a local file system) with one folder for each boot and process-id namespace, since a
+process id has no meaning outside its own. It is not under `XDG_RUNTIME_DIR`, which is removed at the user's last logout while jobs go on,
+and which a cron job or another login would not share. A socket's path must fit 107 bytes (unix(7)).
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ REMOTE = frozenset(
         "fuse.sshfs",
     )
 )
-_ABANDONED = 60.0  # s after which a job's directory in which no process ever registered is left over
+_ABANDONED = 60.0  # s; a job's directory in which no process has registered by then is left over
 _SOCKET_PATH = 107
-_LONGEST_SOCKET = "agents.sock.4194304"  # before it gets its name it has its maker's pid behind it
+_LONGEST_SOCKET = "agents.sock.4194304"  # while the socket is being made, its maker's pid follows its name
 
 
 def state_dir() -> Path:
-    """`$TRAINMASTER_STATE_DIR`, else `$XDG_STATE_HOME/trainmaster`, else `~/.local/state/trainmaster`; not created."""
-    if given := os.environ.get("TRAINMASTER_STATE_DIR"):
-        return Path(given).absolute()
+    """Return `$TRAINMASTER_STATE_DIR`, else `$XDG_STATE_HOME/trainmaster`, else `~/.local/state/trainmaster`; not created."""
+    if configured := os.environ.get("TRAINMASTER_STATE_DIR"):
+        return Path(configured).absolute()
     if home := os.environ.get("XDG_STATE_HOME"):
         return Path(home).absolute() / "trainmaster"
     return Path.home() / ".local" / "state" / "trainmaster"
 
 
 def job_storage(job: str) -> Path:
-    """The job's storage while `storage` is not set; not created."""
+    """Return the job's storage where `storage` is not set; not created."""
     return state_dir() / "jobs" / job
 
 
 def check_owner(job: str) -> None:
-    """Raise BadInput where another user made the job's directory, or may have: its files say which commands its master runs as us."""
+    """Raise BadInput where another user made the job's directory, or could have: its files say which commands its master runs as us."""
     folder = job_storage(job)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
@@ -78,15 +78,15 @@ def check_owner(job: str) -> None:
 
 
 def runtime_dir() -> Path:
-    """This boot's folder in `$TRAINMASTER_RUNTIME_DIR`, else in `/tmp/trainmaster-<uid>`; created, private.
+    """Return this boot's folder in `$TRAINMASTER_RUNTIME_DIR`, else in `/tmp/trainmaster-<uid>`; created, private.
 
-    BadInput where the place cannot be trusted.
+    Raises BadInput where the directory cannot be trusted.
     """
     return _checked(runtime_root(), boot_key())
 
 
 def runtime_root() -> Path:
-    """`$TRAINMASTER_RUNTIME_DIR`, else `/tmp/trainmaster-<uid>`; not created."""
+    """Return `$TRAINMASTER_RUNTIME_DIR`, else `/tmp/trainmaster-<uid>`; not created."""
     root = os.environ.get("TRAINMASTER_RUNTIME_DIR")
     return Path(root).absolute() if root else Path(f"/tmp/trainmaster-{os.getuid()}")
 
@@ -96,31 +96,31 @@ def _checked(root: Path, key: str) -> Path:
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700, exist_ok=True)
-        found = root.lstat()
+        status = root.lstat()
     except OSError as error:
         raise _unusable(root, f"it cannot be made: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise _unusable(root, "it is not a directory")
-    if found.st_uid != os.getuid():
-        raise _unusable(root, f"it belongs to user {found.st_uid}, not to {os.getuid()}")
-    if found.st_mode & 0o077:
-        raise _unusable(root, f"others may enter it (mode {found.st_mode & 0o777:o}, 700 is needed)")
+    if status.st_uid != os.getuid():
+        raise _unusable(root, f"it belongs to user {status.st_uid}, not to {os.getuid()}")
+    if status.st_mode & 0o077:
+        raise _unusable(root, f"others may enter it (mode {status.st_mode & 0o777:o}, 700 is needed)")
     if (kind := file_system(root)) in REMOTE:
         raise _unusable(root, f"it is on a network file system ({kind})")
     (root / key).mkdir(mode=0o700, exist_ok=True)
     return root / key
 
 
-def _unusable(root: Path, why: str) -> BadInput:
+def _unusable(root: Path, reason: str) -> BadInput:
     return BadInput(
-        f"the runtime directory {root} cannot be used: {why}",
+        f"the runtime directory {root} cannot be used: {reason}",
         mend="set TRAINMASTER_RUNTIME_DIR to a private directory on a local disk",
         anchor="runtime-directory",
     )
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, "" where it is not told."""
+    """Return the type of the file system that holds `path`, "" where it is unknown."""
     best, kind, real = "", "", os.path.realpath(path)
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -135,7 +135,7 @@ def file_system(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """The id that the kernel gave this boot."""
+    """Return the id that the kernel gave this boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError as error:
@@ -143,34 +143,34 @@ def boot_id() -> str:
 
 
 def boot_key() -> str:
-    """A short name for this boot and process-id namespace: the beginning of the boot's id, the namespace's inode."""
+    """Return a short name for this boot and process-id namespace: the beginning of the boot's id, the namespace's inode."""
     return f"{boot_id()[:8]}-{os.stat('/proc/self/ns/pid').st_ino:08x}"
 
 
 def is_boot_key(name: str) -> bool:
-    """Whether a name could be what `boot_key` gives in some boot."""
+    """Tell whether a name could come from `boot_key` in some boot."""
     return re.fullmatch("[0-9a-f]{8}-[0-9a-f]{8}", name) is not None
 
 
 def node_name() -> str:
-    """What this machine is called in events."""
+    """Return this machine's name in events."""
     return os.uname().nodename
 
 
 def job_dir(job: str) -> Path:
-    """The job's folder in the runtime directory; created."""
+    """Return the job's folder in the runtime directory; created."""
     path = runtime_dir() / job
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
 def socket_path(job: str, name: str) -> Path:
-    """`<runtime>/<job>/<name>.sock`; BadInput where that is longer than a socket's path may be."""
+    """Return `<runtime>/<job>/<name>.sock`. Raises BadInput where that is longer than a socket's path may be."""
     return _fitting(job_dir(job) / f"{name}.sock")
 
 
 def check_sockets(job: str) -> None:
-    """BadInput where a socket of the job would have too long a path."""
+    """Raise BadInput where a socket of the job would have too long a path."""
     _fitting(runtime_dir() / job / _LONGEST_SOCKET)
 
 
@@ -192,7 +192,7 @@ def remove_job_dir(job: str) -> None:
 
 
 def abandoned(path: Path) -> bool:
-    """Whether a job's folder without any process is too old to be a job that is just beginning."""
+    """Tell whether a job's folder without any process is too old to be of a job that is just beginning."""
     try:
         return time.time() - path.stat().st_mtime > _ABANDONED
     except FileNotFoundError:
@@ -200,7 +200,7 @@ def abandoned(path: Path) -> bool:
 
 
 def live_jobs() -> list[str]:
-    """Jobs that this node has begun and not finished, across boots."""
+    """Return the jobs that this node has begun and not finished, across boots."""
     tail = f"@{node_name()}"
     try:
         return sorted(name.removesuffix(tail) for name in os.listdir(state_dir() / "live") if name.endswith(tail))
@@ -220,7 +220,7 @@ def set_live(job: str, live: bool) -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Only one process at a time is inside, over the whole runtime directory."""
+    """Let only one process at a time in, over the whole runtime directory."""
     descriptor = os.open(runtime_dir().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -230,7 +230,7 @@ def locked() -> Iterator[None]:
 
 
 def hold_runtime_dir() -> int:
-    """A descriptor that keeps a cleaner of temporary files out for as long as it is open (tmpfiles.d(5), "Age": a shared BSD lock)."""
+    """Return a descriptor that keeps a cleaner of temporary files out while it is open (tmpfiles.d(5), "Age": a shared BSD lock)."""
     descriptor = os.open(runtime_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)  # a cleaner that is in it now leaves soon
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # a cleaner that works in it now leaves soon
     return descriptor

@@ -1,9 +1,9 @@
-"""Ports for programs, reserved on this host across all jobs of a user.
+"""Reserve ports for programs on this host, across all jobs of a user.
 
-A port is reserved by a lock (flock) on `<runtime>/ports/<port>` held by the process that reserved it, so that its death frees the port; the
-file says who that is, for people. Ports come from a range outside the ephemeral one, out of which the kernel serves others at any moment,
-and must be bindable on IPv4 and IPv6 when reserved. They stay reserved between a program's attempts, while nobody is bound to them.
-Descriptors are closed on exec; a process forked out of the holder must close them, or it holds on too.
+The process that reserves a port holds a lock (flock) on `<runtime>/ports/<port>`, so that its death frees the port; the file names the
+process, for people. Ports come from a range outside the ephemeral one, from which the kernel serves others at any moment, and must be
+bindable on IPv4 and IPv6 when reserved. They stay reserved between a program's attempts, while nobody is bound to them.
+Descriptors are closed on exec; a process forked out of the holder must close them, or it keeps the lock too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trainmaster.host import places, processes
 from trainmaster.host.locks import lock, unlock
 
 RANGE = (20000, 29999)
-_ENOUGH = 1000  # ports that must be left beside the ephemeral ones, else the range is taken as it is
+_ENOUGH = 1000  # ports that must remain outside the ephemeral range; with fewer the whole range is used
 
 
 class Ports:
-    """Ports held by this process, in the order in which they were asked for. Leaving the context releases them."""
+    """The ports that this process holds, in the order of the requests. Leaving the context releases them."""
 
     def __init__(self, span: tuple[int, int] = RANGE) -> None:
         self._span = span
@@ -35,22 +35,22 @@ class Ports:
         return tuple(self._held)
 
     def take(self, n: int = 1) -> tuple[int, ...]:
-        """Reserve n more. EngineFailed if there are not so many."""
-        taken: list[int] = []
+        """Reserve n more ports. Raises EngineFailed if fewer are free."""
+        ports: list[int] = []
         for port in _candidates(self._span):
-            if len(taken) == n:
+            if len(ports) == n:
                 break
-            if port not in self._held and self._try(port):
-                taken.append(port)
-        if len(taken) < n:
-            for port in taken:
+            if port not in self._held and self._reserve(port):
+                ports.append(port)
+        if len(ports) < n:
+            for port in ports:
                 self.release(port)
             raise EngineFailed(
-                f"{n} free ports are needed, {len(taken)} of {self._span[0]}-{self._span[1]} are free",
+                f"{n} free ports are needed, {len(ports)} of {self._span[0]}-{self._span[1]} are free",
                 mend="end what listens there: ss -ltnp",
                 anchor="no-free-port",
             )
-        return tuple(taken)
+        return tuple(ports)
 
     def release(self, port: int | None = None) -> None:
         """Give one port back, or all."""
@@ -65,22 +65,22 @@ class Ports:
     ) -> None:
         self.release()
 
-    def _try(self, port: int) -> bool:
+    def _reserve(self, port: int) -> bool:
         descriptor = _lock(port)
         if descriptor is None:
             return False
         if not bindable(port):
             unlock(_path(port), descriptor)
             return False
-        me = processes.this_process()
+        owner = processes.this_process()
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{me.pid} {me.start}\n".encode())
+        os.write(descriptor, f"{owner.pid} {owner.start}\n".encode())
         self._held[port] = descriptor
         return True
 
 
 def bindable(port: int) -> bool:
-    """Whether nothing of this host is bound to the TCP port on any address, IPv4 or IPv6."""
+    """Tell whether nothing of this host is bound to the TCP port on any address, IPv4 or IPv6."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as trial:
@@ -106,7 +106,7 @@ def remove_unheld() -> None:
 
 
 def _candidates(span: tuple[int, int]) -> Iterator[int]:
-    """The ports of the range that the kernel does not give out by itself, from a place that differs between processes."""
+    """Yield the ports of the range that the kernel does not give out by itself, from a start that differs between processes."""
     first, last = ephemeral()
     ports = [port for port in range(span[0], span[1] + 1) if not first <= port <= last]
     if len(ports) < min(_ENOUGH, span[1] - span[0] + 1):
@@ -117,7 +117,7 @@ def _candidates(span: tuple[int, int]) -> Iterator[int]:
 
 
 def ephemeral() -> tuple[int, int]:
-    """The range out of which the kernel gives ports to those who do not ask for one (ip(7))."""
+    """Return the range from which the kernel gives a port to a process that names none (ip(7))."""
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     except FileNotFoundError:
@@ -130,5 +130,5 @@ def _path(port: int) -> Path:
 
 
 def _lock(port: int) -> int | None:
-    """A descriptor that holds the port's lock, or None if another does."""
+    """Return a descriptor that holds the port's lock, or None if another process holds it."""
     return lock(_path(port))

@@ -1,7 +1,7 @@
-"""A whole tree of processes: finding it, waiting for it, ending it.
+"""Find a whole tree of processes, wait for it, end it.
 
 The agent is a child subreaper, so whatever a program starts stays among the agent's descendants, however often it forks and whichever
-sessions it makes. What the agent started for itself (`trainmaster.host.children`) is left out, with all that is theirs.
+sessions it makes. The children that the agent started for itself (`trainmaster.host.children`) are left out, with all below them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _LOOK_AGAIN = 0.5  # s after which a tree is looked at again though nothing of i
 
 
 def descendants(root: int) -> list[Process]:
-    """All processes below `root`, zombies too, by a walk of the whole of /proc; our own children and what is below them are left out."""
-    born: dict[int, list[Process]] = {}
+    """Return all processes below `root`, zombies too, by a walk of the whole of /proc. Our own children and all below them are left out."""
+    children_of: dict[int, list[Process]] = {}
     with children.STARTING:
         for process in linux.everyone():
-            born.setdefault(process.parent, []).append(process)
-        return _below(root, lambda pid: born.get(pid, []))
+            children_of.setdefault(process.parent, []).append(process)
+        return _below(root, lambda pid: children_of.get(pid, []))
 
 
 def kin(root: int) -> list[Process]:
-    """The same, cheaper and only nearly exact (proc(5), `children`): for sampling, not for ending."""
+    """Return the same, cheaper but not quite exact (proc(5), `children`): for sampling, not for ending."""
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):
         return descendants(root)
     with children.STARTING:
@@ -43,24 +43,24 @@ def _children(pid: int) -> list[Process]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
                 pids += map(int, file.read().split())
-    return [found for child in pids if (found := linux.look(child)) is not None]
+    return [process for child in pids if (process := linux.look(child)) is not None]
 
 
-def _below(root: int, born_of: Callable[[int], list[Process]]) -> list[Process]:
-    found: list[Process] = []
+def _below(root: int, children_of: Callable[[int], list[Process]]) -> list[Process]:
+    tree: list[Process] = []
     seen = {root, *children.PIDS}
     parents = [root]
     while parents:
-        for process in born_of(parents.pop()):
+        for process in children_of(parents.pop()):
             if process.pid not in seen:
                 seen.add(process.pid)
-                found.append(process)
+                tree.append(process)
                 parents.append(process.pid)
-    return found
+    return tree
 
 
 def send_group(group: int, number: int) -> bool:
-    """Signal a process group; False where nobody is in it any more. Raises ValueError for what kill(2) takes for everybody."""
+    """Signal a process group. Return False where it is empty. Raises ValueError for a number by which kill(2) means everybody."""
     if group <= 1:
         raise ValueError(f"{group} is no process group of a program")
     try:
@@ -71,14 +71,14 @@ def send_group(group: int, number: int) -> bool:
 
 
 async def ended(processes: Iterable[Process], within: float) -> None:
-    """Return when one of `processes` ended (at once, where one has), or after `within` seconds."""
+    """Return when one of `processes` has ended (at once where one already has), or after `within` seconds."""
     loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
+    first_end: asyncio.Future[None] = loop.create_future()
     descriptors: list[int] = []
 
-    def tell() -> None:
-        if not over.done():
-            over.set_result(None)
+    def set_ended() -> None:
+        if not first_end.done():
+            first_end.set_result(None)
 
     try:
         for process in processes:
@@ -87,10 +87,10 @@ async def ended(processes: Iterable[Process], within: float) -> None:
             except ProcessLookupError:
                 return
             descriptors.append(descriptor)
-            loop.add_reader(descriptor, tell)
+            loop.add_reader(descriptor, set_ended)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
-                await over
+                await first_end
     finally:
         for descriptor in descriptors:
             loop.remove_reader(descriptor)
@@ -98,31 +98,31 @@ async def ended(processes: Iterable[Process], within: float) -> None:
 
 
 async def wait_until_gone(select: Callable[[], list[Process]], within: float) -> list[Process]:
-    """Wait until `select` finds no living process, or for `within` seconds; what then still lives."""
-    until = time.monotonic() + within
+    """Wait until `select` returns no living process, or for `within` seconds. Return the processes that still live."""
+    deadline = time.monotonic() + within
     while True:
         alive = [process for process in select() if process.alive]
-        left = until - time.monotonic()
-        if not alive or left <= 0:
+        remaining = deadline - time.monotonic()
+        if not alive or remaining <= 0:
             return alive
-        await ended(alive, min(left, _LOOK_AGAIN))
+        await ended(alive, min(remaining, _LOOK_AGAIN))
 
 
 async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
-    """SIGKILL everything below `root` until nothing is left; what withstood that for `within` seconds."""
-    until = time.monotonic() + within
+    """SIGKILL everything below `root` until nothing is left. Return the processes that withstood it for `within` seconds."""
+    deadline = time.monotonic() + within
     while True:
         alive = [process for process in descendants(root) if process.alive]
-        left = until - time.monotonic()
-        if not alive or left <= 0:
+        remaining = deadline - time.monotonic()
+        if not alive or remaining <= 0:
             return alive
         for process in alive:
             linux.send(process.pid, process.start, signal.SIGKILL)
-        await ended(alive, min(left, _LOOK_AGAIN))
+        await ended(alive, min(remaining, _LOOK_AGAIN))
 
 
 def reap_orphans(root: int, ours: Collection[int]) -> None:
-    """Reap the zombies that fell to `root` (this process), but for children that someone waits for."""
+    """Reap the zombies whose parent is now `root` (this process), except children that someone waits for (`ours`)."""
     for process in descendants(root):
         if process.state == "Z" and process.parent == root and process.pid not in ours:
             _reap(process.pid)
@@ -134,14 +134,14 @@ def _reap(pid: int) -> None:
 
 
 class Orphans:
-    """Reaps zombies that were reparented to us, each when seen a second time: whoever else waits for a child of ours was first."""
+    """Reap zombies that were reparented to us, each when seen a second time: anybody who waits for a child of ours comes first."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, int]] = set()
 
     def reap(self, processes: Iterable[Process], ours: Collection[int]) -> None:
-        me = os.getpid()
-        zombies = {(p.pid, p.start) for p in processes if p.state == "Z" and p.parent == me and p.pid not in ours}
+        our_pid = os.getpid()
+        zombies = {(p.pid, p.start) for p in processes if p.state == "Z" and p.parent == our_pid and p.pid not in ours}
         for pid, _start in zombies & self._seen:
             _reap(pid)
         self._seen = zombies

@@ -1,8 +1,8 @@
-"""Which processes are ours, and ending them.
+"""Know which processes are ours, and end them.
 
 A process is known by its id and its start time (field 22 of /proc/<pid>/stat, clock ticks since boot), which together are never used
 twice in one boot; a zombie counts as dead. Each process of a job is *marked* by an empty file, `<runtime>/<job>/alive/` and then
-`<kind>@<task>@<serial>@<pid>@<start>`. So whether anything of a job lives is a listing and a few reads, and whoever survives can end the
+`<kind>@<task>@<serial>@<pid>@<start>`. A listing and a few reads thus show whether anything of a job lives, and any survivor can end the
 rest. A marked program's descendants are found by its session and process group: the kernel gives no new process an id that is still a
 living session's or group's.
 """
@@ -25,7 +25,7 @@ MASTER, TEMPLATE, AGENT, PROGRAM = "master", "template", "agent", "program"
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Process(Plain):
-    """One process of this boot, as it is noted: to be known again. `start` is in clock ticks since boot."""
+    """A process of this boot, noted so that it can be recognized later. `start` is in clock ticks since boot."""
 
     pid: int
     start: int
@@ -37,7 +37,7 @@ class Process(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Mark(Plain):
-    """A process of a job as it is marked."""
+    """The mark of one process of a job."""
 
     kind: str
     task: str
@@ -50,46 +50,46 @@ class Mark(Plain):
 
 
 def start_time(pid: int) -> int | None:
-    """When the process started, or None if there is none or it is a zombie."""
-    found = linux.look(pid)
-    return found.start if found is not None and found.alive else None
+    """Return the process's start time, or None if there is no such process or it is a zombie."""
+    process = linux.look(pid)
+    return process.start if process is not None and process.alive else None
 
 
 def process(pid: int) -> Process | None:
-    """The living process of this id."""
+    """Return the living process of this id."""
     start = start_time(pid)
     return None if start is None else Process(pid, start)
 
 
 def this_process() -> Process:
-    found = process(os.getpid())
-    if found is None:
+    current = process(os.getpid())
+    if current is None:
         raise EngineFailed("/proc does not show this process", mend="mount /proc without hidepid", anchor="linux")
-    return found
+    return current
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, zombies not counted."""
+    """Return the ids of a process's children, without zombies."""
     return [other.pid for other in linux.everyone() if other.parent == pid and other.alive]
 
 
 def mark(job: str, kind: str, task: str, serial: int, pid: int) -> Mark | None:
-    """Note that a living process belongs to the job; None if it is gone already. Cheap: an agent does it for each program."""
+    """Note that a living process belongs to the job. Return None if it is gone already. Cheap: an agent does it for each program."""
     if (known := process(pid)) is None:
         return None
-    made = Mark(kind, task, serial, known)
+    entry = Mark(kind, task, serial, known)
     folder = places.job_dir(job) / "alive"
     folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / made.name).touch()
-    return made
+    (folder / entry.name).touch()
+    return entry
 
 
-def unmark(job: str, made: Mark) -> None:
-    (places.runtime_dir() / job / "alive" / made.name).unlink(missing_ok=True)
+def unmark(job: str, entry: Mark) -> None:
+    (places.runtime_dir() / job / "alive" / entry.name).unlink(missing_ok=True)
 
 
 def marks(job: str) -> list[Mark]:
-    """Every process of the job that was marked, alive or not."""
+    """Return the mark of every marked process of the job, alive or not."""
     try:
         names = os.listdir(places.runtime_dir() / job / "alive")
     except FileNotFoundError:
@@ -99,48 +99,52 @@ def marks(job: str) -> list[Mark]:
 
 
 def living(job: str, *kinds: str) -> list[Mark]:
-    """The marked processes of the job that live, of these kinds or of all."""
-    return [made for made in marks(job) if (not kinds or made.kind in kinds) and made.process.alive]
+    """Return the marks of the job's living processes, of these kinds or of all."""
+    return [entry for entry in marks(job) if (not kinds or entry.kind in kinds) and entry.process.alive]
 
 
 def members(roots: Iterable[Process]) -> list[Process]:
-    """The living processes that these are, or that are in their sessions or process groups."""
-    wanted = {root.pid for root in roots if (now := start_time(root.pid)) is None or now == root.start}
-    wanted -= {0, 1}  # session 0 is everybody's who has none in this process-id namespace
-    found = (one for one in linux.everyone() if one.alive and {one.pid, one.group, one.session} & wanted)
-    return [Process(one.pid, one.start) for one in found]
+    """Return the living processes among these roots and in their sessions and process groups."""
+    ids = {root.pid for root in roots if (now := start_time(root.pid)) is None or now == root.start}
+    ids -= {0, 1}  # session 0 is everybody's who has none in this process-id namespace
+    processes = (
+        process for process in linux.everyone() if process.alive and {process.pid, process.group, process.session} & ids
+    )
+    return [Process(process.pid, process.start) for process in processes]
 
 
 def send(target: Process, number: int) -> bool:
-    """Send a signal to exactly this process; False if it is gone."""
+    """Send a signal to exactly this process. Return False if it is gone."""
     return linux.send(target.pid, target.start, number)
 
 
 def end(roots: Collection[Process], within: float = 5.0) -> list[Process]:
-    """Kill these, their sessions and their groups; returns those that have not gone within so many seconds."""
+    """Kill these processes, their sessions and their groups. Return those that are not gone within `within` seconds."""
     deadline = time.monotonic() + within
-    while left := members(roots):
+    while survivors := members(roots):
         if time.monotonic() > deadline:
-            return left
-        for one in left:
-            send(one, signal.SIGKILL)
+            return survivors
+        for survivor in survivors:
+            send(survivor, signal.SIGKILL)
         time.sleep(0.005)  # a killed process takes a moment to be gone, and may have had time to fork
     return []
 
 
 def clear_marked(job: str, task: str, serial: int, *, ended: bool = False) -> list[Process]:
-    """End what a dead agent left behind, unless that is known to have `ended`; returns what could not be ended."""
-    mine = [
-        made for made in marks(job) if made.task == task and made.serial == serial and made.kind in (AGENT, PROGRAM)
+    """End the processes that a dead agent left behind, unless they are known to have `ended`. Return those that could not be ended."""
+    entries = [
+        entry
+        for entry in marks(job)
+        if entry.task == task and entry.serial == serial and entry.kind in (AGENT, PROGRAM)
     ]
-    left = [] if ended else end([made.process for made in mine])
-    for made in mine:
-        unmark(job, made)
-    return left
+    survivors = [] if ended else end([entry.process for entry in entries])
+    for entry in entries:
+        unmark(job, entry)
+    return survivors
 
 
 def reap(child: int) -> None:
-    """Make sure that a child is dead, and be done with it."""
+    """Kill a child if it still lives, and wait for it."""
     try:
         if os.waitpid(child, os.WNOHANG)[0] == 0:
             os.kill(child, signal.SIGKILL)

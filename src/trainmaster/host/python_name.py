@@ -1,7 +1,7 @@
-"""A node may have `python3` and no `python` (Debian, Ubuntu), where the submitter's command says `python`.
+"""Offer `python` on a node that has only `python3` (Debian, Ubuntu), for a submitter's command that says `python`.
 
 Programs then find `python` in a directory at the end of their PATH: a script that becomes `python3` and says so in the program's log. An
-environment of the job's own goes before it in PATH, so the `python` of that is never hidden.
+environment of the job's own comes earlier in PATH, so its `python` is never hidden.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ exec python3 "$@"
 
 
 def path_with_python(path: str, folder: str) -> str:
-    """Return PATH with a `python` at its end, made in `folder`, where it has `python3` alone."""
+    """Return PATH. Where it has only `python3`, make a `python` in `folder` and append its directory."""
     if shutil.which("python", path=path) or not shutil.which("python3", path=path):
         return path
     place = os.path.join(folder, "bin")

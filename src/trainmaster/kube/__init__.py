@@ -1,9 +1,9 @@
 """A small client of Kubernetes' API over h11 and asyncio. A library of its own.
 
     errors        KubeError and its family
-    kinds         which objects there are, and the paths at which they lie
-    credentials   who one is: tokens, certificates, plugins
-    config        where the server is: kubeconfig files, or the pod one is in
+    kinds         the kinds of objects, and the paths at which they lie
+    credentials   proofs of who we are: tokens, certificates, plugins
+    config        the server's place: kubeconfig files, or the pod that we are in
     wire          HTTP/1.1 connections, by TLS, through proxies
     client        Client: objects, watches, logs, evictions, questions about rights
     forward       bytes to and from a port of a pod

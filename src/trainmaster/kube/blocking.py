@@ -18,32 +18,32 @@ from trainmaster.kube.config import Config
 from trainmaster.kube.kinds import Kind
 
 T = TypeVar("T")
-_one = threading.Lock()
+_lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}  # process -> its loop
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process's thread."""
-    global _one
-    if (found := _loops.get(os.getpid())) is not None:
-        return found
-    with _one:
-        if (found := _loops.get(os.getpid())) is None:
-            found = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=found.run_forever, name="kube", daemon=True).start()
-        return found
+    """Return the loop of this process's thread."""
+    global _lock
+    if (event_loop := _loops.get(os.getpid())) is not None:
+        return event_loop
+    with _lock:
+        if (event_loop := _loops.get(os.getpid())) is None:
+            event_loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=event_loop.run_forever, name="kube", daemon=True).start()
+        return event_loop
 
 
-def _forked() -> None:
-    global _one
-    _one = threading.Lock()  # the parent may have held it
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Blocking:
-    """As Client; see there for each call."""
+    """Blocking has the calls of `Client`, which describes them."""
 
     def __init__(self, config: Config, *, timeout: float = 30.0, patience: float = 10.0, concurrency: int = 24) -> None:
         self.config, self.namespace = config, config.namespace
@@ -51,7 +51,7 @@ class Blocking:
         self._clients: dict[int, Client] = {}  # process -> its client
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of `client` gives. It is cancelled where whoever waits is interrupted."""
+        """Run a coroutine of `client` and return its value. It is cancelled where the caller is interrupted."""
         future = asyncio.run_coroutine_threadsafe(call, loop())
         try:
             return future.result()
@@ -61,10 +61,10 @@ class Blocking:
 
     @property
     def client(self) -> Client:
-        """This process's client, for coroutines that `run` runs."""
-        if (found := self._clients.get(os.getpid())) is None:
-            found = self._clients.setdefault(os.getpid(), Client(self.config, **self._options))
-        return found
+        """Return this process's client, for coroutines that `run` runs."""
+        if (client := self._clients.get(os.getpid())) is None:
+            client = self._clients.setdefault(os.getpid(), Client(self.config, **self._options))
+        return client
 
     def close(self) -> None:
         if (client := self._clients.pop(os.getpid(), None)) is not None:

@@ -3,14 +3,16 @@
 Objects are plain dicts, as the API has them. Namespaces: "" is the configuration's, "*" are all. Requests are short, at most
 `concurrency` at once, each on a pooled connection; watches, logs that are followed and forwarded ports have connections of their own.
 
-What is tried again, for `patience` seconds in all, with growing pauses and jitter:
+These requests are tried again, for `patience` seconds in all, with growing pauses and jitter:
 
-- one that a server refuses (401, 403) SETTLING seconds after it could not be reached: one that has just started knows no rights yet;
+- one that a server refuses (401, 403) within SETTLING seconds after it could not be reached: a server that has just started knows no
+  rights yet;
 - a request that found no server, or that the server did not take (429, as it says by Retry-After: for THROTTLED seconds at least);
 - one whose connection broke, or that the server could not finish (502, 503, 504, etcd away), where it may be repeated: all but patches of
   the kind "json", evictions, and objects that the server is to name.
 
-So a call may meet its own earlier try: `ApiError.doubtful` says that this can be. A 401 is answered once with credentials fetched anew.
+So a call may meet its own earlier try: `ApiError.doubtful` says that this can be. After a 401 a request is sent once more, with credentials
+fetched anew.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ Object = dict[str, Any]
 Objects = list[Object]  # `list` is a method here
 Headers = list[tuple[str, str]]
 WATCHED = 290  # s that a watch lasts; servers end it between 30 and 60 min by themselves
-SILENT = 100.0  # s without a word, where bookmarks come each minute, that a watch counts as broken
+SILENT = 100.0  # s without a byte after which a watch counts as broken; bookmarks come each minute
 THROTTLED = 60.0  # s
 SETTLING = 15.0  # s
 _STARTING = "not yet ready to handle request"  # of an admission plugin
@@ -111,7 +113,7 @@ class Client:
     # -- objects --
 
     async def get(self, kind: Kind, name: str, namespace: str = "", metadata: bool = False) -> Object:
-        """One object, or its metadata alone."""
+        """Return one object, or its metadata alone."""
         accept = _ABOUT if metadata else _JSON
         return await self._object(Request("GET", self._path(kind, namespace, name), accept=accept))
 
@@ -124,14 +126,14 @@ class Client:
         limit: int = 500,
         metadata: bool = False,
     ) -> tuple[Objects, str]:
-        """All objects that the selectors fit, read `limit` at a time, without managedFields; and the version from which to watch on.
+        """Return all objects that the selectors fit, read `limit` at a time, without managedFields; and the version from which to watch on.
 
         `metadata`: the objects' metadata alone.
         """
         accept = _ABOUTS if metadata else _JSON
         path = self._path(kind, namespace)
         query: dict[str, Any] = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
-        found: Objects = []
+        objects: Objects = []
         while True:
             try:
                 page = await self._object(Request("GET", path, query, accept=accept))
@@ -139,30 +141,31 @@ class Client:
                 if "continue" not in query:
                     raise
                 del query["continue"], query["limit"]  # reading took longer than etcd keeps the past: all at once then
-                found = []
+                objects = []
                 continue
             for row in page.get("items") or ():
-                found.append(_told(row, kind))
+                objects.append(_normalized(row, kind))
             about = page.get("metadata") or {}
             if not about.get("continue"):
-                return found, str(about.get("resourceVersion", ""))
+                return objects, str(about.get("resourceVersion", ""))
             query["continue"] = about["continue"]
 
     async def create(
         self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", dry_run: bool = False, strict: bool = False, metadata: bool = False,
     ) -> Object:  # fmt: skip
-        """Make an object; as the server made it, or its metadata alone. Conflict.exists where it is there. `strict`: unknown fields are
-        refused (400).
+        """Make an object; return it as the server made it, or its metadata alone. Raises Conflict, which `exists`, where it is there.
+
+        `strict`: the server refuses unknown fields (400).
         """
         accept = _ABOUT if metadata else _JSON
         path = self._path(kind, namespace or (obj.get("metadata") or {}).get("namespace", ""))
         named = bool((obj.get("metadata") or {}).get("name")) or kind is ACCESS_REVIEWS
         return await self._object(
-            Request("POST", path, _said(dry_run, strict), _data(obj), accept=accept, repeatable=named)
+            Request("POST", path, _query_flags(dry_run, strict), _data(obj), accept=accept, repeatable=named)
         )
 
     async def replace(self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", sub: str = "") -> Object:
-        """Put an object in the place of the one there is; where it carries a resourceVersion, of that one only, else Conflict."""
+        """Replace the object of this name; where the new one carries a resourceVersion, only that version, else raise Conflict."""
         about = obj["metadata"]
         path = self._path(kind, namespace or about.get("namespace", ""), about["name"], sub)
         return await self._object(Request("PUT", path, body=_data(obj)))
@@ -179,7 +182,7 @@ class Client:
         metadata: bool = False,
     ) -> Object:
         """Change an object: "merge", "strategic", "json" or "apply" (server-side, forced); return it, or its metadata alone."""
-        query: dict[str, Any] = _said(dry_run, False)
+        query: dict[str, Any] = _query_flags(dry_run, False)
         if how == "apply":
             query |= {"fieldManager": "trainmaster", "force": "true"}
         request = Request(
@@ -191,7 +194,7 @@ class Client:
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", grace: int | None = None, uid: str = "", propagation: str = ""
     ) -> bool:
-        """Delete an object, only the one of `uid` where that is given; False where there is none."""
+        """Delete an object, only the one of `uid` where that is given; return False where there is none."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -222,9 +225,9 @@ class Client:
     async def watch(
         self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", since: str = "",
     ) -> AsyncGenerator[tuple[str, Object], None]:  # fmt: skip
-        """What changes after the version `since`: ("ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK", object). It ends when the server ends it.
+        """Yield the changes after the version `since`: ("ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK", object).
 
-        Raises Gone where `since` is too old, Unreachable where it breaks.
+        The iterator ends when the server ends the watch. Raises Gone where `since` is too old, Unreachable where the connection breaks.
         """
         async with aclosing(self.watching(kind, namespace, labels, fields, since)) as events:
             async for event in events:
@@ -234,7 +237,7 @@ class Client:
     async def watching(
         self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", since: str = "",
     ) -> AsyncGenerator[tuple[str, Object] | None, None]:  # fmt: skip
-        """The same, and None first, once the server has taken the watch."""
+        """Yield the same as `watch`, and None first, once the server has accepted the watch."""
         query = {
             "watch": "true", "allowWatchBookmarks": "true", "labelSelector": labels, "fieldSelector": fields,
             "resourceVersion": since, "timeoutSeconds": WATCHED,
@@ -251,16 +254,16 @@ class Client:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         raise of_status(event["object"])
-                    yield event["type"], _told(event["object"], kind)
+                    yield event["type"], _normalized(event["object"], kind)
 
     # -- pods --
 
     async def log(self, pod: str, namespace: str = "") -> bytes:
-        """What its container printed."""
+        """Return the output of the pod's container."""
         return await self._body(Request("GET", self._path(PODS, namespace, pod, "log"), accept="*/*"))
 
     async def evict(self, pod: str, namespace: str = "", grace: int | None = None) -> None:
-        """Have a pod evicted. TooMany where a disruption budget is against it."""
+        """Have a pod evicted. Raises TooMany where a disruption budget is against it."""
         body: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         if grace is not None:
             body["deleteOptions"] = {"gracePeriodSeconds": grace}
@@ -268,13 +271,13 @@ class Client:
         await self._body(Request("POST", path, body=_data(body), repeatable=False, throttled=False))
 
     async def forward(self, pod: str, port: int, namespace: str = "") -> Forwarded:
-        """Bytes to and from a port of a pod: see there."""
+        """Open a stream to a port of a pod; see `forwarded`."""
         from trainmaster.kube.forward import forwarded
 
         return await forwarded(self, self._path(PODS, namespace, pod, "portforward"), port)
 
     async def connect(self, pod: str, port: int, namespace: str = "") -> socket.socket:
-        """The same as a socket: one end of a pair, whose other end this loop serves until either side closes."""
+        """Return the same stream as a socket: one end of a pair, whose other end this loop serves until either side closes."""
         from trainmaster.kube.forward import piped
 
         return await piped(await self.forward(pod, port, namespace))
@@ -282,20 +285,26 @@ class Client:
     # -- the server --
 
     async def review(self, verb: str, kind: Kind, sub: str = "", namespace: str = "", name: str = "") -> bool:
-        """Whether we may do that (SelfSubjectAccessReview)."""
-        asked: Object = {"verb": verb, "group": kind.group, "resource": kind.plural, "subresource": sub, "name": name}
+        """Tell whether we may do that (SelfSubjectAccessReview)."""
+        attributes: Object = {
+            "verb": verb,
+            "group": kind.group,
+            "resource": kind.plural,
+            "subresource": sub,
+            "name": name,
+        }
         if kind.namespaced and namespace != "*":
-            asked["namespace"] = namespace or self.namespace
+            attributes["namespace"] = namespace or self.namespace
         body = {
             "apiVersion": ACCESS_REVIEWS.api_version,
             "kind": ACCESS_REVIEWS.name,
-            "spec": {"resourceAttributes": asked},
+            "spec": {"resourceAttributes": attributes},
         }
         answer = await self.create(ACCESS_REVIEWS, body)
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def version(self) -> str:
-        """As in "v1.33.13"."""
+        """Return the server's version, like "v1.33.13"."""
         return str((await self._object(Request("GET", "/version")))["gitVersion"])
 
     # -- inside --
@@ -306,22 +315,22 @@ class Client:
     async def _object(self, request: Request) -> Object:
         body = await self._body(request)
         try:
-            found = json.loads(body)
+            answer = json.loads(body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise Unreachable(f"{self._door.place} does not speak Kubernetes", "check the server in the kubeconfig")
-        return found
+        return answer
 
     async def _body(self, request: Request) -> bytes:
-        """The body of a good answer, after as many tries as it takes."""
+        """Return the body of a good answer, after as many tries as it takes."""
         clock = asyncio.get_running_loop().time
         begun, pause, doubtful, renewed = clock(), _PAUSE, False, False
         while True:
             limit, wait = self._patience, 0.0
             failure: KubeError
             try:
-                return await self._once(request)
+                return await self._try_once(request)
             except Unreachable as error:
                 if error.sent and not request.repeatable:
                     raise
@@ -346,21 +355,21 @@ class Client:
             await asyncio.sleep(wait)
             pause = min(pause * 2, _LONGEST)
 
-    async def _once(self, request: Request) -> bytes:
+    async def _try_once(self, request: Request) -> bytes:
         presented = await self.presented()
         async with self._room:
             try:
                 async with asyncio.timeout(self._timeout):
                     return await self._exchange(request, presented)
             except TimeoutError:
-                told = f"{self._door.place} does not answer within {self._timeout:g} s"
-                raise Unreachable(told, sent=True) from None
+                message = f"{self._door.place} does not answer within {self._timeout:g} s"
+                raise Unreachable(message, sent=True) from None
 
     async def _exchange(self, request: Request, presented: Presented) -> bytes:
         connection = await self._door.take(presented)
         self._open.add(connection)
         try:
-            head = await connection.ask(*self._asked(request, presented), request.body)
+            head = await connection.ask(*self._request_head(request, presented), request.body)
             body = b"".join([chunk async for chunk in connection.chunks()])
         except BaseException:
             connection.abort()
@@ -373,14 +382,17 @@ class Client:
         return body
 
     async def _stream(self, request: Request, silent: float | None) -> AsyncGenerator[bytes | None, None]:
-        """None once the server has taken it, then the body as it comes. It is not tried again; `silent`: s without a word that break it."""
+        """Yield None once the server has accepted the request, then the body as it comes. Nothing is tried again.
+
+        `silent`: s without a byte after which the stream counts as broken.
+        """
         presented = await self.presented()
         connection = await self._door.open(presented)
         self._open.add(connection)
         try:
             try:
                 async with asyncio.timeout(self._timeout):
-                    head = await connection.ask(*self._asked(request, presented), b"")
+                    head = await connection.ask(*self._request_head(request, presented), b"")
                     if head.status >= 400:
                         body = b"".join([chunk async for chunk in connection.chunks()])
                         if head.status == 401:
@@ -400,7 +412,7 @@ class Client:
             self._open.discard(connection)
             connection.abort()
 
-    def _asked(self, request: Request, presented: Presented) -> tuple[str, str, Headers]:
+    def _request_head(self, request: Request, presented: Presented) -> tuple[str, str, Headers]:
         headers = [("Host", self._door.authority), ("Accept", request.accept), ("User-Agent", "trainmaster")]
         headers += presented.headers
         if request.body:
@@ -408,7 +420,7 @@ class Client:
         return request.method, request.target(self._door.prefix), headers
 
     async def presented(self) -> Presented:
-        """Who we are, now."""
+        """Return the credentials to show now."""
         credentials, now = self.config.credentials, time.time()
         return await asyncio.to_thread(credentials.present, now) if credentials.blocks else credentials.present(now)
 
@@ -417,8 +429,8 @@ class Client:
         return self._door
 
 
-def _told(row: Object, kind: Kind) -> Object:
-    """An object of a list or a watch: what nobody reads and is half of it left out, and what a list leaves out put in."""
+def _normalized(row: Object, kind: Kind) -> Object:
+    """Return an object of a list or a watch without its managedFields (half of it, read by nobody) and with the kind, which lists omit."""
     (row.get("metadata") or {}).pop("managedFields", None)
     row.setdefault("kind", kind.name)
     row.setdefault("apiVersion", kind.api_version)
@@ -429,5 +441,5 @@ def _data(obj: Any) -> bytes:
     return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _said(dry_run: bool, strict: bool) -> dict[str, Any]:
+def _query_flags(dry_run: bool, strict: bool) -> dict[str, Any]:
     return {"dryRun": "All" if dry_run else None, "fieldValidation": "Strict" if strict else None}

@@ -1,9 +1,10 @@
-"""Where a cluster is and who we are to it: kubeconfig files, or the pod that we are in.
+"""Find a cluster and who we are to it, by kubeconfig files or by the pod that we are in.
 
-As kubectl does it: a path that is given, else the files of KUBECONFIG (of clusters, contexts and users of one name the first counts), else
-~/.kube/config, else the service account of the pod. Paths in a file are relative to it. What is wrong is a ConfError that names the file.
+The order is kubectl's: a path that is given, else the files of KUBECONFIG (of clusters, contexts and users of one name the first counts),
+else ~/.kube/config, else the service account of the pod. Paths in a file are relative to it. Every mistake is a ConfError that names the
+file.
 
-A proxy is the cluster's `proxy-url`, else HTTPS_PROXY where NO_PROXY does not except the server.
+The proxy is the cluster's `proxy-url`, else HTTPS_PROXY unless NO_PROXY excepts the server.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import attrs
 from trainmaster.kube.credentials import Credentials, plugin_of
 from trainmaster.kube.errors import ConfError
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a pod finds who it is
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # the files of a pod's service account
 
 
 @attrs.frozen
@@ -43,7 +44,7 @@ class Config:
 def load(
     environ: Mapping[str, str] = os.environ, path: str = "", context: str = "", namespace: str = "",
 ) -> Config:  # fmt: skip
-    """What the environment says; `path`, `context` and `namespace` where they are given. Raises ConfError."""
+    """Read the configuration that the environment names; `path`, `context` and `namespace` override it. Raises ConfError."""
     files = _files(environ, path)
     if not files:
         if not context and environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(f"{ACCOUNT}/token"):
@@ -51,36 +52,36 @@ def load(
         home = environ.get("KUBECONFIG") or "~/.kube/config"
         raise ConfError(f"no cluster is known: there is no {home}", "name a kubeconfig in KUBECONFIG")
     source = ":".join(files)
-    merged = _merged(files)
-    wanted = context or str(merged["current-context"] or "")
-    if not wanted:
+    merged = _merge(files)
+    context_name = context or str(merged["current-context"] or "")
+    if not context_name:
         known = ", ".join(sorted(merged["contexts"])) or "none"
         raise ConfError(f"{source} has no current context", f"name one of its contexts: {known}")
-    folder, chosen = _named(merged, "contexts", wanted, source, "context")
-    cluster_folder, cluster = _named(merged, "clusters", str(chosen.get("cluster") or ""), source, "cluster")
+    folder, chosen = _entry(merged, "contexts", context_name, source, "context")
+    cluster_folder, cluster = _entry(merged, "clusters", str(chosen.get("cluster") or ""), source, "cluster")
     name = str(chosen.get("user") or "")
-    user_folder, user = _named(merged, "users", name, source, "user") if name else (folder, {})
+    user_folder, user = _entry(merged, "users", name, source, "user") if name else (folder, {})
     server = str(cluster.get("server") or "")
     if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
-        raise ConfError(f"{source}: the server of context {wanted} is {server!r}", "name it as https://host:port")
+        raise ConfError(f"{source}: the server of context {context_name} is {server!r}", "name it as https://host:port")
     ca = _bytes(cluster, "certificate-authority", cluster_folder, source)
-    said = str(cluster.get("proxy-url") or "")
+    cluster_proxy = str(cluster.get("proxy-url") or "")
     return Config(
         server.rstrip("/"),
         namespace or str(chosen.get("namespace") or "default"),
-        wanted,
+        context_name,
         name,
         None if ca is None else ca.decode("utf-8", "replace"),
         _credentials(user, user_folder, source, cluster, ca),
         bool(cluster.get("insecure-skip-tls-verify")),
-        said or proxy_of(environ, server),
+        cluster_proxy or proxy_of(environ, server),
         str(cluster.get("tls-server-name") or ""),
         source,
     )
 
 
 def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, folder: str = ACCOUNT) -> Config:
-    """The cluster of the pod that we are in, as its service account. Raises ConfError."""
+    """Return the cluster of the pod that we are in, with the pod's service account as the user. Raises ConfError."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfError("this is no pod: KUBERNETES_SERVICE_HOST is not set")
@@ -92,8 +93,8 @@ def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, fol
                 namespace = file.read().strip()
         os.stat(f"{folder}/token")
     except OSError as error:
-        told = f"this pod has no service account: {error.filename}: {error.strerror}"
-        raise ConfError(told, "give the pod a service account, and let its token be mounted") from None
+        message = f"this pod has no service account: {error.filename}: {error.strerror}"
+        raise ConfError(message, "give the pod a service account, and let its token be mounted") from None
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Config(
         server, namespace, "", "", ca, Credentials(token_file=f"{folder}/token"),
@@ -105,32 +106,32 @@ def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, fol
 
 
 def is_named(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a cluster is at hand: a kubeconfig, or the one that we are in."""
+    """Tell whether a cluster is at hand: one of a kubeconfig, or the one that we are in."""
     return bool(_files(environ, "")) or os.path.exists(f"{ACCOUNT}/token")
 
 
 def _files(environ: Mapping[str, str], path: str) -> list[str]:
-    """The kubeconfig files that there are. One that is named alone must be there."""
+    """Return the kubeconfig files that exist; `path` alone where it is given, whether it exists or not."""
     if path:
         return [os.path.expanduser(path)]
-    if said := environ.get("KUBECONFIG", ""):
-        named = [os.path.expanduser(one) for one in said.split(os.pathsep) if one]
-        return [one for one in named if os.path.exists(one)]
+    if variable := environ.get("KUBECONFIG", ""):
+        files = [os.path.expanduser(file) for file in variable.split(os.pathsep) if file]
+        return [file for file in files if os.path.exists(file)]
     home = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
     return [home] if os.path.exists(home) else []
 
 
-def _merged(files: list[str]) -> dict[str, Any]:
-    """Of each section name -> (folder of the file, what is said); the first file that names something counts."""
+def _merge(files: list[str]) -> dict[str, Any]:
+    """Merge the files: each section is name -> (folder of the file, entry). The first file that has a name counts."""
     merged: dict[str, Any] = {"clusters": {}, "contexts": {}, "users": {}, "current-context": ""}
     for path in files:
-        said = _read(path)
-        merged["current-context"] = merged["current-context"] or said.get("current-context")
+        content = _read(path)
+        merged["current-context"] = merged["current-context"] or content.get("current-context")
         for section in ("clusters", "contexts", "users"):
-            for row in said.get(section) or ():
+            for row in content.get(section) or ():
                 try:
-                    found = (os.path.dirname(os.path.abspath(path)), dict(row[section[:-1]] or {}))
-                    merged[section].setdefault(str(row["name"]), found)
+                    entry = (os.path.dirname(os.path.abspath(path)), dict(row[section[:-1]] or {}))
+                    merged[section].setdefault(str(row["name"]), entry)
                 except (KeyError, TypeError, ValueError):
                     raise ConfError(f"{path} is no kubeconfig: its {section} are malformed", "correct it") from None
     return merged
@@ -144,12 +145,12 @@ def _read(path: str) -> dict[str, Any]:
         why = getattr(error, "strerror", None) or error
         raise ConfError(f"the kubeconfig {path} cannot be read: {why}", "check KUBECONFIG") from None
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        said = _yaml(path, text)
-    if not isinstance(said, dict):
+        content = _yaml(path, text)
+    if not isinstance(content, dict):
         raise ConfError(f"{path} is no kubeconfig", "correct it, or name another one in KUBECONFIG")
-    return said
+    return content
 
 
 def _yaml(path: str, text: str) -> Any:
@@ -164,22 +165,22 @@ def _yaml(path: str, text: str) -> Any:
         raise ConfError(f"{path} is no kubeconfig: {line}", "correct it, or name another one in KUBECONFIG") from None
 
 
-def _named(merged: dict[str, Any], section: str, name: str, source: str, word: str) -> tuple[str, dict[str, Any]]:
-    found: tuple[str, dict[str, Any]] | None = merged[section].get(name)
-    if found is None:
+def _entry(merged: dict[str, Any], section: str, name: str, source: str, word: str) -> tuple[str, dict[str, Any]]:
+    entry: tuple[str, dict[str, Any]] | None = merged[section].get(name)
+    if entry is None:
         known = ", ".join(sorted(merged[section])) or "none"
         raise ConfError(f"{source} has no {word} {name!r}", f"there are: {known}")
-    return found
+    return entry
 
 
-def _bytes(said: Mapping[str, Any], key: str, folder: str, source: str) -> bytes | None:
-    """What is given as `<key>-data`, or in the file `<key>`."""
-    if data := said.get(f"{key}-data"):
+def _bytes(entry: Mapping[str, Any], key: str, folder: str, source: str) -> bytes | None:
+    """Return the content of `<key>-data`, or of the file that `<key>` names."""
+    if data := entry.get(f"{key}-data"):
         try:
             return base64.b64decode(str(data), validate=True)
         except ValueError:
             raise ConfError(f"{source}: {key}-data is no base64", "correct it") from None
-    if not (path := said.get(key)):
+    if not (path := entry.get(key)):
         return None
     full = os.path.join(folder, os.path.expanduser(str(path)))
     try:
@@ -193,8 +194,8 @@ def _credentials(
     user: Mapping[str, Any], folder: str, source: str, cluster: Mapping[str, Any], ca: bytes | None
 ) -> Credentials:
     if provider := user.get("auth-provider"):
-        told = f"{source}: auth-provider {provider.get('name', '')!r} is not supported, by kubectl neither"
-        raise ConfError(told, "log in anew with a newer tool, which writes exec:")
+        message = f"{source}: auth-provider {provider.get('name', '')!r} is not supported, by kubectl neither"
+        raise ConfError(message, "log in anew with a newer tool, which writes exec:")
     certificate = _bytes(user, "client-certificate", folder, source)
     key = _bytes(user, "client-key", folder, source)
     if (certificate is None) != (key is None):
@@ -203,11 +204,13 @@ def _credentials(
     acting += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     acting += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
     plugin = None
-    if said := user.get("exec"):
-        about = {name: cluster[name] for name in ("server", "tls-server-name", "proxy-url") if cluster.get(name)}
+    if plugin_entry := user.get("exec"):
+        cluster_facts = {
+            name: cluster[name] for name in ("server", "tls-server-name", "proxy-url") if cluster.get(name)
+        }
         if ca is not None:
-            about["certificate-authority-data"] = base64.b64encode(ca).decode()
-        plugin = plugin_of(said, folder, about)
+            cluster_facts["certificate-authority-data"] = base64.b64encode(ca).decode()
+        plugin = plugin_of(plugin_entry, folder, cluster_facts)
     token_file = str(user.get("tokenFile") or "")
     return Credentials(
         token=str(user.get("token") or "").strip(),
@@ -223,7 +226,7 @@ def _credentials(
 
 
 def proxy_of(environ: Mapping[str, str], server: str) -> str:
-    """The proxy that the environment has for a server's URL, "" for none; as Go's net/http, so this machine needs none."""
+    """Return the environment's proxy for a server's URL, "" for none. As in Go's net/http, this machine itself needs no proxy."""
     url = urlsplit(server)
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     name = f"{url.scheme}_proxy"
@@ -242,7 +245,7 @@ def _rules(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _excepts(rule: str, host: str, port: int) -> bool:
-    """Whether a rule of NO_PROXY means the host: "*", an address, a network, a domain with all below it; each perhaps with a port."""
+    """Tell whether a rule of NO_PROXY means the host: "*", an address, a network, a domain with all below it; each perhaps with a port."""
     if rule == "*":
         return True
     address = _address(host)
@@ -252,8 +255,8 @@ def _excepts(rule: str, host: str, port: int) -> bool:
         except ValueError:
             return False
     if rule.count(":") == 1:
-        rule, _, said = rule.partition(":")
-        if said != str(port):
+        rule, _, rule_port = rule.partition(":")
+        if rule_port != str(port):
             return False
     if address is not None:
         return _address(rule.strip("[]")) == address

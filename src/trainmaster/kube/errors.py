@@ -1,7 +1,7 @@
-"""What can go wrong with a Kubernetes cluster, as a closed family: whoever calls this library catches KubeError.
+"""KubeError is the root of a closed family of errors: whoever calls this library catches it.
 
-The server tells an error as a Status object: a code of HTTP, a reason (one word), a message for people and details. The classes follow the
-code; `reason` tells apart what shares one.
+The server reports an error as a Status object: a code of HTTP, a reason (one word), a message for people and details. The classes follow
+the code; `reason` tells errors of one code apart.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class KubeError(Exception):
 
 
 class ConfError(KubeError):
-    """Where the cluster is, or who we are, is missing, unreadable or contradicts itself."""
+    """The configuration of the cluster or of its user is missing, unreadable or contradicts itself."""
 
 
 class Unreachable(KubeError):
-    """No answer: no connection, one that broke, or one that is silent. `sent`: the server may have done what was asked."""
+    """The server gave no answer: there was no connection, or it broke, or is silent. `sent`: the server may have obeyed the request."""
 
     def __init__(self, message: str, mend: str = "", *, sent: bool = False) -> None:
         super().__init__(message, mend)
@@ -32,7 +32,7 @@ class Unreachable(KubeError):
 
 
 class ApiError(KubeError):
-    """The server's refusal. `doubtful`: an earlier try of the same call got no answer, and may be what this one collides with."""
+    """The server refused a request. `doubtful`: an earlier try of the same call got no answer, and this one may collide with it."""
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class ApiError(KubeError):
 
     @property
     def causes(self) -> list[tuple[str, str]]:
-        """What of the object was wrong: (field, message)."""
+        """Return the faults of the object: (field, message)."""
         return [(str(c.get("field", "")), str(c.get("message", ""))) for c in self.details.get("causes") or ()]
 
 
 class Unauthorized(ApiError):
-    """Who we say we are is not believed."""
+    """The server does not believe who we say we are."""
 
 
 class Forbidden(ApiError):
@@ -54,7 +54,7 @@ class Forbidden(ApiError):
 
     @property
     def quota(self) -> bool:
-        """Whether a quota is full: no right is missing then."""
+        """Tell whether a quota is full: no right is missing then."""
         return "exceeded quota" in self.message
 
 
@@ -63,7 +63,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The object is there already (`exists`), or another one than was expected."""
+    """The object is there already (`exists`), or is not the one that was expected."""
 
     @property
     def exists(self) -> bool:
@@ -71,11 +71,11 @@ class Conflict(ApiError):
 
 
 class Gone(ApiError):
-    """What was asked for is too old: list anew."""
+    """The version that was asked for is too old: list anew."""
 
 
 class Invalid(ApiError):
-    """The object is not one that can be."""
+    """The server finds the object wrong: no such object can be."""
 
 
 class TooMany(ApiError):
@@ -83,7 +83,7 @@ class TooMany(ApiError):
 
     @property
     def after(self) -> float:
-        """Seconds until one may ask again; 0 where it is not said."""
+        """Return the seconds until one may ask again; 0 where the server does not say."""
         return float(self.details.get("retryAfterSeconds") or 0)
 
 
@@ -99,7 +99,7 @@ _CLASSES: dict[int, type[ApiError]] = {
 
 
 def of_answer(code: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The error that an answer of 400 and more stands for."""
+    """Return the error that an answer of 400 and more stands for."""
     try:
         status = json.loads(body)
     except ValueError:
@@ -111,7 +111,7 @@ def of_answer(code: int, body: bytes, retry_after: str = "") -> ApiError:
 
 
 def of_status(status: Mapping[str, Any], retry_after: str = "") -> ApiError:
-    """The error that a Status object tells."""
+    """Return the error that a Status object describes."""
     code = int(status.get("code") or 500)
     details = dict(status.get("details") or {})
     if retry_after.isdigit():

@@ -2,7 +2,8 @@
 
 Port-forward over a WebSocket with the subprotocol v4.channel.k8s.io: each message begins with the number of a channel, 0 for data and 1 for
 an error in words; the first message of each channel is the port's number, little endian (kubelet, pkg/kubelet/cri/streaming/portforward).
-API servers of every supported version hand it to the kubelet. It knows no half-closed streams: either side's close ends both directions.
+API servers of every supported version hand it to the kubelet. The protocol knows no half-closed streams: either side's close ends both
+directions.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ _relays: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
 class Forwarded:
     """A stream. `read` gives b"" at its end and raises Unreachable where the port cannot be reached."""
 
-    def __init__(self, connection: Connection, protocol: ClientProtocol, what: str) -> None:
-        self._connection, self._protocol, self._what = connection, protocol, what
+    def __init__(self, connection: Connection, protocol: ClientProtocol, place: str) -> None:
+        self._connection, self._protocol, self._place = connection, protocol, place
         self._skip = {_DATA: 2, _ERROR: 2}
         self._message = bytearray()
         self._ready = bytearray()
         self._ended = False
 
     async def read(self) -> bytes:
-        """What came next, as soon as something came."""
+        """Return the next bytes, as soon as some have come."""
         from websockets.frames import Frame, Opcode
 
         while True:
@@ -48,7 +49,7 @@ class Forwarded:
                 if event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
                     self._message += event.data
                     if event.fin:
-                        self._take(bytes(self._message))
+                        self._read_message(bytes(self._message))
                         self._message.clear()
             if self._ready:
                 data = bytes(self._ready)
@@ -56,7 +57,7 @@ class Forwarded:
                 return data
             if self._ended:
                 return b""
-            with broken(self._what, sent=True):
+            with broken(self._place, sent=True):
                 data = await self._connection.reader.read(_PIECE * 2)
                 if data:
                     self._protocol.receive_data(data)
@@ -65,7 +66,7 @@ class Forwarded:
                 await self._flush()
             self._ended = not data or self._protocol.close_expected()
 
-    def _take(self, message: bytes) -> None:
+    def _read_message(self, message: bytes) -> None:
         channel, data = message[0], message[1:]
         if skip := min(self._skip.get(channel, 0), len(data)):
             self._skip[channel] -= skip
@@ -73,14 +74,14 @@ class Forwarded:
         if channel == _DATA:
             self._ready += data
         elif data:
-            said = data.decode("utf-8", "replace").strip()
+            error_text = data.decode("utf-8", "replace").strip()
             why = (
-                "connection refused" if "connection refused" in said else said.rsplit(": ", 1)[-1][:200]
+                "connection refused" if "connection refused" in error_text else error_text.rsplit(": ", 1)[-1][:200]
             )  # the rest names five layers
-            raise Unreachable(f"{self._what}: {why}", sent=True)
+            raise Unreachable(f"{self._place}: {why}", sent=True)
 
     async def write(self, data: bytes) -> None:
-        with broken(self._what, sent=True):
+        with broken(self._place, sent=True):
             for at in range(0, len(data), _PIECE):
                 if self._ended:
                     raise ConnectionResetError("closed")
@@ -93,7 +94,7 @@ class Forwarded:
 
         with contextlib.suppress(Unreachable, WebSocketException):
             self._protocol.send_close(1000)
-            with broken(self._what, sent=True):
+            with broken(self._place, sent=True):
                 await self._flush()
         self._connection.abort()
 
@@ -105,7 +106,7 @@ class Forwarded:
 
 
 async def forwarded(client: Client, path: str, port: int) -> Forwarded:
-    """A stream to `port` of the pod whose part "portforward" has the path. Raises KubeError."""
+    """Open a stream to `port` of the pod whose part "portforward" has the path. Raises KubeError."""
     from websockets.client import ClientProtocol
     from websockets.typing import Subprotocol
     from websockets.uri import parse_uri
@@ -122,7 +123,7 @@ async def forwarded(client: Client, path: str, port: int) -> Forwarded:
     stream = Forwarded(connection, protocol, f"port {port} of {path.split('/')[-2]}")
     try:
         async with asyncio.timeout(_OPENING):
-            await _opened(stream, connection, protocol, door.place)
+            await _finish_handshake(stream, connection, protocol, door.place)
     except TimeoutError:
         connection.abort()
         raise Unreachable(f"{door.place} does not answer within {_OPENING:g} s") from None
@@ -132,7 +133,7 @@ async def forwarded(client: Client, path: str, port: int) -> Forwarded:
     return stream
 
 
-async def _opened(stream: Forwarded, connection: Connection, protocol: ClientProtocol, place: str) -> None:
+async def _finish_handshake(stream: Forwarded, connection: Connection, protocol: ClientProtocol, place: str) -> None:
     from websockets.protocol import State
 
     with broken(place, sent=True):
@@ -150,12 +151,12 @@ async def _opened(stream: Forwarded, connection: Connection, protocol: ClientPro
             answer = protocol.handshake_exc.response
             raise of_answer(answer.status_code, bytes(answer.body or b""), answer.headers.get("Retry-After", ""))
         raise ApiError(500, "", f"{place} forwards no ports: {protocol.handshake_exc}")
-    first = protocol.events_received()  # its answer, and perhaps what followed at once
-    protocol.events = first[1:]
+    events = protocol.events_received()  # the server's answer, and perhaps frames that followed at once
+    protocol.events = events[1:]
 
 
 async def piped(stream: Forwarded) -> socket.socket:
-    """A socket whose bytes go to and come from a stream."""
+    """Return a socket whose bytes go to and come from a stream."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     task = asyncio.create_task(_relay(stream, reader, writer))
@@ -165,21 +166,21 @@ async def piped(stream: Forwarded) -> socket.socket:
 
 
 async def _relay(stream: Forwarded, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async def out() -> None:
+    async def send() -> None:
         while data := await reader.read(_PIECE):
             await stream.write(data)
 
-    async def back() -> None:
+    async def receive() -> None:
         while data := await stream.read():
             writer.write(data)
             await writer.drain()
 
-    both = [asyncio.create_task(out()), asyncio.create_task(back())]
+    tasks = [asyncio.create_task(send()), asyncio.create_task(receive())]
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in both:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await stream.close()
         writer.close()

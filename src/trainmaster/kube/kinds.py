@@ -17,11 +17,11 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As in `apiVersion:`."""
+        """Return the text of `apiVersion:`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str, name: str = "", sub: str = "") -> str:
-        """Where the kind is, one object of it, or a part of that ("status", "log"). `namespace` "*": all of them."""
+        """Return the path of the kind, of one object of it, or of a part of that ("status", "log"). `namespace` "*": all of them."""
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace != "*":
             parts += ["namespaces", namespace]

@@ -1,11 +1,11 @@
 """Objects as they change, whatever happens to the server: list them, then watch from that version on.
 
 A watch ends often: the server ends it, restarts, forgets old versions (410), or is away. `follow` goes on from the last version it has
-seen, which bookmarks keep young; where that is too old it lists anew and tells what was missed as if it had been watched: what is new is
-added, what differs is modified, what vanished is deleted (of that its metadata alone is known). So whoever follows never misses an object's
-last state, though states between may be.
+seen, which bookmarks keep young; where that is too old it lists anew and reports the missed changes as if it had watched them: a new
+object is added, one that differs is modified, one that vanished is deleted (its metadata alone is known). So a follower never misses an
+object's last state, though it may miss states between.
 
-"synced" is told once the list is through, and again each time the server is back after "away".
+"synced" is reported once the list is through, and again each time the server is back after "away".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIRST, _LONGEST = 0.05, 2.0  # s between tries
 
 @attrs.frozen
 class Seen:
-    """`kind`: "added", "modified", "deleted" (object: the last there was), "synced", "away" (`why`: what the server's silence is)."""
+    """`kind`: "added", "modified", "deleted" (object: the last there was), "synced", "away" (`why`: the server's failure)."""
 
     kind: str
     object: Object = attrs.field(factory=dict)
@@ -36,12 +36,12 @@ class Seen:
 
 
 class _Known:
-    """What was told, by uid: the version and the metadata by which a deletion is told."""
+    """The objects that were reported, by uid: the version of each, and the metadata by which a deletion is reported."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Object] = {}
 
-    def tell(self, obj: Object, gone: bool = False) -> Seen | None:
+    def update(self, obj: Object, gone: bool = False) -> Seen | None:
         about = obj["metadata"]
         if gone:
             self._rows.pop(about["uid"], None)
@@ -53,24 +53,24 @@ class _Known:
         self._rows[about["uid"]] = {name: about[name] for name in keep if name in about}
         return Seen("added" if before is None else "modified", obj)
 
-    def listed(self, objects: list[Object], kind: Kind) -> list[Seen]:
-        there = {obj["metadata"]["uid"] for obj in objects}
-        gone = [self._rows.pop(uid) for uid in list(self._rows) if uid not in there]
-        named: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.name}
-        told = [Seen("deleted", {**named, "metadata": about}) for about in gone]
-        return told + [seen for obj in objects if (seen := self.tell(obj)) is not None]
+    def replace(self, objects: list[Object], kind: Kind) -> list[Seen]:
+        uids = {obj["metadata"]["uid"] for obj in objects}
+        gone = [self._rows.pop(uid) for uid in list(self._rows) if uid not in uids]
+        kind_fields: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.name}
+        deletions = [Seen("deleted", {**kind_fields, "metadata": about}) for about in gone]
+        return deletions + [seen for obj in objects if (seen := self.update(obj)) is not None]
 
 
 async def follow(
     client: Client, kind: Kind, labels: str = "", fields: str = "", namespace: str = ""
 ) -> AsyncGenerator[Seen, None]:
-    """The objects that the selectors fit, and every change, without end. Refusals before the first "synced" are raised."""
+    """Yield the objects that the selectors fit, and every change, without end. Raises refusals before the first "synced"."""
     known, since, synced, away, pause = _Known(), "", False, False, _FIRST
     while True:
         try:
             if not since:
                 objects, since = await client.list(kind, namespace, labels, fields)
-                for seen in known.listed(objects, kind):
+                for seen in known.replace(objects, kind):
                     yield seen
                 yield Seen("synced")
                 synced, away = True, False
@@ -83,9 +83,9 @@ async def follow(
                         continue
                     change, obj = event
                     since = obj["metadata"]["resourceVersion"]
-                    told = known.tell(obj, change == "DELETED") if change in _KINDS else None
-                    if told is not None:
-                        yield told
+                    change_seen = known.update(obj, change == "DELETED") if change in _KINDS else None
+                    if change_seen is not None:
+                        yield change_seen
         except Gone:
             since = ""
         except KubeError as error:
@@ -102,16 +102,16 @@ async def follow(
         else:
             await asyncio.sleep(
                 _FIRST * random.random()
-            )  # a server that ends each watch at once is not asked in a circle
+            )  # a server that ends each watch at once is not asked without pause
 
 
 def _refused(error: KubeError) -> bool:
-    """Whether no other try will go better, as far as one can know."""
+    """Tell whether no other try will go better, as far as one can know."""
     return isinstance(error, ConfError) or (isinstance(error, ApiError) and 400 <= error.code < 429)
 
 
 def _too_old(error: KubeError) -> bool:
-    """A server that was restored from a copy does not know our version yet."""
+    """Tell whether the server does not know our version yet: it was restored from a copy."""
     return isinstance(error, ApiError) and "Too large resource version" in error.message
 
 

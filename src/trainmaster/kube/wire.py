@@ -1,8 +1,8 @@
 """HTTP/1.1 to one server: connections by h11 over asyncio's streams, by TLS where the URL says so, through a proxy where one is set.
 
 A `Connection` carries one exchange at a time. A `Door` opens connections and keeps those that are free for the next exchange. An exchange
-that was broken off closes its connection, so what comes late is read by nobody. A server that is gone without a word is noticed by TCP
-itself (keep-alives, TCP_USER_TIMEOUT) within about 20 s; one that hangs is noticed by the limits of whoever waits.
+that was broken off closes its connection, so nobody reads a late answer. TCP itself notices a server that is gone without a word
+(keep-alives, TCP_USER_TIMEOUT) within about 20 s; the caller's time limits notice one that hangs.
 
 Every failure is Unreachable, or a ConfError where no other try can go better (a certificate that is not trusted).
 """
@@ -34,7 +34,7 @@ _AT_ONCE = 64 * 1024
 
 @attrs.frozen
 class Head:
-    """How an answer begins."""
+    """The beginning of an answer."""
 
     status: int
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Connection:
         self._http = h11.Connection(h11.CLIENT)
 
     async def ask(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Head:
-        """Send a request; how its answer begins. Raises Unreachable."""
+        """Send a request and return the beginning of its answer. Raises Unreachable."""
         self.fresh = False
         with broken(self.place, sent=True):
             request = h11.Request(method=method, target=target, headers=headers)
@@ -59,11 +59,11 @@ class Connection:
             while not isinstance(event := await self._event(), h11.Response):
                 if isinstance(event, h11.ConnectionClosed):
                     raise ConnectionResetError("it closed the connection")
-            headers_ = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-            return Head(event.status_code, headers_)
+            answer_headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+            return Head(event.status_code, answer_headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body of the answer as it comes."""
+        """Yield the body of the answer as it comes."""
         while True:
             with broken(self.place, sent=True):
                 event = await self._event()
@@ -87,7 +87,7 @@ class Connection:
         self._http.start_next_cycle()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self.writer.transport.abort()
 
     async def _event(self) -> h11.Event:
@@ -120,7 +120,7 @@ class Door:
         self._trusted: tuple[tuple[bytes, bytes] | None, ssl.SSLContext] | None = None
 
     async def take(self, presented: Presented) -> Connection:
-        """A free connection, or a new one."""
+        """Return a free connection, or a new one."""
         now = asyncio.get_running_loop().time()
         self._context(presented)  # connections made under another certificate are not used
         while self._free:
@@ -142,17 +142,17 @@ class Door:
             connection.abort()
 
     async def open(self, presented: Presented) -> Connection:
-        """A new connection, of the caller's own."""
+        """Open a new connection, of the caller's own."""
         context = self._context(presented)
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(CONNECTING):
                 with broken(self.place, sent=False):
                     if proxy := self._config.proxy:
-                        reader, writer = await self._through(proxy)
+                        reader, writer = await self._connect_through(proxy)
                     else:
                         reader, writer = await asyncio.open_connection(self.host, self.port, limit=_BUFFER)
-                        _watched(writer)
+                        _detect_dead_peer(writer)
                     if context is not None:
                         await writer.start_tls(context, server_hostname=self._config.server_name or self.host)
                 return Connection(reader, writer, self.place)
@@ -168,16 +168,16 @@ class Door:
             connection.abort()
         self._free.clear()
 
-    async def _through(self, proxy: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect_through(self, proxy: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         url = urlsplit(proxy)
         if url.scheme not in ("http", "https") or not url.hostname:
-            told = f"the proxy {url.scheme}://{url.hostname or ''} is not supported"
-            raise ConfError(told, "use one of http:// or https://, or except the server in NO_PROXY")
+            message = f"the proxy {url.scheme}://{url.hostname or ''} is not supported"
+            raise ConfError(message, "use one of http:// or https://, or except the server in NO_PROXY")
         secure = ssl.create_default_context() if url.scheme == "https" else None
         port, place = url.port or (443 if secure else 80), f"the proxy {url.hostname}"
         with broken(place, sent=False):
             reader, writer = await asyncio.open_connection(url.hostname, port, ssl=secure, limit=_BUFFER)
-        _watched(writer)
+        _detect_dead_peer(writer)
         headers = [("Host", self.authority)]
         if url.username:
             word = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
@@ -204,7 +204,7 @@ class Door:
 
 
 def _tls(config: Config, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
-    """Without VERIFY_X509_STRICT, which the certificates of many clusters do not stand."""
+    """Return a context without VERIFY_X509_STRICT, which the certificates of many clusters do not pass."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     try:
@@ -229,9 +229,9 @@ def _tls(config: Config, certificate: tuple[bytes, bytes] | None) -> ssl.SSLCont
     return context
 
 
-def _watched(writer: asyncio.StreamWriter) -> None:
+def _detect_dead_peer(writer: asyncio.StreamWriter) -> None:
     """Have TCP notice a peer that is gone."""
-    found = writer.get_extra_info("socket")
+    tcp_socket = writer.get_extra_info("socket")
     for level, option, value in (
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -240,30 +240,30 @@ def _watched(writer: asyncio.StreamWriter) -> None:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE),
     ):
         with contextlib.suppress(OSError):
-            found.setsockopt(level, option, value)
+            tcp_socket.setsockopt(level, option, value)
 
 
 @contextlib.contextmanager
 def broken(place: str, *, sent: bool) -> Iterator[None]:
-    """What goes wrong between us and the server, in words."""
+    """Turn failures between us and the server into Unreachable or ConfError, in words."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
-        told = f"the certificate of {place} is not trusted: {error.verify_message}"
-        raise ConfError(told, "name its authority in the kubeconfig: certificate-authority") from None
+        message = f"the certificate of {place} is not trusted: {error.verify_message}"
+        raise ConfError(message, "name its authority in the kubeconfig: certificate-authority") from None
     except ssl.SSLError as error:
         raise Unreachable(f"{place} does not speak TLS with us: {error.reason or error}", sent=sent) from None
     except socket.gaierror as error:
-        told = f"{place} is unknown: {error.strerror}"
-        raise Unreachable(told, "check its name in the kubeconfig") from None
+        message = f"{place} is unknown: {error.strerror}"
+        raise Unreachable(message, "check its name in the kubeconfig") from None
     except asyncio.IncompleteReadError:
         raise Unreachable(f"{place}: it closed the connection", sent=sent) from None
     except (h11.RemoteProtocolError, asyncio.LimitOverrunError) as error:
         raise Unreachable(f"{place} does not speak HTTP: {error}", sent=sent) from None
-    except h11.LocalProtocolError:  # whose words repeat what was to be sent, a token for one
+    except h11.LocalProtocolError:  # its message repeats what was to be sent, a token for example
         raise Unreachable(f"{place}: what we were to send is no HTTP", sent=sent) from None
     except OSError as error:
-        if isinstance(error, TimeoutError) and not error.args:  # a limit of our own, told by whoever has set it
+        if isinstance(error, TimeoutError) and not error.args:  # a limit of our own, reported by the code that set it
             raise
         raise Unreachable(f"{place}: {_reason(error)}", sent=sent) from None
 

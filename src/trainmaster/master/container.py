@@ -1,4 +1,4 @@
-"""The beginning of a master in a container of a cluster: what it is given comes the way of its engine."""
+"""Begin a master in a container of a cluster: its engine hands over what it needs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ENDED_WITHIN = 300.0  # s
 
 
 def main() -> int:
-    """Be the master until the job is over; the exit status."""
+    """Be the master until the job is over; return the exit status."""
     lazily()
     linux.one_heap()
-    directory, told, container = import_module(
+    directory, payload, container = import_module(
         os.environ["TRAINMASTER_CONTAINER"]
     ).master()  # the engine's `ContainerSide`
     os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)
@@ -25,10 +25,10 @@ def main() -> int:
     from trainmaster.master.seats import InContainer
 
     try:
-        return run(directory, told, InContainer(container, told["certificate"], told["key"]))
+        return run(directory, payload, InContainer(container, payload["certificate"], payload["key"]))
     except Superseded:
-        # A master that began here again at once would follow the one that follows us; we are ended with our container. If we are not, it is
-        # the other one that was.
+        # A master that began here again at once would supersede our successor. The engine ends us with our container; if it does not, it
+        # has ended the other master.
         if container.begun_again:
             time.sleep(ENDED_WITHIN)
         raise

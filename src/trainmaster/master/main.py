@@ -1,7 +1,7 @@
 """One master's life: take an epoch, replay the log, open the engine, serve, turn until the job is over, and clear up.
 
-What it needs is in the job's storage (`job.json`, `site.json`), but for token, secrets, the submitter's environment and allowance, which
-come from whoever starts it (see `launch`), and may come with a user's wish to `kill` the job.
+A master reads the job's storage (`job.json`, `site.json`), but for token, secrets, the submitter's environment and allowance. The process
+that starts it hands these over (see `launch`), perhaps with a user's wish to `kill` the job.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ from trainmaster.log.writer import Writer, open_writer
 from trainmaster.master import client_side
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
+FAILED = "master-failed"  # in the job's storage: the last words of the last master that failed
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-_TIDYING = 10.0  # s that the end of the job waits for it
-_AGAIN = 2.0  # s between two tries
+_TIDYING = 10.0  # seconds that the end of the job waits for `_tidy`
+_AGAIN = 2.0  # seconds between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def warm() -> None:
 
 
 def detach(storage: str, link: Any = None) -> None:
-    """Leave the terminal: no signal of it, no descriptor but `link`'s. What goes wrong early is in `logs/master/start.log`."""
+    """Leave the terminal: take no signal of it, keep no descriptor but `link`'s. Early errors go to `logs/master/start.log`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = Path(storage) / "logs" / "master"
@@ -84,44 +85,44 @@ def detach(storage: str, link: Any = None) -> None:
     os.closerange(kept + 1, 4096)
 
 
-def here(storage: str, told: Mapping[str, Any], link: Any) -> int:
+def here(storage: str, payload: Mapping[str, Any], link: Any) -> int:
     """Be the master of the job in the directory `storage` of this machine, with the template of its agents at `link`."""
     linux.set_name("tm-master")
     linux.set_title(f"tm: master {Path(storage).name}")
-    return run(storage, told, Here(storage, told, link))
+    return run(storage, payload, Here(storage, payload, link))
 
 
-def afterwards(storage: str, told: Mapping[str, Any]) -> int:
-    """Bring the job in the directory `storage` to its end, of which no engine runs anything any more."""
-    return run(storage, told, Afterwards(storage, told, None))
+def afterwards(storage: str, payload: Mapping[str, Any]) -> int:
+    """Bring the job in the directory `storage` to its end; no engine runs anything of it any more."""
+    return run(storage, payload, Afterwards(storage, payload, None))
 
 
-def beside(storage: str, told: Mapping[str, Any]) -> int:
-    """Be the master, on this machine, of a job whose agents are in containers of `told["engine"]`: the only one, for as long as we live."""
-    container = registry.engine(told["engine"]).load("container_side").beside(told["application"], told)
+def beside(storage: str, payload: Mapping[str, Any]) -> int:
+    """Be the master, on this machine, of a job whose agents are in containers of `payload["engine"]`: the only master while we live."""
+    container = registry.engine(payload["engine"]).load("container_side").beside(payload["application"], payload)
     with (Path(storage) / client_side.LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        os.environ.update(told["stores"])
+        os.environ.update(payload["stores"])
         linux.one_heap()
-        return run(storage, told, InContainer(container, told["certificate"], told["key"]))
+        return run(storage, payload, InContainer(container, payload["certificate"], payload["key"]))
 
 
-def run(storage: str, told: Mapping[str, Any], seat: Seat) -> int:
-    """Be the master of the job in `storage`, from `seat`; the exit status. Called in a process without threads or loop."""
+def run(storage: str, payload: Mapping[str, Any], seat: Seat) -> int:
+    """Be the master of the job in `storage`, from `seat`; return the exit status. Called in a process without threads or loop."""
     linux.raise_descriptor_limit()
     try:
-        return asyncio.run(_Life(storage, told, seat).live())
+        return asyncio.run(_Life(storage, payload, seat).live())
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
 
 
 class _Life:
-    def __init__(self, storage: str, told: Mapping[str, Any], seat: Seat) -> None:
-        self.path, self.told, self.seat = storage, told, seat
+    def __init__(self, storage: str, payload: Mapping[str, Any], seat: Seat) -> None:
+        self.path, self.payload, self.seat = storage, payload, seat
         self.job_id = Path(storage).name
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
         self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
@@ -146,13 +147,14 @@ class _Life:
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
             garbage.begin()
-            # Not before: the first line of an epoch is its master's own.
+            # Serve no earlier: the first line of an epoch is its master's own.
             serving = asyncio.create_task(self._serve())
             await self.shell.run(serving)
             if self.storage_place != self.path:
                 await asyncio.to_thread(self._note_end)
-        except Exception:
+        except Exception as error:
             log.exception("the master ends")
+            await asyncio.to_thread(self._leave_words, error)
             raise
         finally:
             await asyncio.wait([tidying], timeout=_TIDYING)
@@ -188,32 +190,32 @@ class _Life:
     async def _read(self) -> tuple[State, Reader]:
         try:
             return await asyncio.to_thread(replayed, self.storage)
-        except StorageFailed:  # of a file that a dead master holds open the end may not be readable yet
-            with contextlib.suppress(StorageFailed):  # whoever cannot close it may read it all the same
+        except StorageFailed:  # the end of a file that a dead master holds open may not be readable yet
+            with contextlib.suppress(StorageFailed):  # a master that cannot close the file may still read it
                 await self._settle(_SETTLED)
             return await self._insist(lambda: replayed(self.storage))
 
     async def _tidy(self) -> None:
-        """Do what nobody waits for. Agents of masters before us, and readers, are told where we are; the job is put beside its log, where
-        that is not in its directory: who has the storage alone can read it all; earlier masters' files are closed; what
-        killed writers left half written is removed.
+        """Do the work that nobody waits for. Write our addresses into the storage, for readers and for agents of earlier masters; copy the
+        job to its log, where that is not in the job's directory, so that the storage alone is enough to read all; close earlier
+        masters' files; remove the half-written files of killed writers.
         """
         await asyncio.to_thread(remove_drafts, self.path)
         await _surely(lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage yet where we are")
         if self.storage_place != self.path:
             await _surely(lambda: asyncio.to_thread(self._put_beside), "the job does not lie beside its log yet")
         await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
-        # One that was suspended while it said where it is may have said so after us.
+        # An earlier master that was suspended while it wrote its addresses may have written them after us.
         await _surely(
             lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage any more where we are"
         )
 
     def _say_where(self) -> None:
         record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
-        epochs.write_master(self.storage, record, self.told["token"])
+        epochs.write_master(self.storage, record, self.payload["token"])
 
     async def _settle(self, within: float) -> None:
-        """Have earlier masters' files closed. Raises StorageFailed where that takes longer."""
+        """Have earlier masters' files closed. Raises StorageFailed where that takes longer than `within` seconds."""
         until = time.monotonic() + within
         while not await asyncio.to_thread(epochs.settle, self.storage, self.epoch):
             if time.monotonic() > until:
@@ -269,11 +271,11 @@ class _Life:
             log.warning("no snapshot: %s", error.message)
 
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
-        """Return what the agent of a container is given."""
-        secrets = self.told.get("secrets") or {}
+        """Return the spec of a container's agent."""
+        secrets = self.payload.get("secrets") or {}
         spec = {
             **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices, self.capabilities),
-            "token": self.told["token"], "secrets": secrets_of(secrets, request.role), **self.seat.agent(),
+            "token": self.payload["token"], "secrets": secrets_of(secrets, request.role), **self.seat.agent(),
         }  # fmt: skip
         others = secret_names_of_others(secrets, request.role)
         # Programs that open object stores themselves may need what another role calls its secret (AWS_SECRET_ACCESS_KEY).
@@ -284,7 +286,7 @@ class _Life:
     def _application(self) -> Any:
         from trainmaster.master.connections.serve import Application
 
-        token = self.told["token"]
+        token = self.payload["token"]
 
         def rest() -> Any:
             from trainmaster.web.rest import rest
@@ -294,44 +296,59 @@ class _Life:
         return Application(self.shell.agents, token, rest)
 
     async def _begin(self, state: State, reader: Reader) -> None:
-        first: list[Stimulus] = [
-            MasterStarted(
-                self.epoch, {str(epoch): n for epoch, n in reader.read.items()}, self.seat.place, self._last_words()
-            )
-        ]
+        read = {str(epoch): n for epoch, n in reader.read.items()}
+        before = await self._insist(self._last_words)
+        first: list[Stimulus] = [MasterStarted(self.epoch, read, self.seat.place, before)]
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
             from trainmaster.master.work import load_listings
 
             self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
-            if without := self.told.get("without"):
+            if without := self.payload.get("without"):
                 log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
-        if self.told.get("secrets") is None and self.site.get("secret_names"):
+        if self.payload.get("secrets") is None and self.site.get("secret_names"):
             first.append(SecretsLost())
-        if kill := self.told.get("kill"):
+        if kill := self.payload.get("kill"):
             given_up = kill.get("reason")
             first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
         holders = await self.engine.open(self.epoch)
         if any(role.retry_memory for role in self.job.roles.values()):
             self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
         first += [Granted(holder.task, holder.serial, holder.container, holder.node) for holder in holders]
-        held = {(holder.task, holder.serial) for holder in holders}
-        why = "killed-by-engine" if self.told.get("afterwards") else "agent-lost"
-        for task in state.tasks.values():  # ended while there was no master: its agent need not be waited for
-            if task.hold == GRANTED and (task.key, task.serial) not in held:
+        holding = {(holder.task, holder.serial) for holder in holders}
+        why = "killed-by-engine" if self.payload.get("afterwards") else "agent-lost"
+        for task in state.tasks.values():  # a container that ended while there was no master: no agent of it will call
+            if task.hold == GRANTED and (task.key, task.serial) not in holding:
                 first.append(ContainerExited(task.key, task.serial, None, why))
         for table in state.shards.values():
             table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
         self.shell.tell(*first)
 
-    def _last_words(self) -> str:
-        """What the master before this one said as it died."""
+    def _leave_words(self, error: Exception) -> None:
+        """Tell the next master why this one ends. It may be in another container, and knows nothing else of this one."""
+        from trainmaster.master.record import Superseded
+
+        if isinstance(error, Superseded):
+            return
+        words = {"epoch": self.epoch, "words": f"{type(error).__name__}: {error}"[:500]}
         try:
-            said = (Path(self.path) / "logs" / "master" / "start.log").read_text(errors="replace").strip().splitlines()
+            self.storage.replace(FAILED, json.dumps(words).encode())
+        except StorageFailed as failure:
+            log.warning("the next master is not told: %s", failure.message)
+
+    def _last_words(self) -> str:
+        """Return the last words of the master before this one; "" where it left none, as one that was killed."""
+        if self.epoch == 1:
+            return ""
+        words = json.loads(self.storage.read(FAILED) or b"{}")
+        if words.get("epoch") == self.epoch - 1:
+            return str(words["words"])
+        try:
+            lines = (Path(self.path) / "logs" / "master" / "start.log").read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return said[-1][:500] if self.epoch > 1 and said else ""
+        return lines[-1][:500] if lines else ""
 
     def _note_end(self) -> None:
         """Keep the end in the job's directory, for lists of this machine while the storage cannot be read."""
@@ -351,21 +368,21 @@ class _Life:
 
 
 async def _surely(act: Callable[[], Awaitable[None]], trouble: str) -> None:
-    """Do it, as often as it takes."""
-    told = ""
+    """Call `act` until it succeeds."""
+    logged = ""
     while True:
         try:
             await act()
         except TrainmasterError as error:
-            if error.message != told:
+            if error.message != logged:
                 log.warning("%s: %s", trouble, error.message)
-            told = error.message
+            logged = error.message
             await asyncio.sleep(_AGAIN)
         else:
             return
 
 
 def _clock() -> Callable[[], float]:
-    """Seconds since 1970 that never fall or jump: the wall clock as it was at the start, moved on by the time since boot."""
+    """Return a clock of seconds since 1970 that never fall or jump: the wall clock of the start, moved on by the time since boot."""
     began, boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
     return lambda: began + time.clock_gettime(time.CLOCK_BOOTTIME) - boot

@@ -1,7 +1,7 @@
-"""Noticing that the master's loop was held up: its process was stopped, its machine was suspended, or a call took long.
+"""Notice that the master's loop was held up: its process was stopped, its machine was suspended, or a call took long.
 
-Nobody was heard meanwhile, and what came in is still unread: a deadline that passed then must not be held against a peer before the peer
-has had the time to be heard.
+No peer was heard meanwhile, and its messages are still unread: a peer must have time to be heard before a deadline that passed then is
+held against it.
 """
 
 from __future__ import annotations

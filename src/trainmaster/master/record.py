@@ -1,4 +1,4 @@
-"""The master's pen: events go onto the log in a thread of their own, so that a slow disk never delays a ping.
+"""Write events onto the log, in a thread of their own, so that a slow disk never delays a ping.
 
 Barriers are synced before `append` returns; notes are synced within a second. A failed append is tried again until it succeeds or the
 limit passes; the log itself sees to it that nothing is doubled or torn. After each append and sync the same thread confirms the epoch
@@ -30,9 +30,9 @@ class Superseded(Exception):
 
 
 class Record:
-    """Appends in order. `confirm` tells whether the epoch is still ours.
+    """The record appends events in order. `confirm` tells whether the epoch is still ours.
 
-    `trouble` is told, with words, when the log cannot be written, and with "" when it can again.
+    `trouble` is called with a text when the log cannot be written, and with "" when it can again.
     """
 
     def __init__(self, writer: Writer, confirm: Callable[[], bool], trouble: Callable[[str], None]) -> None:
@@ -65,14 +65,14 @@ class Record:
             self._flushing = asyncio.create_task(self._flush_soon())
 
     async def durable(self, n: int) -> None:
-        """Wait until event `n` is on stable storage, and the epoch was still ours then: for ever, where it is not."""
+        """Wait until event `n` is on stable storage and the epoch was still ours then; where it was not, wait for ever."""
         while self.synced < n:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     async def lost(self) -> None:
-        """Return once the epoch is no longer ours; what keeps it from being seen is passed over."""
+        """Return once the epoch is no longer ours; errors of looking are passed over."""
         while not self.superseded:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._doubt.wait(), LOOK)

@@ -1,8 +1,8 @@
-"""Where a master sits: what its engine, its listeners and its agents' specs are made of.
+"""Seat a master: provide its engine, its listeners and its part of its agents' specs.
 
 *Here*, a master is a process of the submitter's machine: agents are forked out of a warm template and come over a Unix socket, readers over
 another, both in the job's private runtime directory. *In a container*, it has one TLS listener for all of them, under the certificate made
-at submit, which whoever connects pins; agents are given the addresses at their start, and read the master's record when they lost it.
+at submit, which every client pins; agents get the addresses at their start, and read the master's record when they have lost the master.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READERS_AFTER = 0.25  # s
 
 
 class Seat(Protocol):
-    """What a master's life asks of the place where it lives."""
+    """A seat is the place where a master lives; it has these duties."""
 
     addresses: tuple[str, ...]  # for the master's record; known once it is bound
     place: str  # for people
@@ -35,19 +35,19 @@ class Seat(Protocol):
     machine_cores: float  # of the machine on which all tasks are, where they are on one
 
     def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
-        """The engine, as this job's master uses it. `spec(request, devices)` says what the agent of a container is given."""
+        """Return the engine, as this job's master uses it. `spec(request, devices)` returns the spec of a container's agent."""
 
     def tasks_of_others(self) -> int:
         """Return how many tasks of other jobs share that machine's cores now."""
 
     def agent(self) -> dict[str, Any]:
-        """What agents are given beside what every engine's are (see `agent.main`)."""
+        """Return the fields of an agent's spec beside those that every engine gives (see `agent.main`)."""
 
     def bind(self) -> None:
-        """Have an address: whoever connects waits."""
+        """Bind an address: clients that connect wait."""
 
     async def serve(self, application: Any, facts: Any) -> None:
-        """Answer agents, from now on until closed. `facts`: what readers of the cluster's own are shown."""
+        """Answer agents, from now on until closed. `facts`: shown to the cluster's own readers."""
 
     async def serve_readers(self) -> None:
         """Answer commands until cancelled."""
@@ -56,20 +56,20 @@ class Seat(Protocol):
         """Take no more connections."""
 
     def leave(self) -> None:
-        """The job is over: remove what was only for its life."""
+        """Remove what served only the job's life, which is over."""
 
 
 class Here:
-    """On the submitter's machine, with the template of the agents at `link`."""
+    """A seat on the submitter's machine, with the template of the agents at `link`."""
 
     tokens: Tokens | None = None
     near = False
 
-    def __init__(self, storage: str, told: Mapping[str, Any], link: Any) -> None:
+    def __init__(self, storage: str, payload: Mapping[str, Any], link: Any) -> None:
         from trainmaster.host import machine, places
 
         self.machine_cores = machine.cores()
-        self._storage, self._told, self._link = storage, told, link
+        self._storage, self._payload, self._link = storage, payload, link
         self._job = Path(storage).name
         self._runtime = places.job_dir(self._job)
         self.place = str(self._runtime / "master.sock")
@@ -88,17 +88,17 @@ class Here:
         return self._engine.tasks_of_others()
 
     def agent(self) -> dict[str, Any]:
-        told = {name: self._told.get(name) for name in ("environ", "allowance")}
+        settings = {name: self._payload.get(name) for name in ("environ", "allowance")}
         return {
-            **told, "socket": self._agents_socket, "directory": self._storage,
+            **settings, "socket": self._agents_socket, "directory": self._storage,
             "runtime": str(self._runtime), "master_pid": os.getpid(), "network": "",
-            "all_secrets": self._told.get("secrets") or {},
+            "all_secrets": self._payload.get("secrets") or {},
         }  # fmt: skip
 
     def bind(self) -> None:
         from trainmaster.master.connections.serve import AgentSocket
 
-        self._agents = AgentSocket(self._agents_socket, self._told["token"])
+        self._agents = AgentSocket(self._agents_socket, self._payload["token"])
 
     async def serve(self, application: Any, facts: Any) -> None:
         assert self._agents is not None
@@ -106,8 +106,9 @@ class Here:
         await self._agents.serve(application.agents)
 
     async def serve_readers(self) -> None:
-        """Listen for commands until cancelled. What that needs is imported once the first programs are under way: until then, readers
-        find all there is in the storage."""
+        """Listen for commands until cancelled. The imports wait until the first programs are under way: until then, readers find all there
+        is in the storage.
+        """
         from trainmaster.master.connections.serve import Listener, warm
 
         await asyncio.sleep(READERS_AFTER)
@@ -131,7 +132,7 @@ class Here:
 
 
 class InContainer:
-    """In a container of an engine; `certificate` and `key`: the job's, PEM."""
+    """A seat in a container of an engine; `certificate` and `key`: the job's, PEM."""
 
     near = True
     machine_cores = 0.0
@@ -160,7 +161,7 @@ class InContainer:
 
         self._sockets = [everywhere(self._container.port), *([everywhere()] if self._container.proxies else [])]
         host = bracketed(self._container.address)
-        self.place, *pages = (f"{host}:{one.getsockname()[1]}" for one in self._sockets)
+        self.place, *pages = (f"{host}:{listener.getsockname()[1]}" for listener in self._sockets)
         self.addresses = (self.place,)
         self._page_name = pages[0] if pages else ""
         self._page = f"http://{self._page_name}/" if pages else ""
@@ -207,7 +208,7 @@ class InContainer:
 
 
 class Afterwards(Here):
-    """On this machine, for a job whose engine has ended all its processes: what is left to do is its log's end."""
+    """A seat on this machine, for a job whose engine has ended all its processes: only the end of its log is left to write."""
 
     def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
         from trainmaster.engines.nothing import Nothing

@@ -1,4 +1,4 @@
-"""The shell around the turns of a master (`master.turn`): what comes in is told, events go onto the log, and what follows is done.
+"""Run the turns of a master (`master.turn`): hand in what arrives, write events onto the log, and carry out what follows.
 
 It decides nothing about the job. A log that cannot be written stops the turns, not the programs.
 """
@@ -79,13 +79,13 @@ class Shell:
         self._handed_back = asyncio.Event()  # an agent has said which tokens it has
 
     def hold(self, tokens: Tokens) -> None:
-        """A cluster's tokens: agents are given newer ones whenever there are any, and those that come later, too."""
+        """Hold a cluster's tokens: agents get newer ones whenever there are any; agents that connect later get them too."""
         self._tokens = tokens
         self.feed.beside = lambda: {"tokens": tokens.status()}
 
         def message() -> dict[str, Any] | None:
-            told = tokens.told()
-            return None if told is None else {"type": "tokens", **told}
+            newest = tokens.told()
+            return None if newest is None else {"type": "tokens", **newest}
 
         def hand_out() -> None:
             if (newer := message()) is not None:
@@ -114,7 +114,7 @@ class Shell:
         self._stirred.set()
 
     def doubt(self, epoch: int) -> None:
-        """Whoever has the job's token may name any epoch: only one that was taken in the storage makes us stop."""
+        """Check a higher epoch: any holder of the job's token may name one, but only one that was taken in the storage makes us stop."""
         log.info("an agent has seen epoch %d; the storage is asked for it", epoch)
         self._record.look()
 
@@ -124,7 +124,7 @@ class Shell:
         self._stirred.set()
 
     def trouble(self, detail: str) -> None:
-        """The log cannot be written (or can again: ""): shown to readers, while turns wait."""
+        """Show readers that the log cannot be written (or can again: ""), while turns wait."""
         self.storage_trouble = detail
         for step in makes_room(self.state) if detail else ():
             present = self._making_room.get(step)
@@ -132,7 +132,7 @@ class Shell:
                 self._making_room[step] = asyncio.create_task(self._make_room(step))
 
     async def _make_room(self, step: Step) -> bool:
-        """Take a step of the end ahead of its turn, which it is taken again in; whether that succeeded."""
+        """Take a step of the end early; it is taken again in its turn. Return True where it succeeded."""
         try:
             await self._act(step)
         except Exception as error:  # noqa: BLE001  it is tried again while the trouble lasts
@@ -141,21 +141,21 @@ class Shell:
         return True
 
     async def waited_for(self, connection: Connection) -> bool:
-        """Wait for the engine's word about a container whose agent is quicker than that; whether it was needed.
+        """Wait until the engine grants a container whose agent has called already; return True where the wait was needed.
 
-        A group begins with what is granted at once, and of that an agent tells its own container alone. No long wait: the word may have
-        been told to a master before us.
+        A group begins with all that is granted at once, and an agent shows its own container alone. The wait is short: the engine may have
+        told an earlier master.
         """
 
-        def told() -> bool:
+        def is_granted() -> bool:
             task = self.state.tasks[connection.task]
             return task.hold == GRANTED and task.serial == connection.serial
 
-        if told():
+        if is_granted():
             return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WORD_WITHIN):
-                await self.feed.until(told)
+                await self.feed.until(is_granted)
         return True
 
     def lost(self, connection: Connection) -> None:
@@ -177,7 +177,7 @@ class Shell:
                 self._handed_back.set()
 
     async def _keep_end(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Keep the end of a log, for an agent that reaches no storage. Where that is full, it is lost: agents do not wait for it."""
+        """Keep the end of a log, for an agent that reaches no storage. A full storage loses it: agents do not wait."""
         from trainmaster.log.configmaps import keep_tail
 
         attempt, data = int(message["attempt"]), base64.b64decode(message["data"])
@@ -186,11 +186,11 @@ class Shell:
         except StorageFailed as error:
             log.warning("the end of %s's log is not kept: %s", connection.task, error.message)
             if error.anchor != "configmaps-full":
-                return  # it is told again
+                return  # the agent sends it again
         connection.send({"type": "log-end-kept", "attempt": attempt})
 
     def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Leases are soft state: nobody need write them down, since a new master asks who holds what."""
+        """Answer an ask for shards. Leases are soft state: they are not logged, since agents tell a new master which shards they hold."""
         task = self.state.tasks[connection.task]
         table = self.state.shards.get(str(message.get("input", "")))
         answer: dict[str, Any] = {"files": [], "shards": []} | ({"unknown": True} if table is None else {})
@@ -220,11 +220,11 @@ class Shell:
         if self._tokens is None:
             raise ValueError("the job has no tokens: where it runs needs none")
         self._handed_back.clear()
-        told = self._tokens.bring(tokens)
-        if self.agents.connections:  # from one that has them, a master that follows us gets them
+        report = self._tokens.bring(tokens)
+        if self.agents.connections:  # a master that follows us gets them from an agent that has them
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._handed_back.wait(), HANDED)
-        return told
+        return report
 
     async def dump(self, task: str) -> None:
         if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
@@ -247,7 +247,7 @@ class Shell:
                 await self.turn()
                 for needed in (listening, serving):
                     if needed.done() and not self.over:
-                        needed.result()  # an engine that tells nothing more, or agents that reach nobody, are no master's to go on with
+                        needed.result()  # no master goes on without its engine's changes or its listeners
             await self._drain()
         finally:
             work = [listening, *keeping, *self._doing, *self._acknowledging, *self._making_room.values()]
@@ -280,7 +280,7 @@ class Shell:
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
-        for key in turn.lost:  # its node is away for the engine, but not for us
+        for key in turn.lost:  # the engine does not reach its node, but we do
             if (connection := self.agents.get(*key)) is not None:
                 connection.dismiss()
         n = turn.events[-1].n if turn.events else self.state.n
@@ -294,7 +294,7 @@ class Shell:
         return grown >= SNAPSHOT_SOONER and (grown >= SNAPSHOT_EVERY or self.storage.droppable is not None)
 
     async def _wait(self) -> int | None:
-        """Wait for something to do; returns how many stimuli the next turn takes."""
+        """Wait for something to do; return the number of stimuli that the next turn takes."""
         if self.turns.inbox:
             # Connections are served between two turns: of ten thousand that open while turns are long, each wants many callbacks.
             await asyncio.sleep(min(self._worked, SERVE_FOR) if self._worked > SERVE_AFTER else 0)
@@ -304,9 +304,9 @@ class Shell:
                 async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
                     await self._stirred.wait()
         size: int | None = BATCH
-        if (left := HEARD_WITHIN - self._pulse.since_held_up()) > 0 and self._counts_silence():
+        if (delay := HEARD_WITHIN - self._pulse.since_held_up()) > 0 and self._counts_silence():
             log.warning("this master was held up; agents that called meanwhile are heard first")
-            await asyncio.sleep(left)
+            await asyncio.sleep(delay)
             size = None
         self._stirred.clear()
         return size
@@ -368,8 +368,8 @@ class Shell:
             task.add_done_callback(self._doing.discard)
         self.turns.sent(sent)
 
-    async def _ask(self, wanted: Sequence[Key]) -> None:
-        """State all asks; where it will be known soon which nodes are near the tasks' data, not before."""
+    async def _ask(self, containers: Sequence[Key]) -> None:
+        """State all asks; put them off, up to `NEAR_WITHIN`, while the nodes near the tasks' data are still unknown."""
         self._put_off = self.orders.unlocated(self.state)
         if self._put_off:
             loop = asyncio.get_running_loop()
@@ -378,7 +378,7 @@ class Shell:
             if loop.time() < self._late.when():
                 return
             self._put_off = False
-        await self._engine.ask([self.orders.request(self.state, task, serial) for task, serial in wanted])
+        await self._engine.ask([self.orders.request(self.state, task, serial) for task, serial in containers])
 
     def _send(self, order: Order) -> bool:
         connection = self.agents.get(order.task, order.serial)
@@ -389,7 +389,7 @@ class Shell:
         return connection.send({**head, **payload}, self.orders.ahead(payload))
 
     async def _carry_out(self, action: CommitFor | Step) -> None:
-        """A commit in an agent's place, or a step of the beginning or end; bounded by whoever does it."""
+        """Carry out a commit in an agent's place, or a step of the beginning or end; `act` bounds its time."""
         result: Mapping[str, Any] = {}
         gave_up = ""
         try:
@@ -405,7 +405,7 @@ class Shell:
         await self.feed.wake()
 
     async def _drain(self) -> None:
-        """Readers that are still there hear the end."""
+        """Let the readers that are still connected hear the end."""
         await self.feed.wake()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):

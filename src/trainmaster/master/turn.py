@@ -1,11 +1,11 @@
-"""The master's turn, without I/O: stimuli in, events to be written, then what is to be acknowledged and done.
+"""Take the master's turns, without I/O: stimuli in, events to be written, then what is to be acknowledged and done.
 
 A shell drives it: `master.shell` where jobs run, `simulation.master` where they are simulated, so that what is simulated is what runs.
 
     tell  ->  take  ->  the shell writes the events, synced where one is a barrier  ->  perform  ->  the shell does that  ->  tell ...
 
-Three rules hold here. What the engine is asked for is told first, as `Did`, and so is on record before its answer. A commit or a step is
-carried out once at a time. Once the log cannot be written nothing is begun any more: only what ends something is done.
+Three rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
+carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[str, int]  # of a container: its task, and the ask's seri
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Turn(Plain):
-    """What came of one batch of stimuli. Nothing of it may be done before its events are written."""
+    """The outcome of one batch of stimuli. Nothing of it may be done before its events are written."""
 
     events: list[Event]
     barrier: bool  # the events are to be on stable storage first
@@ -41,7 +41,7 @@ class Turn(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Work(Plain):
-    """What a shell is to do after a turn."""
+    """The work that a shell does after a turn."""
 
     releases: Sequence[Key]
     asks: list[Key] | None  # all containers that are wanted and not granted; None where the engine knows them already
@@ -88,7 +88,7 @@ class Turns:
         return Turn(events, needs_barrier(events), heard, lost, actions)
 
     def fail(self, detail: str) -> None:
-        """The log could not be written for too long: what follows can be kept nowhere, the job ends, and what runs is stopped."""
+        """End the job and stop what runs: the log could not be written for too long, so nothing more can be kept."""
         self.is_unwritable = True
         self.tell(StorageLost(detail))
 
@@ -100,8 +100,8 @@ class Turns:
         if asks or releases:
             self.tell(Did((*asks, *releases)))
             withdrawn = {(release.task, release.serial) for release in releases}
-            asked = [key for key in self.pending() if key not in withdrawn]
-            self._asked = [*asked, *((ask.task, ask.serial) for ask in asks)]
+            still_asked = [key for key in self.pending() if key not in withdrawn]
+            self._asked = [*still_asked, *((ask.task, ask.serial) for ask in asks)]
         steps = [action for action in actions if isinstance(action, CommitFor | Step) and action not in self._doing]
         self._doing.update(steps)
         return Work(

@@ -1,6 +1,6 @@
-"""What the master itself does with data: list the inputs, commit in the place of an agent that is gone, and the steps of the end.
+"""Do the master's own work with data: list the inputs, commit in the place of an agent that is gone, and take the steps of the end.
 
-Each returns its result or raises; the shell tells the core, which goes on either way. Everything here blocks and runs in a thread.
+Each piece of work returns its result or raises; the shell tells the core, which goes on either way. All of it blocks and runs in a thread.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from trainmaster.master.orders import Orders, env_of
 
 LOGS = folder("master")
 WITHIN = 60.0  # s for a step of the end
-UNREGISTERED = (
-    600.0  # s for the engine to hear of it: YARN's ResourceManager may be away, and starts us again if it has not heard
-)
+# Seconds for the engine to hear of the end: YARN's ResourceManager may be away, and starts us again if it has not heard.
+UNREGISTERED = 600.0
 
 
 class Work:
@@ -44,7 +43,7 @@ class Work:
         self._pruning = threading.Lock()  # one at a time may remove saves
 
     async def do(self, action: Action) -> Mapping[str, Any]:
-        """Carry out a commit or a step; what it gave. TimeoutError where the storage does not answer."""
+        """Carry out a commit or a step and return its result. Raises TimeoutError where the storage does not answer."""
         if isinstance(action, CommitFor):
             async with asyncio.timeout(COMMIT):
                 return await asyncio.to_thread(self._commit, action)
@@ -60,7 +59,7 @@ class Work:
         return {}
 
     def _limit(self, step: str) -> float:
-        """Seconds that a step may take."""
+        """Return the seconds that a step may take."""
         overwrites = any(output.overwrite for output in self._job.outputs.values())
         if step == "prune-saves" or (step == "outputs" and (overwrites or self._state().saves)):
             return COMMIT  # files may have to be copied
@@ -80,11 +79,11 @@ class Work:
     # -- the beginning --
 
     def _begin(self) -> dict[str, Any]:
-        """The listings, and the checkpoint set that an earlier job left; {"missing"} says which of it cannot be read, and why."""
-        told: dict[str, Any] = {"listings": {}}
-        for name, given in self._job.inputs.items():
+        """Return the listings, and the checkpoint set that an earlier job left; {"missing"} names the one that cannot be read, and why."""
+        listed: dict[str, Any] = {"listings": {}}
+        for name, input_ in self._job.inputs.items():
             try:
-                told["listings"][name] = self._listed(name, given)
+                listed["listings"][name] = self._listed(name, input_)
             except (TrainmasterError, OSError) as error:
                 mend = {"mend": error.mend} if isinstance(error, TrainmasterError) and error.mend else {}
                 return {"missing": {"name": name, "detail": getattr(error, "message", "") or str(error), **mend}}
@@ -93,39 +92,39 @@ class Work:
             from trainmaster.data.checkpoints import newest
 
             try:
-                found = newest(checkpoint.url)
+                newest_set = newest(checkpoint.url)
             except (TrainmasterError, OSError) as error:
                 return {"missing": {"reason": "restore-failed", "detail": getattr(error, "message", "") or str(error)}}
-            if found is not None:
-                told["checkpoint"] = {"set": found.number, "marks": {}}
-        return told
+            if newest_set is not None:
+                listed["checkpoint"] = {"set": newest_set.number, "marks": {}}
+        return listed
 
-    def _listed(self, name: str, given: Input) -> dict[str, Any]:
-        """List an input; the files go to `inputs/<name>.json`, what the events need of it is returned."""
+    def _listed(self, name: str, input_: Input) -> dict[str, Any]:
+        """List an input: write its files to `inputs/<name>.json`, and return the part of the listing that the events need."""
         from trainmaster.data.sources import list_input
 
-        listing = self._splits(given) if given.format.startswith(HADOOP) else list_input(given)
+        listing = self._splits(input_) if input_.format.startswith(HADOOP) else list_input(input_)
         self._orders.listings[name] = listing
         content = json.dumps(
             [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
         )
         self._storage.replace(f"inputs/{name}.json", content.encode())
-        if given.as_ == "shards":
-            return shard_listing(given, listing) | {"bytes": listing.size}
+        if input_.as_ == "shards":
+            return shard_listing(input_, listing) | {"bytes": listing.size}
         digest = hashlib.sha256(content.encode()).hexdigest()
         return {"files": len(listing.files), "bytes": listing.size, "digest": digest}
 
-    def _splits(self, given: Input) -> Listing:
-        """What an InputFormat makes of the input, found as its readers would find it."""
+    def _splits(self, input_: Input) -> Listing:
+        """Return the splits that an InputFormat makes of the input, loaded as its readers would load it."""
         from trainmaster.data.formats.hadoop_formats import list_splits
 
-        roles = [role for role in self._job.roles.values() if given in uses(self._job, role.name)]
+        roles = [role for role in self._job.roles.values() if input_ in uses(self._job, role.name)]
         env = env_of(roles[0]) if roles else {}
         readers = sum(role.replicas.max for role in roles)
         site = self._orders.site
         cwd = site.get("cwd") or ""
         folder = cwd if os.path.isdir(cwd) else os.getcwd()
-        return list_splits(given, readers, {**os.environ, **env}, folder, site.get("archive") or "")
+        return list_splits(input_, readers, {**os.environ, **env}, folder, site.get("archive") or "")
 
     # -- outputs --
 
@@ -164,36 +163,36 @@ class Work:
             return {name: prune(output, self._job.saves.keep, newest) for name, output in self._job.outputs.items()}
 
     def _store_logs(self) -> None:
-        """The masters' own logs are written on their machine; where the storage is elsewhere, they are put there too."""
+        """Copy the masters' own logs, which are written on their machine, to a storage that is elsewhere."""
         directory = LocalStorage(self._orders.site["storage"])
         if self._storage.url != directory.url:
             for entry in directory.entries(LOGS):
                 self._storage.replace(f"{LOGS}/{entry.name}", directory.read(f"{LOGS}/{entry.name}") or b"")
 
     def _remove_staging(self) -> None:
-        """The tasks' own directories and what was staged for them."""
+        """Remove the tasks' own directories and the files that were staged for them."""
         root = Path(self._orders.site["storage"])
         for name in ("work", "staging"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(root / name)
 
 
-def shard_listing(given: Any, listing: Listing) -> dict[str, Any]:
-    """The part of a listing that the accounting of shards is made from."""
+def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
+    """Return the part of a listing that the accounting of shards needs."""
     from trainmaster.core.input.shards import Options, ShardTable
     from trainmaster.data.formats.formats import shard_files
 
-    options = Options(epochs=given.epochs, shuffle=given.shuffle, seed=given.seed)
-    return ShardTable.make(shard_files(given, listing), options, name=given.name).listing()
+    options = Options(epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
+    return ShardTable.make(shard_files(input_, listing), options, name=input_.name).listing()
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:
-    """The listings that were stored."""
-    found = {}
+    """Return the stored listings, by input."""
+    listings = {}
     for name in job.inputs:
         if (content := storage.read(f"inputs/{name}.json")) is not None:
             prefix, files = json.loads(content)
-            found[name] = Listing(
+            listings[name] = Listing(
                 prefix, tuple(File(path, size, tuple(hosts), stamp) for path, size, hosts, stamp in files)
             )
-    return found
+    return listings

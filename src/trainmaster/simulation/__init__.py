@@ -1,4 +1,4 @@
-"""A seeded world that drives the core through every order of faults, and asserts on what really happened in it.
+"""A seeded world drives the core through every order of faults, and asserts on what really happened in it.
 
 `world` has the clock, the storage and the truth; `engine`, `network`, `agent` and `master` are the parts that fail, by rules that cite the
 real behaviour they imitate; `faults` make them fail; `play` plays one job under one seed, and `checks` hold its end against the truth;

@@ -1,7 +1,7 @@
-"""The simulated agent and its program: the same protocol as the real one, with the clock handed in.
+"""Simulate the agent and its program: the same protocol as the real one, with the clock handed in.
 
 An agent obeys the highest epoch it has seen, numbers its reports and sends them again until they are acknowledged, and stops its program
-when it was cut off beyond its grace. One whose program has ended waits longer for a master that is to learn of it.
+when it was cut off beyond its grace. An agent whose program has ended waits longer for a master that must learn of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAILURES: tuple[dict[str, Any], ...] = (
 
 @attrs.frozen(slots=True)
 class Habits:
-    """How programs behave under one seed."""
+    """The habits of programs under one seed."""
 
     runs: tuple[float, float] = (20.0, 200.0)  # s of work in all, least and most; may have no end
     fails: float = 0.0  # chance that an attempt fails by itself
@@ -67,7 +67,7 @@ class Agent:
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
-        self._work: dict[str, Any] = {}  # what the start said
+        self._work: dict[str, Any] = {}  # the fields of the start order
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
         self._reports: list[dict[str, Any]] = []  # not acknowledged yet
         self._number = 0
@@ -106,7 +106,7 @@ class Agent:
         return ""
 
     def cut_off(self, link: Link, notice: float) -> None:
-        """The last acknowledged ping was sent before the cut, so the grace runs from there."""
+        """Begin the grace at the cut, since the last acknowledged ping was sent before it."""
         if self.link is link:
             self.link = None
             self.silent_since = self.world.now
@@ -123,11 +123,11 @@ class Agent:
         return not self.running and (kept or self._finished == self.attempt > 0)
 
     def _give_in(self) -> None:
-        """Cut off beyond the grace, or refused: stop the program and go."""
+        """Stop the program and go: the agent was cut off beyond the grace, or refused."""
         self.die(1)
 
     def die(self, status: int) -> None:
-        """The agent ends, and its program with it."""
+        """End the agent, and its program with it."""
         if not self.alive:
             return
         self.alive = False
@@ -147,10 +147,10 @@ class Agent:
         self._reports = [report for report in self._reports if report["n"] > n]
 
     def holds(self) -> list[list[int]]:
-        """The shards that it leased and whose end nobody has acknowledged."""
-        told = [number for report in self._reports if report["kind"] == "shards-done" and report["attempt"] == self.attempt
+        """Return the shards that the agent leased and whose end no master has acknowledged."""
+        unacknowledged = [number for report in self._reports if report["kind"] == "shards-done" and report["attempt"] == self.attempt
                 for number, _ in report["data"]["ranges"]]  # fmt: skip
-        return [[number, number + 1] for number in sorted({*told, *self.reading})]
+        return [[number, number + 1] for number in sorted({*unacknowledged, *self.reading})]
 
     # -- orders --
 
@@ -167,10 +167,10 @@ class Agent:
         if attempt < self.attempt:
             return
         self.attempt, self._restored = attempt, extra["set"]
-        took = self.world.rng.uniform(*self.habits.staging)
-        if took > self.habits.tells_staging:
+        seconds = self.world.rng.uniform(*self.habits.staging)
+        if seconds > self.habits.tells_staging:
             self.world.at(self.habits.tells_staging, self._staging, attempt)
-        self.world.at(took, self._prepared, attempt)
+        self.world.at(seconds, self._prepared, attempt)
 
     def _staging(self, attempt: int) -> None:
         if self.alive and attempt == self.attempt != self.stopping:
@@ -252,7 +252,7 @@ class Agent:
             self.world.at(30.0, self._progress, attempt)
 
     def _read_shards(self, attempt: int) -> None:
-        """Lease a shard, work on it, report it; ends well when the input is at its end."""
+        """Lease a shard, work on it, report it; end well when the input is at its end."""
         if self.running != attempt or not self.alive:
             return
         name = self._work["input"]
@@ -285,7 +285,7 @@ class Agent:
             self.end_program(attempt, self.world.rng.choice(FAILURES) if fails else WELL)
 
     def end_program(self, attempt: int, how: dict[str, Any]) -> None:
-        """The running program ended by itself (or by a fault)."""
+        """End the running program by itself (or by a fault)."""
         if self.running != attempt or not attempt or not self.alive:
             return
         self.stop_program()
@@ -301,7 +301,7 @@ class Agent:
             self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, attempt)
 
     def _stored(self, attempt: int, how: dict[str, Any]) -> None:
-        """What a failed program left of its checkpoint is stored."""
+        """Report the end of a failed program, once the rest of its checkpoint is stored."""
         if self.alive:
             self.report("ended", attempt, elapsed=1.0, **how)
 

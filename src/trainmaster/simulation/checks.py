@@ -1,4 +1,4 @@
-"""What must be true once a job has ended, held against the world's own truth and against what readers of the log see."""
+"""Check the end of a job against the world's own truth and against the log as its readers see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainmaster.simulation.world import Violation, World
 def check(world: World, engine: Engine, events: list[Event], living: State, shards: Mapping[str, int]) -> None:
     """Raise Violation at the first promise that was broken.
 
-    `events`: the job's log; `living`: the state of the last master; `shards`: how many each input has.
+    `events`: the job's log; `living`: the state of the last master; `shards`: the number of shards of each input.
     """
     _check_log(events)
     _check_end(events)
@@ -60,7 +60,7 @@ def _check_end(events: list[Event]) -> None:
 
 
 def _check_budgets(events: list[Event], living: State) -> None:
-    """No restart was more than its budget allows, as readers of the log see what it cost; only getting further gave any back."""
+    """Check that no restart exceeded its budget, as readers of the log see the costs; only progress gave any back."""
     best: dict[str, float] = {}  # by unit
     charged: Counter[str] = Counter()  # by unit, restarts at its programs' fault since it got further
     for event in events:
@@ -83,12 +83,12 @@ def _check_budgets(events: list[Event], living: State) -> None:
 def _check_nothing_left(world: World, engine: Engine) -> None:
     if running := {task: list(copies) for task, copies in world.truth.running.items() if copies}:
         raise Violation(f"programs still run after the end: {running}")
-    if (held := [container.name for container in engine.live]) or engine.asks:
-        raise Violation(f"containers are still held after the end: {held[:5]}, asked: {list(engine.asks)[:5]}")
+    if (names := [container.name for container in engine.live]) or engine.asks:
+        raise Violation(f"containers are still held after the end: {names[:5]}, asked: {list(engine.asks)[:5]}")
 
 
 def _check_replay(events: list[Event], living: State) -> None:
-    """Whoever reads the log knows what the master knew."""
+    """Check that a reader of the log knows the master's whole state."""
     read, known = plain(fold(State(), [decode(encode(event)) for event in events])), plain(living)
     for key in read.keys() | known.keys():
         if read.get(key) != known.get(key):
@@ -98,13 +98,13 @@ def _check_replay(events: list[Event], living: State) -> None:
 
 
 def plain(state: State) -> dict[str, Any]:
-    """A state in the form in which states are compared."""
-    told: dict[str, Any] = json.loads(json.dumps(dump(state)))
-    return told
+    """Return a state in the form in which states are compared."""
+    fields: dict[str, Any] = json.loads(json.dumps(dump(state)))
+    return fields
 
 
 def _check_commits(world: World, state: State) -> None:
-    """Of a job that succeeded every task that counts has committed, once."""
+    """Check that each counting task of a job that succeeded has committed once."""
     if not _all_must_succeed(state):
         return
     for task in state.tasks.values():
@@ -118,10 +118,10 @@ def _all_must_succeed(state: State) -> bool:
 
 
 def _check_shards(world: World, events: list[Event], state: State, totals: Mapping[str, int]) -> None:
-    """Every record counted once and trained on at least once, in the model that the last generation had, whatever the order of faults."""
-    found = audit(events, state.shards)
-    if not found.ok:
-        raise Violation(f"the audit finds faults: {[one.faults for one in found.inputs]}")
+    """Check that every record was counted once and trained on at least once, in the last generation's model, whatever the faults."""
+    audited = audit(events, state.shards)
+    if not audited.ok:
+        raise Violation(f"the audit finds faults: {[input_.faults for input_ in audited.inputs]}")
     succeeded = state.ending is not None and state.ending["state"] == SUCCEEDED
     for name, total in totals.items():
         counted = counted_shards(events, name)
@@ -133,7 +133,7 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
             raise Violation(f"input {name}: shards {skipped[:5]} were counted and never read")
         if succeeded and state.known_job.checkpoint is not None and state.known_job.gang:
             learnt: set[tuple[str, int]] = set()
-            # A generation of tasks that restart alone makes no model: the last one that made one is kept.
+            # A generation of tasks that restart alone makes no model: the model of the last generation that made one is kept.
             for group in state.groups:
                 if formed := [number for owner, number in world.truth.lines if owner == group.number]:
                     learnt |= world.truth.lines[group.number, max(formed)].trained
@@ -144,7 +144,7 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
 
 
 def counted_shards(events: Sequence[Event], name: str) -> list[int]:
-    """The shard numbers that a reader of the log counts as done, with repetitions, along the sets that were restored."""
+    """Return the shard numbers that a reader of the log counts as done, with repetitions, along the sets that were restored."""
     counted: list[int] = []
     for event in whole(events):
         if event.type not in ("shards-done", "shards-returned") or event.data["input"] != name:

@@ -1,4 +1,4 @@
-"""The simulated engine: grants late, in part or never; loses containers and nodes; preempts; tells things twice and late.
+"""Simulate an engine: it grants late, in part or never; loses containers and nodes; preempts; sends changes twice and late.
 
 `RULES` lists how it misbehaves, each row with the real behaviour it imitates.
 """
@@ -65,18 +65,18 @@ class Container:
     ended: bool = False
     given_up: bool = False
     released: bool = False
-    taken: str = ""  # why the engine took it back
+    end_reason: str = ""  # why the engine took it back
     crossed: bool = False  # granted although its ask had just been withdrawn
 
 
 class Engine:
-    """Grants containers on simulated nodes. `start` is called with each one granted, `stop` to end it, `strand` when it is barred."""
+    """The engine grants containers on simulated nodes: calls `start` with each, `stop` to end it, `strand` when it is barred."""
 
     def __init__(self, world: World, nodes: int, start: Callable[[Container], None], stop: Callable[[Container], None],
                  strand: Callable[[Container], None]) -> None:  # fmt: skip
         self.world, self.nodes = world, nodes
         self._start, self._stop, self._strand = start, stop, strand
-        self.tell: Callable[[Stimulus], None] = lambda told: None
+        self.tell: Callable[[Stimulus], None] = lambda stimulus: None
         self.asks: dict[tuple[str, int], None] = {}
         self.containers: dict[tuple[str, int], Container] = {}
         self.held = 0  # containers that have not ended and were not given up
@@ -92,7 +92,7 @@ class Engine:
         return self.world.delay(RULES[rule])
 
     def _least(self, rule: str) -> float:
-        """The delay of a rule that leaves nothing to chance."""
+        """Return the delay of a rule that leaves nothing to chance."""
         self.world.truth.struck[rule] += 1
         return RULES[rule].least
 
@@ -103,27 +103,27 @@ class Engine:
     # -- the contract --
 
     def open(self, epoch: int) -> list[Granted]:
-        """A master of `epoch` takes part; earlier ones are refused from now on. Returns what is held for the job."""
+        """Let a master of `epoch` take part; refuse earlier ones from now on. Return the containers that are held for the job."""
         self.epoch = epoch
-        return [Granted(one.task, one.serial, one.name, one.node) for one in self.live]
+        return [Granted(container.task, container.serial, container.name, container.node) for container in self.live]
 
     def ask(self, epoch: int, asks: list[tuple[str, int]]) -> None:
-        """The whole set of asks; those no longer in it are withdrawn. One whose container is there, or over, is told so again."""
+        """Take the whole set of asks; withdraw those no longer in it. The state of a container that is there, or over, is told again."""
         if epoch < self.epoch:
             return
-        wanted: dict[tuple[str, int], None] = {}
+        open_asks: dict[tuple[str, int], None] = {}
         for key in asks:
             if key in self.containers:
                 self._tell_state(self.containers[key])
                 continue
-            wanted[key] = None
+            open_asks[key] = None
             if key not in self.asks:
                 late = self.world.happens("grant-late", RULES)
                 self.world.at(self.world.delay(RULES["grant-late"]) if late else self._delay("grant"), self._grant, key)
         for key in self.asks:
-            if key not in wanted and key not in self.containers:
+            if key not in open_asks and key not in self.containers:
                 self._withdraw(key)
-        self.asks = wanted
+        self.asks = open_asks
 
     def _withdraw(self, key: tuple[str, int]) -> None:
         if self.world.happens("grant-withdrawn", RULES):
@@ -146,7 +146,7 @@ class Engine:
             self.world.at(self._delay("grant"), self._grant, key)
 
     def _give(self, key: tuple[str, int], crossed: bool = False) -> bool:
-        """Start a container for `key` on some node; False where that node is lost."""
+        """Start a container for `key` on some node; return False where that node is lost."""
         node = f"node-{self.world.rng.randrange(self.nodes)}"
         if node in self.world.lost_nodes:
             return False
@@ -164,9 +164,9 @@ class Engine:
         self._start(container)
         return True
 
-    def _tell_again(self, told: Granted) -> None:
-        if not self.containers[told.task, told.serial].ended:
-            self.tell(told)
+    def _tell_again(self, grant: Granted) -> None:
+        if not self.containers[grant.task, grant.serial].ended:
+            self.tell(grant)
 
     def _tell_state(self, container: Container) -> None:
         if container.given_up:
@@ -190,41 +190,41 @@ class Engine:
             self.world.at(self._delay("released-ends"), self._stop, container)
 
     def unregister(self, epoch: int) -> None:
-        """The job is over: asks that nobody withdrew (of a master before) are forgotten. Containers must have been given back.
+        """End the job: forget the asks that an earlier master left. Containers must have been given back.
 
-        One whose grant crossed with its withdrawal may not be known to the master yet; it is taken back, as a ResourceManager does.
+        A container whose grant crossed with its withdrawal may not be known to the master yet; it is taken back, as a ResourceManager does.
         """
         if epoch < self.epoch:
             return
         for container in self.live:
             if container.crossed and not container.released:
                 self.release(epoch, container.task, container.serial)
-        if held := [container.name for container in self.live if not container.released]:
-            raise Violation(f"containers are held when the job is unregistered: {held[:5]}")
+        if names := [container.name for container in self.live if not container.released]:
+            raise Violation(f"containers are held when the job is unregistered: {names[:5]}")
         self.asks, self.over = {}, True
 
     # -- what happens to containers --
 
     def ended(self, container: Container, status: int) -> None:
-        """Nothing of the container runs any more; the master hears of it a little later, perhaps twice."""
+        """End the container: nothing of it runs any more; the master hears of that a little later, perhaps twice."""
         if container.ended:
             return
         container.ended = True
         if container.given_up:
             return
         self.held -= 1
-        told = ContainerExited(container.task, container.serial, status, container.taken or None)
+        exit_ = ContainerExited(container.task, container.serial, status, container.end_reason or None)
         if self.world.happens("exit-lost", RULES):
             return
-        self.world.at(self._delay("exit-told"), self._tell_newest, told)
+        self.world.at(self._delay("exit-told"), self._tell_newest, exit_)
         if self.world.happens("exit-twice", RULES):
-            self.world.at(self._delay("exit-told") + self.world.delay(RULES["exit-twice"]), self._tell_newest, told)
+            self.world.at(self._delay("exit-told") + self.world.delay(RULES["exit-twice"]), self._tell_newest, exit_)
 
-    def _tell_newest(self, told: Stimulus) -> None:
-        self.tell(told)
+    def _tell_newest(self, stimulus: Stimulus) -> None:
+        self.tell(stimulus)
 
     def lose(self, container: Container) -> None:
-        """The container's node stopped answering; the engine gives it up after its expiry."""
+        """Stop the container's node from answering; the engine gives the container up after its expiry."""
         self.world.at(self._delay("node-lost-told"), self._give_up, container)
 
     def _give_up(self, container: Container) -> None:
@@ -243,5 +243,5 @@ class Engine:
 
     def _take(self, container: Container) -> None:
         if not container.ended and not container.given_up:
-            container.taken = "preempted"
+            container.end_reason = "preempted"
             self._stop(container)

@@ -1,4 +1,4 @@
-"""What goes wrong in the world, each a named class. `strike` lets it happen, and says whether there was anything for it to hit."""
+"""Make the world go wrong: each fault is a named class. `strike` lets it happen, and returns True where it hit anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated master: the real turns (`master.turn`) between a simulated disk, engine and network, dying at any point.
+"""Simulate the master: the real turns (`master.turn`) between a simulated disk, engine and network, dying at any point.
 
 It does what the real shell does: events to the disk, a sync where one is a barrier, a look at the epoch, then what follows. A crash may
 come between any two of these. A master that was replaced goes on until it looks at the epoch, and must do no harm before. Each
@@ -34,7 +34,7 @@ FLUSH = 0.5  # s until notes are synced
 
 
 class SimulatedMaster:
-    """One master of one epoch. `submitted` is given while the log does not have it."""
+    """One master of one epoch. `submitted` is None once the log has it."""
 
     def __init__(
         self, world: World, engine: Engine, listing: dict[str, Any], submitted: Submitted | None, over: Callable[[], None], *,
@@ -50,9 +50,9 @@ class SimulatedMaster:
         self.turns = Turns(drive(fold(State(), past)))
         self.turns.tell(MasterStarted(self.epoch, {str(event.epoch): event.n for event in past}))
         self.turns.tell(*([] if submitted is None else [submitted]), *engine.open(self.epoch))
-        self.dies_writing: Callable[[], Any] | None = None  # what kills it while it next writes several events
+        self.dies_writing: Callable[[], Any] | None = None  # kills it while it next writes several events
         self._written: list[Event] = []
-        self._unwritten: list[Event] = []  # what could not be written once the storage was lost
+        self._unwritten: list[Event] = []  # events that could not be written once the storage was lost
         self._turning = False
         self._woken = -1.0
         self._flushing = False
@@ -69,12 +69,12 @@ class SimulatedMaster:
 
     @property
     def wrote(self) -> bool:
-        """Whether it has come to write anything, rather than only to read."""
+        """Tell whether the master has written, or tried to write, any event."""
         return bool(self._written or self._unwritten)
 
     @property
     def log(self) -> list[Event]:
-        """The job's events as this master knows them: what readers see, but for what it could not write."""
+        """Return the job's events as this master knows them: those that readers see, and those that it could not write."""
         return self._past + self._written + self._unwritten if self._unwritten else self.world.disk.read()
 
     # -- what comes in --
@@ -113,7 +113,7 @@ class SimulatedMaster:
             self.tell(Disconnected(*agent.key))
 
     def lease(self, agent: Agent, name: str) -> int | None:
-        """A shard's number, None for not now, -1 at the end."""
+        """Return a shard's number, None for not now, -1 at the end."""
         table = self.state.shards.get(name)
         task = self.state.tasks[agent.key[0]]
         if not self.alive or table is None or task.attempt != agent.attempt or not task.live or task.doomed:
@@ -171,7 +171,7 @@ class SimulatedMaster:
             self._sync()
 
     def _sync(self) -> None:
-        """All that was appended is durable: agents need not keep what they told."""
+        """Sync all that was appended, and acknowledge the reports in it: agents need not keep those."""
         self.world.disk.sync(self.epoch)
         heard = [(link, number) for key, number in self._heard.items() if (link := self.links.get(key)) is not None]
         self._heard.clear()
@@ -189,7 +189,7 @@ class SimulatedMaster:
             self._perform(turn)
 
     def _superseded(self) -> bool:
-        """A later master has read past this one: it stops before acting."""
+        """Stop this master, before it acts, where a later one has taken an epoch; return True then."""
         self.alive = self.world.disk.epoch == self.epoch
         return not self.alive
 
@@ -218,11 +218,11 @@ class SimulatedMaster:
         link = self.links.get((order.task, order.serial))
         if link is None or not link.open:
             return False
-        link.send_down(link.agent.obey, self.epoch, order.verb, order.attempt, order.id, self._told(order))
+        link.send_down(link.agent.obey, self.epoch, order.verb, order.attempt, order.id, self._payload(order))
         return True
 
-    def _told(self, order: Order) -> dict[str, Any]:
-        """What an order says beside its name."""
+    def _payload(self, order: Order) -> dict[str, Any]:
+        """Return the fields of an order beside its name."""
         job, task = self.state.known_job, self.state.tasks[order.task]
         if order.verb == "stop":
             return {"grace": job.roles[task.role].stop.grace}
@@ -235,14 +235,14 @@ class SimulatedMaster:
         return self._start(job, task) if order.verb == "start" else {}
 
     def _start(self, job: Job, task: Task) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if task.whole:
-            told["marks"] = self._marks  # it writes checkpoints
+            fields["marks"] = self._marks  # it writes checkpoints
             if job.gang:
-                told["generation"] = (task.group, self.state.groups[task.group].generation)
-        if reads := [given.name for given in uses(job, task.role) if given.name in self.state.shards]:
-            told["input"] = reads[0]
-        return told
+                fields["generation"] = (task.group, self.state.groups[task.group].generation)
+        if reads := [input_.name for input_ in uses(job, task.role) if input_.name in self.state.shards]:
+            fields["input"] = reads[0]
+        return fields
 
     def _marks(self) -> dict[str, Any]:
         return {name: table.marks() for name, table in self.state.shards.items()}
@@ -259,7 +259,7 @@ class SimulatedMaster:
         self.stir()
 
     def crash(self) -> None:
-        """Killed: what was not synced may be gone, every connection closes."""
+        """Kill the master: events that were not synced may be lost, and every connection closes."""
         self.alive = False
         self.world.disk.crash(self.epoch, self.world.rng)
         for link in list(self.links.values()):

@@ -1,7 +1,7 @@
-"""The network between agents and masters: frames arrive in order over one connection, late or never once it is cut, and old ones twice.
+"""Simulate the network: frames arrive in order over one connection, late or never once it is cut, and old ones twice.
 
-What TCP promises holds for one `Link`: of what was sent a beginning arrives, in order. Nothing holds between two links, so what an agent
-sends again over the next one races with what is still on its way over the last.
+TCP's promise holds for one `Link`: a prefix of the sent frames arrives, in order. No order holds between two links, so frames that an
+agent sends again over the next link race with frames still on their way over the last.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ RULES: dict[str, Rule] = {
 
 
 class Master(Protocol):
-    """What an agent sees of a master."""
+    """The part of a master that agents see."""
 
     epoch: int
     alive: bool
 
     def accept(self, agent: Agent, link: Link) -> str:
-        """Take the connection, or say why not."""
+        """Accept the connection and return "", or return the reason for refusing it."""
 
     def hear(self, agent: Agent, report: dict[str, Any]) -> None: ...
 
@@ -99,7 +99,7 @@ class Link:
             act(*args)
 
     def close(self) -> None:
-        """No more is sent; what is on its way may still arrive."""
+        """Stop sending; frames on their way may still arrive."""
         self.open = False
         if self.world.happens("frame-late", RULES):
             self.lingers = self.world.now + self.world.delay(RULES["frame-late"])

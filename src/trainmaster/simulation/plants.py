@@ -1,4 +1,4 @@
-"""Faults planted for the checks to find: were one of them in our code, the world must say so.
+"""Plant faults for the checks to find: were one of them in our code, the world must report it.
 
 Each is planted where a real one could be, outside the core's pure functions: in an agent, or in what a master does with the core.
 """
@@ -18,7 +18,7 @@ from trainmaster.simulation.agent import Agent
 
 
 class SkippingAgent(Agent):
-    """Reports some shards as done that its program did not read."""
+    """An agent that reports shards as done that its program did not read."""
 
     def shard_read(self, attempt: int, name: str, number: int) -> None:
         if number % 7 == 3 and self.running == attempt and self.alive:
@@ -29,21 +29,21 @@ class SkippingAgent(Agent):
 
 
 class DoublingDrive(Drive):
-    """Takes some reports of shards in twice."""
+    """A drive that takes some reports of shards in twice."""
 
     def take(self, stimuli: Iterable[Stimulus], now: float) -> tuple[list[Event], list[Action]]:
         events, actions = super().take(stimuli, now)
-        for told in [event for event in events if event.type == "shards-done" and event.n % 5 == 0]:
-            mark = self.state.shards[told.data["input"]].mark
-            data = {**told.data, "mark": mark + len(told.data["ranges"])}
-            again = Event(self.state.n + 1, told.at, told.epoch, told.type, data)
+        for event in [event for event in events if event.type == "shards-done" and event.n % 5 == 0]:
+            mark = self.state.shards[event.data["input"]].mark
+            data = {**event.data, "mark": mark + len(event.data["ranges"])}
+            again = Event(self.state.n + 1, event.at, event.epoch, event.type, data)
             fold(self.state, (again,))
             events.append(again)
         return events, actions
 
 
 class LateAgent(Agent):
-    """Commits what it uploaded although it was cut off or refused, and never named."""
+    """An agent that commits its upload although it was cut off or refused, and never named."""
 
     def _uploaded(self, attempt: int) -> None:
         super()._uploaded(attempt)

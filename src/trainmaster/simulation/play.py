@@ -1,4 +1,4 @@
-"""One job played under one seed: the world's parts put together, a storm of faults, and the checks at the end."""
+"""Play one job under one seed: the world's parts put together, a storm of faults, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE_BACK = 60.0  # s until the place of a lost node is taken by another
 
 @attrs.frozen
 class Outcome:
-    """What came of it."""
+    """The outcome of one play."""
 
     seed: int
     state: str
@@ -54,7 +54,7 @@ class Scene:
 
 
 class Play:
-    """The parts of one play. `run` plays it to its end and returns what came of it, or raises Violation."""
+    """The parts of one play. `run` plays it to its end and returns its outcome, or raises Violation."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self.scene, self.world, self.plant = scene, World(seed), PLANTS[scene.plant]
@@ -84,7 +84,7 @@ class Play:
     def _start_master(self) -> None:
         past = self.world.disk.read()
         if self.engine.over and not any(event.type == "ended" for event in past):
-            self.over = True  # one whose storage was lost unregistered the job: no engine starts another master
+            self.over = True  # a master whose storage was lost unregistered the job: no engine starts another one
         if self.over:
             return
         known = any(event.type == "submitted" for event in past)
@@ -104,7 +104,7 @@ class Play:
         self.agents[agent.key] = agent
 
     def _find_master(self, agent: Agent) -> SimulatedMaster | None:
-        """The record that agents read names the newest master; now and then one still reads the old record."""
+        """Return the master that an agent finds in the record: the newest; now and then an agent still reads the old record."""
         living = [master for master in self.masters[-2:] if master.alive]
         if not living or agent.container.node in self.world.lost_nodes:
             return None
@@ -138,7 +138,7 @@ class Play:
             self._revive()
 
     def _revive(self) -> None:
-        """Once it is calm there is a master again."""
+        """Start a master where none lives."""
         if not self.over and not self.master.alive:
             self._start_master()
 

@@ -1,4 +1,4 @@
-"""Jobs and worlds to play: many small ones out of a seed, and the large ones that the figures are taken from."""
+"""Make jobs and worlds to play: many small ones out of a seed, and the large ones that the figures are taken from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGE_NAMES = ("group", "role", "task", "master", "job", "0", "group-0", "work
 
 
 def random_scene(seed: int, plant: str = "") -> Scene:
-    """A small job of any kind, in a world with any of the faults."""
+    """Return a small job of any kind, in a world with any of the faults."""
     rng = random.Random(f"scene {seed}")
     scope = rng.choice(("group", "group", "task", "never"))
     shards = rng.choice((0, 0, 40)) if scope != "never" else 0
@@ -62,14 +62,14 @@ def random_scene(seed: int, plant: str = "") -> Scene:
 
 
 def _make_odd(seed: int, job: dict[str, Any]) -> None:
-    """Of one scene in seven, roles as few jobs have them: a server that starts behind those it serves; a watcher that counts, though it
-    restarts alone, or whose success ends the job. Drawn apart from all else too.
+    """Give one scene in seven rare roles: a server that starts after those it serves; a watcher that counts, though it restarts alone, or
+    whose success ends the job. Drawn apart from all else too.
     """
     rng = random.Random(f"odd roles 83 {seed}")
     if rng.random() >= 0.15:
         return
     worker = job["roles"]["worker"]
-    worker["after"] = {name: what for name, what in worker.get("after", {}).items() if name != "ps"}
+    worker["after"] = {name: condition for name, condition in worker.get("after", {}).items() if name != "ps"}
     job["roles"]["ps"] = _role(rng, "task", 1) | {"after": {"worker": "running"}}
     job["roles"]["evaluator"] = _role(rng, rng.choice(("task", "never")), 2)
     if rng.random() < 0.5:
@@ -80,7 +80,7 @@ def _make_odd(seed: int, job: dict[str, Any]) -> None:
 
 
 def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:
-    """The job, in one scene in four with roles that have strange names. Drawn apart too."""
+    """Return the job, in one scene in four with strange names for its roles. Drawn apart too."""
     rng = random.Random(f"names 7 {seed}")
     if rng.random() >= 0.25:
         return job
@@ -88,7 +88,7 @@ def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def rename_roles(job: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """The job with other names for some of its roles, wherever it names them."""
+    """Return the job with other names for some of its roles, wherever it names them."""
 
     def renamed(text: str) -> str:
         role, colon, index = text.partition(":")
@@ -111,7 +111,7 @@ def rename_roles(job: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def _rare_habits(seed: int) -> dict[str, float]:
-    """Of one scene in seven. Drawn apart from all else, and so that seeds kept as tests keep their scenes."""
+    """Return rare habits for one scene in seven. They are drawn apart from all else, so that seeds kept as tests keep their scenes."""
     rng = random.Random(f"rare habits 10 {seed}")
     if rng.random() >= 0.15:
         return {}
@@ -145,12 +145,12 @@ def _role(rng: random.Random, scope: str, most: int) -> dict[str, Any]:
 
 
 def independent_day(tasks: int = 10_000) -> Scene:
-    """Tasks that restart alone, 1 % of them failing an hour, for a day."""
+    """Return a day of tasks that restart alone, 1 % of them failing an hour."""
     return _day(tasks, "task", 3600.0 / (tasks * 0.01))
 
 
 def gang_day(tasks: int = 1_000) -> Scene:
-    """One group, 1 % of its tasks failing an hour, each failure restarting all, for a day."""
+    """Return a day of one group, 1 % of its tasks failing an hour, each failure restarting all."""
     return _day(tasks, "group", 3600.0 / (tasks * 0.01))
 
 

@@ -1,15 +1,15 @@
-"""Traces of a real engine, and whether the simulated one can behave so.
+"""Test whether the simulated engine can behave as the trace of a real one shows.
 
-A trace is what was asked of an engine, what happened in its world, and what it told, in their order: a list of rows,
+A trace is a list of rows, in order: the asks of an engine, the events of its world, and the changes that it told,
 
-    {"do": "open" | "ask" | "release", "keys": [[task, serial], ...]}     what the master asked; of `open` the keys it is told it holds
-    {"happens": "exit" | "lost" | "preempt", "key": [task, serial]}       what befell a container, at that time or a little before
-    {"happens": "refuse"}                                                 the next ask is one that it never grants
-    {"tells": "granted" | ..., "key": [task, serial], ...}                what the engine told; more fields are for whoever reads it
+    {"do": "open" | "ask" | "release", "keys": [[task, serial], ...]}     a call of the master; for `open` the keys that are held
+    {"happens": "exit" | "lost" | "preempt", "key": [task, serial]}       a container's end, at that time or a little before
+    {"happens": "refuse"}                                                 the engine never grants the next ask
+    {"tells": "granted" | ..., "key": [task, serial], ...}                a change that the engine told; more fields are for readers
 
-`reproduce` runs the simulated engine's own code through a trace: what is due at some time may happen at any time, and each rule that
-strikes by chance may strike or not. A trace is reproduced where some such run tells what the real engine told, in that order. So a habit
-of the real engine that the simulated one does not have, and that jobs would meet unprepared, is found as the row that no run reaches.
+`reproduce` runs the simulated engine's own code through a trace: an event that is due may happen at any time, and each rule that
+strikes by chance may strike or not. A trace is reproduced where some such run tells the same changes as the real engine, in that order. So
+a habit of the real engine that the simulated one lacks, and that jobs would meet unprepared, is found as the row that no run reaches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SILENT = 6  # things that may happen one after the other without a word
 
 
 def told(change: Change) -> dict[str, Any]:
-    """A change as a row has it."""
+    """Return the row of a change."""
     row: dict[str, Any] = {"tells": TELLS[type(change)]}
     if not isinstance(change, Waiting):
         row["key"] = [change.task, change.serial]
@@ -41,8 +41,8 @@ def told(change: Change) -> dict[str, Any]:
 
 
 def reproduce(trace: Sequence[Row], nodes: int = 2) -> None:
-    """Raises Violation where no run of the simulated engine does what the trace tells, naming the first row that none reaches."""
-    choices: list[list[int]] = []  # of each choice in the last run: what was chosen, and of how many
+    """Raise Violation where no run of the simulated engine follows the trace, naming the first row that none reaches."""
+    choices: list[list[int]] = []  # for each choice in the last run: the option chosen, and the number of options
     furthest, why = -1, ""
     for _ in range(RUNS):
         run = _Run(choices, nodes)
@@ -70,7 +70,7 @@ class _Chosen:
     """A world of one run: time does not pass, and every chance is a choice."""
 
     def __init__(self, choices: list[list[int]]) -> None:
-        self._choices, self._made = choices, 0
+        self._choices, self._position = choices, 0
         self.now = 0.0
         self.lost_nodes: set[str] = set()
         self.truth = Truth(struck=Counter())
@@ -78,10 +78,10 @@ class _Chosen:
         self.due: list[tuple[Act, tuple[Any, ...]]] = []
 
     def choose(self, among: int) -> int:
-        if self._made == len(self._choices):
+        if self._position == len(self._choices):
             self._choices.append([0, among])
-        self._made += 1
-        return self._choices[self._made - 1][0]
+        self._position += 1
+        return self._choices[self._position - 1][0]
 
     def at(self, delay: float, act: Act, *args: Any) -> None:
         self.due.append((act, args))
@@ -99,8 +99,8 @@ class _Run:
     def __init__(self, choices: list[list[int]], nodes: int) -> None:
         self.world = _Chosen(choices)
         self.row = 0
-        self.engine = Engine(self.world, nodes, lambda one: None, self._stopped, lambda one: None)  # type: ignore[arg-type]
-        self._told: deque[dict[str, Any]] = deque()
+        self.engine = Engine(self.world, nodes, lambda container: None, self._stopped, lambda container: None)  # type: ignore[arg-type]
+        self._rows: deque[dict[str, Any]] = deque()
         self.engine.tell = self._hear
         self._epoch = 0
 
@@ -113,40 +113,40 @@ class _Run:
             else:
                 self._tells(row)
 
-    def _do(self, what: str, keys: list[tuple[str, int]]) -> None:
-        if what == "ask":
+    def _do(self, verb: str, keys: list[tuple[str, int]]) -> None:
+        if verb == "ask":
             self.engine.ask(self._epoch, keys)
-        elif what == "release":
+        elif verb == "release":
             self.engine.release(self._epoch, *keys[0])
         else:
             self._epoch += 1
-            held = {(one.task, one.serial) for one in self.engine.open(self._epoch)}
-            if held != set(keys):
-                raise _Elsewhere(f"held are {sorted(held)}")
+            keys_held = {(grant.task, grant.serial) for grant in self.engine.open(self._epoch)}
+            if keys_held != set(keys):
+                raise _Elsewhere(f"held are {sorted(keys_held)}")
 
-    def _happens(self, what: str, key: Sequence[Any] | None) -> None:
-        if what == "refuse":
+    def _happens(self, event: str, key: Sequence[Any] | None) -> None:
+        if event == "refuse":
             self.engine.refuses = True
         else:
             assert key is not None
             container = self.engine.containers.get((key[0], key[1]))
             if container is None:
                 raise _Elsewhere(f"there is no container of {key}")
-            {"exit": self._stopped, "lost": self.engine.lose, "preempt": self.engine.preempt}[what](container)
+            {"exit": self._stopped, "lost": self.engine.lose, "preempt": self.engine.preempt}[event](container)
 
     def _hear(self, change: Stimulus) -> None:
-        self._told.append(told(cast(Change, change)))
+        self._rows.append(told(cast(Change, change)))
 
     def _stopped(self, container: Container) -> None:
         self.engine.ended(container, -9)
 
     def _tells(self, row: Row) -> None:
-        wanted = {name: row[name] for name in ("tells", "key") if name in row}
+        expected = {name: row[name] for name in ("tells", "key") if name in row}
         # There may be no room at any time.
         self.engine.closed_until = float("inf") if row["tells"] == "waiting" else 0.0
         for _ in range(SILENT):
-            if self._told:
-                if (first := self._told.popleft()) != wanted:
+            if self._rows:
+                if (first := self._rows.popleft()) != expected:
                     raise _Elsewhere(f"it tells {first}")
                 return
             if not self.world.due:

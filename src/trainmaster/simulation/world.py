@@ -1,7 +1,7 @@
-"""The simulated world: one clock, one heap of what happens next, the job's storage, and the truth.
+"""Simulate the world: one clock, one heap of due events, the job's storage, and the truth.
 
-The truth is kept by the world itself, where programs run and outputs are committed, never read off the core: which copies run, who
-committed what, which records were trained on, what was durable when. `check` compares what the core believes with it.
+The world itself keeps the truth, where programs run and outputs are committed, and never reads it off the core: the copies that run, the
+commits of each attempt, the records trained on, the durable part of the log. `check` compares the core's state with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rule:
 
 @attrs.define(slots=True)
 class Line:
-    """What the programs of one generation have made of their model: the set that it began from, and every shard in it."""
+    """The model of one generation: the set that it began from, and every shard in it."""
 
     began: int | None  # the checkpoint set
     trained: set[tuple[str, int]]
@@ -54,7 +54,7 @@ class Copy:
 
 @attrs.define(slots=True)
 class Truth:
-    """What really happened."""
+    """The record of what really happened."""
 
     running: dict[str, dict[int, Copy]] = attrs.field(factory=dict)  # task -> attempt -> its program
     commits: dict[str, list[int]] = attrs.field(factory=dict)  # task -> attempts that changed its output directory
@@ -69,7 +69,7 @@ class Truth:
 
 @attrs.define(slots=True)
 class Segment:
-    """The log of one epoch: what was written, and how much of it a crash leaves."""
+    """The log of one epoch: its events, and how many of them a crash leaves."""
 
     events: list[Event] = attrs.field(factory=list)
     synced: int = 0
@@ -96,21 +96,21 @@ class Disk:
         segment.synced = len(segment.events)
 
     def crash(self, epoch: int, rng: random.Random) -> None:
-        """The writer died: any part of what was not synced is lost, from its end."""
+        """Lose any part of the unsynced events, from the end: the writer died."""
         segment = self.segments[epoch]
         keep = rng.randint(segment.synced, len(segment.events))
         del segment.events[keep:]
 
     def seal(self) -> None:
-        """A new master has what it reads on stable storage first, whoever wrote it."""
+        """Put all events on stable storage, as a new master does with the log that it reads."""
         for segment in self.segments.values():
             segment.synced = len(segment.events)
 
     def read(self, *, durable: bool = False) -> list[Event]:
-        """The log as every reader sees it: of each epoch what the newest says that it has read, and all of the newest.
+        """Return the log as every reader sees it: of each epoch the part that the newest says it has read, and all of the newest.
 
-        An earlier epoch that the newest did not read began to write too late, its own head included. `durable`: only what no crash can
-        take away any more.
+        An earlier epoch that the newest did not read began to write too late, its own head included. `durable`: only events that no
+        crash can lose any more.
         """
         newest = max((epoch for epoch, segment in self.segments.items() if segment.events), default=0)
         if not newest:
@@ -141,7 +141,7 @@ class World:
         heapq.heappush(self._heap, (self.now + delay, self._count, act, args))
 
     def step(self) -> bool:
-        """Let the next thing happen; False when nothing is left."""
+        """Let the next event happen; return False when none is left."""
         if not self._heap:
             return False
         self.now, _, act, args = heapq.heappop(self._heap)
@@ -158,7 +158,7 @@ class World:
         return rule.least + (rule.most - rule.least) * self.rng.random()
 
     def happens(self, name: str, rules: Mapping[str, Rule]) -> bool:
-        """Whether the rule strikes now; those that are not sure strike no more once it is calm."""
+        """Tell whether the rule strikes now; rules of chance strike no more once it is calm."""
         if self.calm or self.rng.random() >= rules[name].chance:
             return False
         self.truth.struck[name] += 1
@@ -193,7 +193,7 @@ class World:
             )
 
     def _assert_alone(self, task: str, generation: tuple[int, int]) -> None:
-        """The first member of a generation starts: all of those before have stopped, or are barred."""
+        """Check, as a generation's first member starts, that all members of earlier ones have stopped or are barred."""
         for other, copies in self.truth.running.items():
             for attempt, copy in copies.items():
                 older = (
@@ -210,7 +210,7 @@ class World:
         self.truth.running.get(task, {}).pop(attempt, None)
 
     def strand(self, task: str, attempt: int) -> None:
-        """The engine gave the attempt's container up, or was told to end it: it is barred, and stops by itself within the grace."""
+        """Bar an attempt whose container the engine gave up, or was told to end: it stops by itself within the grace."""
         copy = self.truth.running.get(task, {}).get(attempt)
         if copy is not None and copy.stranded is None:
             copy.stranded = self.now
@@ -221,20 +221,20 @@ class World:
             raise Violation(f"{task}: attempt {attempt} runs beyond its agent's grace")
 
     def trains(self, task: str, attempt: int, shard: tuple[str, int]) -> None:
-        """The program read the shard to its end, and its model has learnt it."""
+        """Record that the program read the shard to its end, and its model has learnt it."""
         self.truth.trained[shard] += 1
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
             self.truth.lines[generation].trained.add(shard)
 
     def saves(self, task: str, attempt: int, number: int) -> None:
-        """The program wrote checkpoint set `number`: its model as it is now."""
+        """Record that the program wrote checkpoint set `number`: its model as it is now."""
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
             self.truth.sets[number] = set(self.truth.lines[generation].trained)
 
     def commits(self, task: str, attempt: int) -> None:
-        """An output directory was changed by `attempt`; a second rename of the same attempt finds its work done."""
+        """Record that `attempt` changed an output directory; a second rename of the same attempt finds its work done."""
         done = self.truth.commits.setdefault(task, [])
         if attempt not in done:
             done.append(attempt)

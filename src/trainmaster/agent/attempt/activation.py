@@ -1,4 +1,4 @@
-"""An environment of Python, as a shell has it once it is activated: found by PATH."""
+"""Activate a Python environment, as a shell does: by PATH."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ _WITHIN = 600.0  # s
 
 
 def activate(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the environment in the directory `root` activated."""
-    made = {name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")}
-    made["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
-    made["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
-    return made
+    """Return `environ` with the environment in the directory `root` activated."""
+    variables = {
+        name: value for name, value in environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+    }
+    variables["PATH"] = f"{root / 'bin'}:{environ.get('PATH', os.defpath)}"
+    variables["CONDA_PREFIX" if (root / "conda-meta").is_dir() else "VIRTUAL_ENV"] = str(root)
+    return variables
 
 
 def fix(root: Path) -> None:
-    """Have what conda-pack packed know the place where it was unpacked; once, whoever comes first. Raises OSError, TimeoutExpired."""
+    """Adapt an environment packed by conda-pack to the place where it was unpacked, only once. Raises OSError, TimeoutExpired."""
     command = root / "bin" / "conda-unpack"
     if not command.exists() or (root / _FIXED).exists():
         return

@@ -1,13 +1,14 @@
-"""The life of one attempt: prepare, start, watch, end, upload, commit. What happened is told as reports; what to do comes as orders.
+"""The life of one attempt: prepare, start, watch, end, upload, commit. Orders come in; reports go out.
 
     prepare -> ready -> start -> started -> ended -> uploading -> uploaded -> commit -> committed
                                     started -> died -> ended (not well)
                   any of them -> stop -> ended (stopped)
 
-One task at a time carries the attempt on; an order `stop` cancels it and tells `ended`, but once the program has started it only ends that:
-what carries the attempt on sees to the rest. `died` is told where the last set of a checkpoint is stored before `ended`: the restart
-begins from that set, but that something failed, and when, is known at once. An attempt ends once: after its first `ended` that is not well
-nothing more is told of it. Of one that ends with its container, which the engine takes, no end is told: the engine's word says why.
+One asyncio task at a time (the work) carries the attempt on. An order `stop` cancels the work and reports `ended`; but once the program has
+started, `stop` ends only the program, and the work does the rest. `died` is reported before `ended` where the last set of a checkpoint is
+stored between the two: the restart begins from that set, but the failure and its time are known at once. An attempt ends once: after its
+first `ended` that is not well, nothing more is reported of it. No end is reported of an attempt that ends because the engine takes its
+container back: the engine itself says why.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
     from trainmaster.agent.watch.watching import Watching
 
 TAIL = 20  # lines of output in the report of an end
-EARLY = 60.0  # s within which "address already in use" is taken for a port of ours
+EARLY = 60.0  # s within which "address already in use" is blamed on a port that we chose
 GRACE = 10.0  # s, where an order names none
-SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to tell its end
+SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to report its end
 ANSWERED_WITHIN = 2.0  # s that a disk has to answer: a mount that hangs never does
-COPIED_WITHIN = 5.0  # s that threads have to give up once their attempt is stopped
+COPIED_WITHIN = 5.0  # s in which threads must give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
 
 
 class Attempt:
-    """One attempt of this container's task. `place` is what all its attempts have in common."""
+    """One attempt of this container's task. `place` holds what all its attempts have in common."""
 
     def __init__(self, number: int, place: Place) -> None:
         self.number, self.place = number, place
@@ -66,17 +67,17 @@ class Attempt:
         self._program: Program | None = None
         self._output: Output | None = None
         self._watching: Watching | None = None
-        self._stopped = self._by_itself = False  # by itself: it had ended, or was being ended, before it was stopped
-        self._taken = False  # stopped because the engine takes its container
-        self._over_at = 0.0  # when what was launched last was over
-        self._told, self._halt = Progress(), threading.Event()  # that halts threads that copy
+        self._stopped = self._ended_alone = False  # alone: it had ended, or was being ended, before the stop
+        self._reclaimed = False  # stopped because the engine takes its container
+        self._over_at = 0.0  # when the last launch was over
+        self._progress, self._halt = Progress(), threading.Event()  # the event halts threads that copy
         self._inputs: dict[str, str] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._uploaded: dict[str, Any] = {}
         self._checkpointing: Checkpointing | None = None
         self._errors = faults.ErrorFiles()
         self._saves: dict[str, None] = {}
-        self._left_out: dict[str, Mapping[str, str]] = {}  # by output: what has been told of as not stored
+        self._left_out: dict[str, Mapping[str, str]] = {}  # by output: paths already reported as not stored
         self._saving: asyncio.Lock = asyncio.Lock()
 
     @property
@@ -89,13 +90,13 @@ class Attempt:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether its program has ended unasked, and what follows that is not over: the report, the upload, the commit."""
+        """Tell whether the program has ended unasked and the next steps (report, upload, commit) are not over."""
         ended = self.phase == "running" and not (self._stopped or self.running)
         return ended or self.phase in ("exited", "uploaded", "committing")
 
     @property
     def pids(self) -> list[int]:
-        """Those whom the attempt itself waits for."""
+        """Return the processes that the attempt itself waits for."""
         return [] if self._program is None else self._program.pids
 
     # -- orders --
@@ -116,16 +117,16 @@ class Attempt:
             self._carry_on(self._commit(order))
 
     async def stop(self, number: int | None, grace: float | None) -> None:
-        """End the attempt, wherever it is; `ended` is told when nothing of it runs any more."""
+        """End the attempt in any phase. `ended` is reported when nothing of it runs any more."""
         if self.over or self._stopped:
             return
-        self._stopped, self._taken = True, self.place.going
-        self._by_itself = self._by_itself or (self._program is not None and self._program.died)
+        self._stopped, self._reclaimed = True, self.place.going
+        self._ended_alone = self._ended_alone or (self._program is not None and self._program.died)
         self._halt.set()
         if self.running:
             await self._end_program(number, grace)
         if self.phase == "running":
-            return  # what carries the attempt on sees the program's end, and tells it
+            return  # the work sees the program's end, and reports it
         await self._drop_work()
         if not await self.place.threads.idle(COPIED_WITHIN):
             log.error("a copy does not give up; the next attempt waits for it")
@@ -133,7 +134,7 @@ class Attempt:
         await self._finish(AttemptFailed("not-needed"))
 
     async def end(self, left: Callable[[], float] = lambda: SETTLED_WITHIN) -> None:
-        """Stop it, and have all of it told; what it is still at after `left()` seconds is dropped."""
+        """Stop it and have its end reported. Work that is unfinished after `left()` seconds is dropped."""
         await self.stop(None, None)
         if self._work is not None:
             await asyncio.wait([self._work], timeout=left())
@@ -142,7 +143,7 @@ class Attempt:
     def save(self, name: str) -> None:
         if name not in self._saves and self.phase == "running":
             self._saves[name] = None
-            self._beside(self._save(name))
+            self._run_aside(self._save(name))
 
     def warn(self, seconds: float, why: str, number: int | None) -> None:
         """Tell the program that its container will be taken back; by a signal only where the job asks for one."""
@@ -155,36 +156,36 @@ class Attempt:
             self._watching.finishing = (asyncio.get_running_loop().time(), limit)
 
     def dump(self) -> None:
-        """Write into the log what every process does."""
+        """Write the stacks of every process into the log."""
         if self._watching is not None and self._output is not None:
             for line in self._watching.stacks():
                 self._output.write(line)
 
-    # -- what the program tells --
+    # -- messages of the program --
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
-        self._told.reached(value, step)
-        told = {"value": self._told.value, "step": self._told.step, "metrics": dict(metrics)}
-        self._report("progress", **{name: given for name, given in told.items() if given not in (None, {})})
+        self._progress.reached(value, step)
+        fields = {"value": self._progress.value, "step": self._progress.step, "metrics": dict(metrics)}
+        self._report("progress", **{name: field for name, field in fields.items() if field not in (None, {})})
 
     def entered(self, phase: str | None) -> None:
-        self._told.phase = phase or ""  # told with the samples
+        self._progress.phase = phase or ""  # reported with the samples
 
     def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
         if self._checkpointing is not None:
             self._checkpointing.told(state, marks)
 
     def read_shards(self) -> None:
-        """Shards were reported as done: a kind of progress."""
-        self._told.progress += 1
+        """Count shards reported as done: a kind of progress."""
+        self._progress.progress += 1
 
-    # -- the way of the attempt --
+    # -- the course of the attempt --
 
     def _carry_on(self, work: Awaitable[None]) -> None:
         self._work = asyncio.ensure_future(self._guarded(work))
 
     async def _guarded(self, work: Awaitable[None]) -> None:
-        """Whatever ends the work unforeseen becomes an end of the attempt, with a reason."""
+        """Turn any unforeseen end of the work into an end of the attempt, with a reason."""
         try:
             await work
         except AttemptFailed as failure:
@@ -206,21 +207,27 @@ class Attempt:
     async def _prepare(self) -> None:
         order, site = self._order, self.place.workplace
         await self.place.threads.idle()
-        # Records printed to stdout are kept in the task's own directory, for the programs' may be shared.
-        own = {"stream": site.work, "upload": ""}
+        # Records printed to stdout are kept in the task's own directory, because the programs' directory may be shared.
+        folders = {"stream": site.work, "upload": ""}
         self._outputs = {
-            name: {**output, "local": os.path.join(own[output["as"]], output["local"])}
+            name: {**output, "local": os.path.join(folders[output["as"]], output["local"])}
             for name, output in (order.get("outputs") or {}).items()
         }
         await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", self.place.settle_environment)
         await self._thread("staging-failed", site.furnish, order)
-        if given := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
-            await self._thread("staging-failed", self.place.materials.provide, given, site.cwd)
+        if materials := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
+            await self._thread("staging-failed", self.place.materials.provide, materials, site.cwd)
         if order.get("inputs"):
             stage = self.place.materials.stage
             self._inputs = await self._thread(
-                "staging-failed", stage, order["inputs"], site.cwd, site.shared, self._count("staging"), self._halt
+                "staging-failed",
+                stage,
+                order["inputs"],
+                site.cwd,
+                site.shared,
+                self._progress_reporter("staging"),
+                self._halt,
             )
         ports = await self._thread("staging-failed", site.reserve, order["ports"]) if order.get("ports") else {}
         if order.get("prepare") and not self.place.prepared:
@@ -228,14 +235,14 @@ class Attempt:
         restored = None
         if checkpoint := order.get("checkpoint"):
             restored = await self._thread(
-                "restore-failed", restore, checkpoint, site.cwd, self._count("staging"), self._halt
+                "restore-failed", restore, checkpoint, site.cwd, self._progress_reporter("staging"), self._halt
             )
         self.phase = "ready"
-        told = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
-        self._report("ready", **told, **({"restored": restored} if restored else {}))
+        facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
+        self._report("ready", **facts, **({"restored": restored} if restored else {}))
 
     async def _prepare_command(self, order: Mapping[str, Any]) -> None:
-        """Run the role's `prepare` command, once a container."""
+        """Run the role's `prepare` command, once in each container."""
         environ = self._environ(order.get("env") or {})
         launch = Launch(order["prepare"], self.place.workplace.cwd, environ, self.place.allowance)
         outcome = await self._launch(launch, None, Records())
@@ -266,27 +273,29 @@ class Attempt:
             except BadInput as error:  # the path is a link that leads out of the directory
                 raise failed("staging-failed", error) from error
         self.place.programs.begin(self.number)
-        outcome = await self._launch(launch, self._began_running, self._records(launch.environ))
+        outcome = await self._launch(launch, self._report_started, self._records(launch.environ))
         await self._after(outcome)
 
     def _records(self, environ: Mapping[str, str]) -> Records:
-        """What is fed to the program, and kept of its stdout."""
-        given = next((one for one in (self._order.get("inputs") or {}).values() if one["as"] == "stream"), None)
-        made = next((one for one in self._outputs.values() if one["as"] == "stream"), None)
+        """Return the records that are fed to the program, and kept from its stdout."""
+        source = next(
+            (stream for stream in (self._order.get("inputs") or {}).values() if stream["as"] == "stream"), None
+        )
+        sink = next((stream for stream in self._outputs.values() if stream["as"] == "stream"), None)
         place, say = self.place, lambda line: self._output.write(line) if self._output else None
-        beside = SideProcess(environ, place.workplace.cwd, place.materials.private, self._halt, say)
-        return Records(given, made, beside, self._told.fed)
+        side_process = SideProcess(environ, place.workplace.cwd, place.materials.private, self._halt, say)
+        return Records(source, sink, side_process, self._progress.fed)
 
-    def _began_running(self) -> None:
+    def _report_started(self) -> None:
         assert self._program is not None
         self.phase, self._ran = "running", time.monotonic()
         self._report("started", pid=self._program.pids[0])
         if self._checkpointing is not None:
-            self._beside(self._checkpointing.run())
+            self._run_aside(self._checkpointing.run())
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
-        """Run something to its end, with its output collected, and nothing of it left."""
-        memory, self._by_itself = self._start.get("memory") if began else None, False
+        """Run a launch to its end and collect its output. Nothing of it runs afterwards."""
+        memory, self._ended_alone = self._start.get("memory") if began else None, False
         group = self.place.limit_memory(memory)
         if group is not None:
             launch = self.place.inside(launch, group)
@@ -309,7 +318,7 @@ class Attempt:
             if stdin is not None:
                 os.close(stdin)
         self.place.mark(self._program.pids)
-        self.place.exceeded(None)  # forgets what came before
+        self.place.exceeded(None)  # forgets earlier kills
         if began:
             began()
         try:
@@ -326,16 +335,16 @@ class Attempt:
         start = self._start
         limits = Limits(memory, start.get("stall"))
         self._watching = Watching(
-            limits, self._told, lambda: output.read + records.moved, self.place.sample,
+            limits, self._progress, lambda: output.read + records.moved, self.place.sample,
             devices=self.place.devices, own_network=self.place.own_network,
         )  # fmt: skip
         ending = asyncio.ensure_future(program.wait())
         watching = asyncio.ensure_future(self._watching.run())
         records.begin()
-        over: set[asyncio.Future[Any]] = {ending, watching, records.failing}
+        waiting: set[asyncio.Future[Any]] = {ending, watching, records.failing}
         try:
-            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-            self._over_at, self._by_itself = time.monotonic(), self._by_itself or not self._stopped
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            self._over_at, self._ended_alone = time.monotonic(), self._ended_alone or not self._stopped
             if records.failing.done():
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
@@ -343,7 +352,7 @@ class Attempt:
                 outcome = ending.result()
                 await (program.tidy() if not program.running else self._end_program(None, None))
             else:
-                outcome = await self._wrong(*watching.result())
+                outcome = await self._end_for(*watching.result())
             if not outcome.well and (exceeded := self.place.exceeded(group, memory)) is not None:
                 outcome = Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
         finally:
@@ -353,13 +362,13 @@ class Attempt:
         if (failure := await records.finish()) is not None:
             outcome = Outcome(failure.reason, outcome.status, outcome.signal, failure.figures)
         if self.spool.lost:
-            why = f": {self.spool.trouble}" if self.spool.trouble else ""
-            detail = f"{self.spool.lost:,} bytes of its output could not be written{why}"
+            reason = f": {self.spool.trouble}" if self.spool.trouble else ""
+            detail = f"{self.spool.lost:,} bytes of its output could not be written{reason}"
             self._report("warned", what="log", bytes=self.spool.lost, detail=detail)
         return outcome
 
-    async def _wrong(self, reason: str, figures: dict[str, Any]) -> Outcome:
-        """The watch found something: end the program for it."""
+    async def _end_for(self, reason: str, figures: dict[str, Any]) -> Outcome:
+        """End the program for a reason that the watch found."""
         if reason != "out-of-memory":
             self.dump()
         assert self._program is not None
@@ -374,17 +383,17 @@ class Attempt:
         stop = (self._start or self._order).get("stop") or {}
         number = number if number is not None else signal_number(stop.get("signal") or "SIGTERM")
         grace = grace if grace is not None else float(stop.get("grace", GRACE))
-        left = await self._program.stop(number, grace)
-        if left:
-            log.error("processes that even SIGKILL does not end: %s", ", ".join(f"{p.pid} {p.name}" for p in left))
+        survivors = await self._program.stop(number, grace)
+        if survivors:
+            log.error("processes that even SIGKILL does not end: %s", ", ".join(f"{p.pid} {p.name}" for p in survivors))
 
     async def _after(self, outcome: Outcome) -> None:
-        """The program has ended and its output is whole."""
-        own = not outcome.well and (self._by_itself or not self._stopped)
-        failure = await self._explained(outcome) if own else AttemptFailed(outcome.reason, outcome.figures)
+        """Go on once the program has ended and its output is complete."""
+        by_itself = not outcome.well and (self._ended_alone or not self._stopped)
+        failure = await self._diagnose(outcome) if by_itself else AttemptFailed(outcome.reason, outcome.figures)
         if self._checkpointing is not None:
-            if own:
-                self._report("died", **self._end_of(failure, outcome))
+            if by_itself:
+                self._report("died", **self._end_fields(failure, outcome))
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
         await self.place.end_programs(self._stopped)
@@ -393,15 +402,19 @@ class Attempt:
             return
         self.phase = "exited"
         self._end_log()
-        await self._tell_end(AttemptFailed("exit", {"status": 0}), outcome)
+        await self._report_end(AttemptFailed("exit", {"status": 0}), outcome)
         if self._outputs:
-            upload, cwd, told = self.place.materials.upload, self.place.workplace.cwd, self._count("uploading")
+            upload, cwd, tell = (
+                self.place.materials.upload,
+                self.place.workplace.cwd,
+                self._progress_reporter("uploading"),
+            )
             self._uploaded = await self._thread(
-                "upload-failed", upload, self._outputs, cwd, self.number, told, self._halt
+                "upload-failed", upload, self._outputs, cwd, self.number, tell, self._halt
             )
             self.phase = "uploaded"
             for name, parts in self._uploaded.items():
-                self._tell_left_out(name, parts.pop("left_out", {}))
+                self._warn_left_out(name, parts.pop("left_out", {}))
             self._report("uploaded", outputs=self._uploaded)
         else:
             self.phase = "uploaded"  # nothing to commit; until its group has ended too, it may still be taken back
@@ -412,41 +425,41 @@ class Attempt:
         self.phase = "done"
         self._report("committed", outputs=done)
 
-    async def _explained(self, outcome: Outcome) -> AttemptFailed:
-        """A bad end by its true cause."""
-        last, site, found = "\n".join(await self._last_lines()), self.place.workplace, None
+    async def _diagnose(self, outcome: Outcome) -> AttemptFailed:
+        """Return the true cause of a bad end."""
+        last, site, failure = "\n".join(await self._last_lines()), self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
-            found = diagnosis.port_in_use(outcome, last)
-            self.place.blamed_port = found is not None  # once: a second time it is the program's own affair
-        if found is None and diagnosis.may_be_full(outcome):
+            failure = diagnosis.port_in_use(outcome, last)
+            self.place.blamed_port = failure is not None  # once: a second time it is the program's own fault
+        if failure is None and diagnosis.may_be_full(outcome):
             free = await answered_within(ANSWERED_WITHIN, diagnosis.free_bytes, site.cwd)
-            found = diagnosis.disk_full(outcome, last, free)
-        return found or AttemptFailed(outcome.reason, outcome.figures)
+            failure = diagnosis.disk_full(outcome, last, free)
+        return failure or AttemptFailed(outcome.reason, outcome.figures)
 
-    # -- beside the program --
+    # -- alongside the program --
 
     async def _save(self, name: str) -> None:
         async with self._saving:
-            made: dict[str, Any]
+            saved: dict[str, Any]
             try:
                 save = self.place.materials.save
-                made = await self.place.threads.run(save, self._outputs, self.place.workplace.cwd, name, self._halt)
-            except Exception as error:  # noqa: BLE001  the program goes on; whoever asked sees which task did not save
+                saved = await self.place.threads.run(save, self._outputs, self.place.workplace.cwd, name, self._halt)
+            except Exception as error:  # noqa: BLE001  the program goes on; the save's requester sees which task did not save
                 log.warning("save %s failed: %s", name, error)
-                made = {"files": 0, "bytes": 0, "gave_up": words(error)}
-        for output, paths in made.pop("left_out", {}).items():
-            self._tell_left_out(output, paths)
-        self._report("saved", save=name, **made)
+                saved = {"files": 0, "bytes": 0, "gave_up": words(error)}
+        for output, paths in saved.pop("left_out", {}).items():
+            self._warn_left_out(output, paths)
+        self._report("saved", save=name, **saved)
 
-    def _tell_left_out(self, output: str, left_out: Mapping[str, str]) -> None:
-        """Say, once, what of an output is not stored."""
+    def _warn_left_out(self, output: str, left_out: Mapping[str, str]) -> None:
+        """Report, once, the paths of an output that are not stored."""
         from trainmaster.data.store.trees import naming
 
         if left_out.keys() - self._left_out.get(output, {}).keys():
             self._left_out[output] = {**self._left_out.get(output, {}), **left_out}
             self._report("warned", what=f"output {output}", detail=f"not stored: {naming(left_out)}")
 
-    def _beside(self, work: Any) -> None:
+    def _run_aside(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
@@ -460,53 +473,53 @@ class Attempt:
         self._halt.set()
         await self.place.end_programs(self._stopped)
         self._end_log()
-        await self._tell_end(failure, outcome)
+        await self._report_end(failure, outcome)
 
-    async def _tell_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
+    async def _report_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
         lines = await self._last_lines()
         if outcome is not None and not outcome.well:
             lines = await answered_within(ANSWERED_WITHIN, self._failure_lines) or lines
-        told = {**self._end_of(failure, outcome), "tail": lines}
-        if self._stopped and not (self._by_itself and outcome is not None and not outcome.well):
-            if self._taken:
+        fields = {**self._end_fields(failure, outcome), "tail": lines}
+        if self._stopped and not (self._ended_alone and outcome is not None and not outcome.well):
+            if self._reclaimed:
                 return
-            told["stopped"] = True  # else it failed in the same moment, by itself
+            fields["stopped"] = True  # else it failed in the same moment, by itself
         if self._watching is not None:
-            told["memory"] = self._watching.highest
+            fields["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:
-            told["copy"] = self._program.failed_copy
-        self._report("ended", **told)
+            fields["copy"] = self._program.failed_copy
+        self._report("ended", **fields)
 
-    def _end_of(self, failure: AttemptFailed, outcome: Outcome | None) -> dict[str, Any]:
-        """The fields of an end; that of a program counts from when it was over, for elapsed times tell causes from consequences."""
-        told: dict[str, Any] = {"reason": failure.reason, "figures": failure.figures}
-        if self._told.best:
-            told["reached"] = dict(self._told.best)
+    def _end_fields(self, failure: AttemptFailed, outcome: Outcome | None) -> dict[str, Any]:
+        """Return the fields of an end. A program's elapsed time counts to its own end, so that causes can be told from consequences."""
+        fields: dict[str, Any] = {"reason": failure.reason, "figures": failure.figures}
+        if self._progress.best:
+            fields["reached"] = dict(self._progress.best)
         if outcome is not None:
-            told |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
-        return told
+            fields |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
+        return fields
 
     async def _last_lines(self) -> list[str]:
         return await answered_within(ANSWERED_WITHIN, tail, self.spool.path, TAIL) or []
 
     def _failure_lines(self) -> list[str]:
-        """Return the lines by which the program itself told of its failure. Blocks."""
+        """Return the lines in which the program itself described its failure. Blocks."""
         return self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL)
 
     def _end_log(self) -> None:
         if not self.logged:
-            self.logged = True  # the thread that wrote it closes the file, once the disk answers
+            self.logged = True  # the thread that writes the log closes the file, once the disk answers
             self.place.grown()
 
     async def _drop_work(self) -> None:
-        """Cancel what carries the attempt on, but not from within itself."""
+        """Cancel the work, but not from within itself."""
         if self._work is not None and self._work is not asyncio.current_task():
             self._work.cancel()
             await asyncio.wait([self._work])
         await self._end_aside()
 
     async def _end_aside(self) -> None:
-        """End what goes on beside the program."""
+        """End the tasks that run alongside the program."""
         if self._checkpointing is not None:
             self._checkpointing.halt()
         aside = list(self._aside)
@@ -515,7 +528,7 @@ class Attempt:
         await asyncio.gather(*aside, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """End what runs, and have its output whole."""
+        """End the running program, and complete its output."""
         if self._program is not None:
             await self._program.sweep()
         if self._output is not None and not self._output.closed:
@@ -529,8 +542,8 @@ class Attempt:
     def _elapsed(self, at: float) -> float:
         return round(at - self._began, 3)
 
-    def _count(self, kind: str) -> Callable[[int, int], None]:
-        """A counter that threads may call."""
+    def _progress_reporter(self, kind: str) -> Callable[[int, int], None]:
+        """Return a function that reports progress and that threads may call."""
         loop = asyncio.get_running_loop()
 
         def count(done: int, total: int) -> None:
@@ -538,10 +551,10 @@ class Attempt:
 
         return count
 
-    async def _thread(self, reason: str, act: Callable[..., Any], *given: Any) -> Any:
-        """Do blocking work in a thread, also on a storage that is away for a while; what it raises becomes `reason`."""
+    async def _thread(self, reason: str, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Do blocking work in a thread, also on a storage that is away for a while. An exception becomes a failure with `reason`."""
         try:
-            return await outlasting(self.place, self._halt, self._report, act, given)
+            return await outlasting(self.place, self._halt, self._report, act, arguments)
         except AttemptFailed:
             raise
         except Exception as error:

@@ -1,16 +1,16 @@
-"""Storing a checkpoint path behind training, as sets (see `data.checkpoints` and `data.watch`).
+"""Store a checkpoint path in the background of training, as sets (see `data.checkpoints` and `data.watch`).
 
-The path is looked at each `LOOK` seconds. Once `every` has passed since the last set, and it has changed and nobody writes it, it is
-stored. Each look carries the marks of that moment, or those that a program told with a checkpoint of its own; a set has the marks of before
-its first change. When a program has ended, what it left is stored at once: what it saved in its grace is what the next attempt begins from.
-After an end by force only what had been still before is taken for whole. A program that tells when it begins to write, and when it has
-written, is believed: nothing is stored between the two, however still it is, nor after an end between them.
+The path is examined each `LOOK` seconds. It is stored once `every` has passed since the last set, it has changed, and nobody writes it.
+Each look carries the marks of that moment, or those that the program sent with a checkpoint of its own; a set has the marks from before its
+first change. When a program has ended, the path is stored at once: the next attempt begins from the checkpoint that was saved in the grace.
+After an end by force, only files that had been still before count as whole. A program that reports when it begins and finishes writing is
+believed: nothing is stored between the two, however still the path is, nor after an end between them.
 
 A set that is due waits `PATIENCE` for the path to be still; then the files that were renamed into place are stored as they come. Where
-`LATE` times `every` pass without a set although the path has changed, the job is told why.
+`LATE` times `every` pass without a set although the path has changed, a warning gives the job the reason.
 
-The master names the set that is restored, and knows those alone whose reports reached it. Old sets are therefore removed once the report of
-a new one was acknowledged, and not for the sake of those that it has not heard of: while we are cut off, sets pile up.
+The master names the set to restore, and knows only sets whose reports reached it. Old sets are therefore removed only once the report of a
+new set was acknowledged; a set that the master has not heard of replaces none. While we are cut off, sets pile up.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointing:
-    """One attempt's. `marks()` tells how far the inputs are read, `pids()` who may be writing; `report(kind, **fields)`; `acknowledged()`
-    waits until the master has durably what was reported."""
+    """The checkpointing of one attempt.
+
+    `marks()` returns how far the inputs are read, `pids()` the processes that may be writing. `report(kind, **fields)` sends a report;
+    `acknowledged()` waits until the master has stored all reports durably.
+    """
 
     def __init__(
         self, checkpoint: Mapping[str, Any], folder: str, task: str, attempt: int, marks: Callable[[], Any],
@@ -48,28 +51,28 @@ class Checkpointing:
         self._task, self._attempt = task, attempt
         self._marks, self._pids, self._report, self._acknowledged = marks, pids, report, acknowledged
         self._watch: Any = None
-        self._told: Any = None  # marks that the program told with its own checkpoint
-        self._whole = threading.Event()  # it has not begun to write one without having said that it is whole
+        self._own_marks: Any = None  # marks that the program sent with its own checkpoint
+        self._whole = threading.Event()  # cleared while the program writes a checkpoint
         self._whole.set()
         self._saved = asyncio.Event()
         self._busy = asyncio.Lock()
         self._pruning: set[asyncio.Task[None]] = set()  # goes on behind the attempt's end
         self._halt = threading.Event()
         self._stored_at = asyncio.get_running_loop().time()
-        self._late = False  # that no set was made for long has been told
-        self._left_out: dict[str, str] = {}  # what has been told of as not stored
+        self._late = False  # the warning about a late set was reported
+        self._left_out: dict[str, str] = {}  # paths already reported as not stored
 
     def told(self, state: str, marks: Any) -> None:
-        """The program says where it stands with a checkpoint of its own making."""
+        """Note the program's message about a checkpoint that it writes itself."""
         if state != "saved":
             self._whole.clear()
             return
         self._whole.set()
-        self._told = marks
+        self._own_marks = marks
         self._saved.set()
 
     async def begin(self) -> None:
-        """Before the program starts: what is there by now is no news."""
+        """Take a first look before the program starts: files that exist by now are not new."""
         await self._look(False)
 
     async def run(self) -> None:
@@ -84,7 +87,7 @@ class Checkpointing:
                 await self._store(settled, due=self._every)
 
     async def last(self, whole: bool) -> None:
-        """The program has ended; `whole`: by itself, so that what it wrote is complete."""
+        """Store the last set of a program that has ended. `whole`: it ended by itself, so its files are complete."""
         try:
             async with asyncio.timeout(LAST_WITHIN), self._busy:
                 await self._store(whole, due=0.0)
@@ -95,7 +98,7 @@ class Checkpointing:
             self._report("warned", what="checkpoint", detail=f"the last set was not stored within {LAST_WITHIN:.0f} s")
 
     def halt(self) -> None:
-        """Have a thread that stores give up."""
+        """Make a thread that stores a set give up."""
         self._halt.set()
 
     async def _store(self, settled: bool, due: float) -> None:
@@ -106,46 +109,46 @@ class Checkpointing:
                 ready, self._watch.why = None, "the program has begun to write it, and has not said that it is whole"
             now = asyncio.get_running_loop().time()
             if ready is None or now - self._stored_at < due:
-                self._tell_late(now)
+                self._warn_late(now)
                 return
             self._stored_at = now
-            made = await asyncio.to_thread(self._save, ready.mark)
+            stored = await asyncio.to_thread(self._save, ready.mark)
         except Exception as error:  # noqa: BLE001  training goes on without this set; the next one is tried in its time
             log.warning("a checkpoint could not be stored: %s", words(error))
             self._report("warned", what="checkpoint", detail=words(error))
             return
         self._watch.stored()
         self._late = False
-        self._tell_left_out(self._watch.left_out)
-        if made is not None:
-            self._report("checkpoint", **made.told())
-            pruning = asyncio.create_task(self._prune(made))
+        self._warn_left_out(self._watch.left_out)
+        if stored is not None:
+            self._report("checkpoint", **stored.told())
+            pruning = asyncio.create_task(self._prune(stored))
             self._pruning.add(pruning)
             pruning.add_done_callback(self._pruning.discard)
 
-    def _tell_left_out(self, left_out: Mapping[str, str]) -> None:
+    def _warn_left_out(self, left_out: Mapping[str, str]) -> None:
         from trainmaster.data.store.trees import naming
 
         if left_out.keys() - self._left_out:
             self._left_out |= left_out
             self._report("warned", what="checkpoint sets", detail=f"not stored: {naming(left_out)}")
 
-    def _tell_late(self, now: float) -> None:
-        """Say, once, why a path that has changed gives no set."""
+    def _warn_late(self, now: float) -> None:
+        """Report, once, why a path that has changed gives no set."""
         waited = now - max(self._stored_at, self._watch.changed)
         if self._watch.why and not self._late and waited >= max(LATE * self._every, 2 * PATIENCE):
             self._late = True
             detail = f"the checkpoint has changed, and gave no set for {format_seconds(waited)}: {self._watch.why}"
             self._report("warned", what="checkpoint", detail=detail)
 
-    async def _prune(self, made: Any) -> None:
-        """Remove old sets, once the master has `made`."""
+    async def _prune(self, newest: Any) -> None:
+        """Remove old sets, once the master knows `newest`."""
         from trainmaster.data.checkpoints import prune
 
         await self._acknowledged()
-        async with self._busy:  # what is being stored refers to bytes of the sets before
+        async with self._busy:  # a set in progress refers to bytes of earlier sets
             try:
-                await asyncio.to_thread(prune, self._url, made, self._keep)
+                await asyncio.to_thread(prune, self._url, newest, self._keep)
             except Exception as error:  # noqa: BLE001  they stay, and are removed after the next set
                 log.warning("old checkpoints could not be removed: %s", words(error))
                 self._report("warned", what="old checkpoints stay", detail=words(error))
@@ -153,7 +156,7 @@ class Checkpointing:
     async def _look(self, settled: bool) -> Any:
         from trainmaster.data.watch import Watch
 
-        marks, self._told = (self._told if self._told is not None else self._marks()), None
+        marks, self._own_marks = (self._own_marks if self._own_marks is not None else self._marks()), None
         if self._watch is None:
             self._watch = await asyncio.to_thread(Watch, self._path, mark=marks)
             return None
@@ -164,14 +167,16 @@ class Checkpointing:
     def _save(self, marks: Any) -> Any:
         from trainmaster.data.checkpoints import save_set
 
-        whole = partial(self._whole.wait, PATIENCE)  # of the next one, where it is begun before this one is stored
+        whole = partial(
+            self._whole.wait, PATIENCE
+        )  # of the next checkpoint, where it is begun before this one is stored
         return save_set(self._url, self._path, self._task, self._attempt, marks=marks, whole=whole, stop=self._halt)
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:
-    """Put the named set back at its path; {set, task, attempt} of what was restored. Blocks.
+    """Put the named set back at its path. Return its {set, task, attempt}, None without a set. Blocks.
 
-    Without a set, members that restart together begin anew together: what one of them had left by itself is removed (`anew`).
+    Without a set, members that restart together begin anew together: a checkpoint that only one of them left is removed (`anew`).
     """
     from trainmaster.data import checkpoints
     from trainmaster.data.store.trees import remove
@@ -181,5 +186,5 @@ def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int
         if checkpoint.get("anew"):
             remove(path)
         return None
-    made = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
-    return {"set": made.number, "task": made.task, "attempt": made.attempt}
+    restored = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
+    return {"set": restored.number, "task": restored.task, "attempt": restored.attempt}

@@ -1,4 +1,4 @@
-"""What an error status means: a program's last lines, or the disk that it wrote to, may name a cause that is not the program's own."""
+"""Diagnose an error status: a program's last lines, or the disk that it wrote to, may name a cause that is not the program's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FULL = 64 * 1024  # bytes; a disk with less free is full
 
 
 def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:
-    """That it found an address taken."""
+    """Return the failure of a program that found an address in use, else None."""
     line = next((line for line in last.splitlines() if "address already in use" in line.lower()), "")
     if outcome.reason != "exit" or not (line or "EADDRINUSE" in last):
         return None
@@ -19,13 +19,14 @@ def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:
 
 
 def may_be_full(outcome: Outcome) -> bool:
-    """Return whether the outcome is one that a full disk has."""
+    """Tell whether a full disk could have caused the outcome."""
     return outcome.reason == "exit"
 
 
 def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | None:
-    """Return the failure of a program whose disk was full. `free`: bytes on that disk, where they are known: what the program said of it
-    could perhaps not be kept.
+    """Return the failure of a program whose disk was full, else None.
+
+    `free`: bytes on that disk, where known. They are asked because the program's own message may have been lost on the full disk.
     """
     if not may_be_full(outcome):
         return None
@@ -38,6 +39,6 @@ def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | 
 
 
 def free_bytes(place: str) -> int:
-    """Return what is free on the disk of a directory, for whoever may not use the superuser's reserve. It may hang with the disk."""
+    """Return the free bytes on a directory's disk, without the superuser's reserve. It may hang with the disk."""
     figures = os.statvfs(place)
     return figures.f_bavail * figures.f_frsize

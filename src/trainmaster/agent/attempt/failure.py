@@ -1,4 +1,4 @@
-"""A failure of an attempt before, around or after its program: a reason out of core.reasons, with its figures."""
+"""A failure of an attempt before, around or after its program: a reason of core.reasons, with its figures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-TOLD = frozenset(
+CARRIED = frozenset(
     {"input-missing", "storage-unknown", "output-missing", "commit-refused"}
 )  # reasons that an error may carry itself
-INPUTS = frozenset({"no-mount", "input-exists", "unknown-format"})  # anchors of errors about an input as it was given
+INPUTS = frozenset({"no-mount", "input-exists", "unknown-format"})  # anchors of errors in the declaration of an input
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -22,8 +22,9 @@ class AttemptFailed(Exception):
 
 
 def failed(reason: str, error: BaseException, **figures: Any) -> AttemptFailed:
-    """`error`, met while doing what fails with `reason`, or with the reason it carries; a full disk is told as such, whatever it was
-    filled by. What the user can do about it goes along.
+    """Return the failure of an attempt that met `error`, with `reason` or the reason that the error carries.
+
+    A full disk is reported as such, whatever filled it. The figures include the error's advice to the user.
     """
     figures |= {"mend": mend} if (mend := getattr(error, "mend", "")) else {}
     cause: BaseException | None = error
@@ -37,10 +38,10 @@ def failed(reason: str, error: BaseException, **figures: Any) -> AttemptFailed:
         carried = "input-missing"
     if anchor == "storage-url":
         carried = "storage-unknown"
-    return AttemptFailed(carried if carried in TOLD else reason, {"detail": words(error), **figures})
+    return AttemptFailed(carried if carried in CARRIED else reason, {"detail": words(error), **figures})
 
 
 def words(error: BaseException) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     text = str(getattr(error, "message", "") or error).strip() or type(error).__name__
     return text.splitlines()[0][:500]

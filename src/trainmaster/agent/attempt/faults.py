@@ -1,6 +1,6 @@
-"""The lines by which a program itself tells of its failure, where they are more than the last lines of its log.
+"""Find the lines in which a program describes its own failure, where they are more than the last lines of its log.
 
-Three places have them. Programs that are wrapped by `torch.distributed.elastic`'s `record`, and torchrun for the first of its workers
+Three sources have them. Programs that are wrapped by `torch.distributed.elastic`'s `record`, and torchrun for the first of its workers
 that failed, write the exception as JSON to the file that TORCHELASTIC_ERROR_FILE names (error_handler.py there). Python's
 `faulthandler` prints the stacks of all threads when a signal kills the interpreter, after which the extension modules may fill
 more than the last lines.
@@ -33,7 +33,7 @@ class ErrorFiles:
     def variables(
         self, environ: Mapping[str, str], copies: Sequence[Mapping[str, str]], stem: str
     ) -> tuple[dict[str, str], ...]:
-        """The variables of each copy, with a file for its error; one that the program has from elsewhere stays."""
+        """Return the variables of each copy, with a file for its error. A file that the program already names stays."""
         self._begun = time.time()
         if ERROR_FILE in environ:
             self._paths = [environ[ERROR_FILE]]
@@ -42,7 +42,7 @@ class ErrorFiles:
         return tuple({ERROR_FILE: path, **copy} for path, copy in zip(self._paths, copies, strict=True))
 
     def lines(self, count: int) -> list[str]:
-        """The last lines of the exception that was recorded first; none where no file was written since the start."""
+        """Return the last lines of the exception that was recorded first; none where no file was written since the start."""
         files = [(modified, path) for path in self._paths if (modified := _modified(path)) >= self._begun - 1]
         for _, path in sorted(files):
             if text := recorded(path):
@@ -51,7 +51,7 @@ class ErrorFiles:
 
 
 def recorded(path: str) -> str:
-    """The stack, or the message, in an error file; "" where it has none."""
+    """Return the stack, or the message, in an error file; "" where it has none."""
     try:
         with open(path, "rb") as file:
             error: Any = json.loads(file.read(LARGEST))
@@ -65,7 +65,7 @@ def recorded(path: str) -> str:
 
 
 def lines(path: str, count: int) -> list[str]:
-    """The beginning of what `faulthandler` printed last in a log: the signal, and the stack of the thread that it hit."""
+    """Return the start of the last `faulthandler` output in a log: the signal, and the stack of the thread that it hit."""
     log = tail(path, FAR, FAR)
     begin = next((n for n in range(len(log) - 1, -1, -1) if log[n].startswith(_FATAL)), None)
     if begin is None or begin >= len(log) - count:  # it is among the last lines anyway

@@ -1,4 +1,4 @@
-"""What all attempts of one task in this container have in common: who it is, what it may use, where its things are."""
+"""The facts that all attempts of one task in this container share: its identity, what it may use, where its files are."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Place:
     task: str
     serial: int
     on_this_machine: bool  # the container is a process of the submitter's machine
-    memory_limit: str  # who tells that a program used too much (`engines.contract.Capabilities`)
+    memory_limit: str  # who reports that a program used too much (`engines.contract.Capabilities`)
     logs: str  # the folder of the task's logs, on this machine
     workplace: Workplace
     programs: Programs
     materials: Materials
     allowance: Allowance
     environ: Mapping[str, str]
-    secrets: Mapping[str, Mapping[str, str]]  # of its role, and of every role under ""
+    secrets: Mapping[str, Mapping[str, str]]  # of its role, and under "" of every role
     report: Callable[..., None]
-    acknowledged: Callable[[], Awaitable[None]]  # waits until the master has durably what was reported
+    acknowledged: Callable[[], Awaitable[None]]  # waits until the master has stored all reports durably
     sample: Callable[[dict[str, Any]], None]
     grown: Callable[[], None]  # some log grew
     environment: str = ""  # the directory with the programs' Python, which may have to be fixed up first
     address: str = "127.0.0.1"
-    network: str = ""  # what the job names for it; else it is the one by which the master is reached
+    network: str = ""  # as the job names it; else the one by which the master is reached
     devices: Sequence[str] = ()
     log_limit: int = spool.LIMIT
     log_first: int = spool.HEAD
@@ -58,17 +58,17 @@ class Place:
     prepared: bool = False  # the role's `prepare` command has run
     blamed_port: bool = False
     _memory: Any = None
-    going: bool = False  # the engine ends the container, and all in it
+    going: bool = False  # the engine ends the container, with all in it
 
     def settle_address(self) -> None:
-        """Have the address on the network that the job names. Raises BadInput where this host has none there."""
+        """Take this host's address on the network that the job names. Raises BadInput where it has none there."""
         if self.network:
             from trainmaster.host.interfaces import address_on  # few jobs name one
 
             self.address = address_on(self.network)
 
     def settle_environment(self) -> None:
-        """Have the programs' Python know its place. It may take minutes: for a thread. Raises OSError, TimeoutExpired."""
+        """Adapt the programs' Python to its place. It may take minutes: for a thread. Raises OSError, TimeoutExpired."""
         if self.environment:
             from pathlib import Path
 
@@ -86,7 +86,7 @@ class Place:
 
     @property
     def secret_values(self) -> list[str]:
-        """Return the values that this container was given, and the passwords of URLs among them: no program of it has another role's."""
+        """Return this container's secrets, and the passwords of URLs among them. None of its programs has another role's secrets."""
         values = [value for secrets in self.secrets.values() for value in secrets.values()]
         return values + [password for value in values for password in passwords_in_urls(value)]
 
@@ -96,7 +96,7 @@ class Place:
     # -- the programs' socket --
 
     async def end_programs(self, stopped: bool) -> None:
-        """The program is over: what it reported reaches the master, then its connections are closed."""
+        """Let an ended program's reports reach the master, then close its connections."""
         if not self.programs.attempt:
             return
         with contextlib.suppress(TimeoutError):
@@ -105,13 +105,13 @@ class Place:
         self.programs.end()
 
     def processes(self) -> list[Process]:
-        """Whatever runs below the agent and is the program's."""
+        """Return every process below the agent that is the program's."""
         return kin(os.getpid())
 
-    # -- what the engine allows --
+    # -- the engine's limits --
 
     def limit_memory(self, limit: int | None) -> Any:
-        """A control group with that limit (see `host.limits`), or None where none can be made or none is asked for."""
+        """Return a control group with that limit (see `host.limits`), or None where none can be made or none is needed."""
         if limit is None or self.memory_limit != BY_AGENT:
             return None
         from trainmaster.host.limits import MemoryLimit
@@ -119,12 +119,13 @@ class Place:
         return MemoryLimit.create(self.job, self.task, limit)
 
     def exceeded(self, group: Any, limit: int | None = None) -> dict[str, int] | None:
-        """Figures where the kernel has killed something of `group`, or of this container, for its memory; None where it has not, or that is
-        not ours to see. `limit`: what the program itself may use of the container.
+        """Return the figures of a kill by the kernel, for memory, in `group` or in this container.
+
+        Return None where nothing was killed, or we cannot see it. `limit`: the part of the container that the program may use.
         """
         if group is not None:
-            told: dict[str, int] | None = group.exceeded()
-            return told
+            group_figures: dict[str, int] | None = group.exceeded()
+            return group_figures
         if self.memory_limit != BY_KERNEL:
             return None
         if self._memory is None:
@@ -132,16 +133,16 @@ class Place:
 
             self._memory = ContainerMemory()
             return None
-        found: dict[str, int] | None = self._memory.exceeded()
-        return found if found is None or limit is None else {**found, "limit": limit}
+        figures: dict[str, int] | None = self._memory.exceeded()
+        return figures if figures is None or limit is None else {**figures, "limit": limit}
 
     @staticmethod
     def inside(launch: Launch, group: Any) -> Launch:
-        """The launch, its copies joining `group` before they become the program."""
+        """Return the launch with its copies joining `group` before they become the program."""
         return attrs.evolve(launch, before=(*launch.before, group.add))
 
     def mark(self, pids: Sequence[int]) -> None:
-        """Note the program's processes where whoever survives us finds them."""
+        """Note the program's processes where any survivor of this agent finds them."""
         if self.on_this_machine:
             from trainmaster.host import processes
 

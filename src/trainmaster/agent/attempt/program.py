@@ -1,10 +1,10 @@
-"""Starting a program exactly as its user would, and ending all that it became.
+"""Start a program exactly as its user would, and end every process that it became.
 
 A *launch* is one or more copies of a command. Each copy gets its own session and process group, dies with the agent (PDEATHSIG, set
-before the program runs and checked against a parent already gone), holds the descriptors 0, 1 and 2 alone, and has its user's limits,
-umask, signals and environment. A command that cannot be executed is told by its errno, through a pipe that `exec` closes.
+before the program runs and checked against a parent already gone), holds only the descriptors 0, 1 and 2, and has its user's limits,
+umask, signals and environment. A pipe that `exec` closes reports the errno of a command that cannot be executed.
 
-`fork` is done by the one thread that runs the loop; the child calls nothing but plain system calls until it has become the program.
+Only the thread that runs the loop forks; the child makes nothing but plain system calls until it has become the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
 
 SHELL = "/bin/sh"
-LEFT_BEHIND = 2.0  # s that background children have to end by themselves once their program has
+LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
 # Exit statuses that shells use, the last with a signal's number added.
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
 
@@ -38,7 +38,7 @@ Command = Sequence[str] | str
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Launch:
-    """What to run. A command as a list is executed as it is; as a string it is given to /bin/sh -c."""
+    """A command to run. A list is executed as it is; a string is passed to /bin/sh -c."""
 
     command: Command
     cwd: str
@@ -50,7 +50,7 @@ class Launch:
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Outcome(Plain):
-    """How one copy ended: an exit status, or a signal; `reason` is a key of core.reasons."""
+    """The end of one copy: an exit status, or a signal. `reason` is a key of core.reasons."""
 
     reason: str
     status: int | None = None
@@ -104,18 +104,18 @@ class Program:
 
     @property
     def died(self) -> bool:
-        """Whether a copy has ended already, though nobody may have been told yet."""
-        return any(copy.over.done() or _zombie(copy.pid) for copy in self.copies)
+        """Tell whether a copy has ended already, even if nobody has noticed yet."""
+        return any(copy.over.done() or _is_zombie(copy.pid) for copy in self.copies)
 
     def signal(self, number: int) -> None:
-        """Signal every copy's process group. The number of one that has ended may be a stranger's, where nobody stayed in it."""
+        """Signal every copy's process group. The group of an ended copy may be a stranger's by now, unless some process stayed in it."""
         kept = {process.group for process in self.in_groups()} if any(copy.over.done() for copy in self.copies) else ()
         for copy in self.copies:
             if not copy.over.done() or copy.pid in kept:
                 processes.send_group(copy.pid, number)
 
     async def wait(self) -> Outcome:
-        """The program's end: of the first copy that did not end well, else of the last."""
+        """Return the program's end: of the first copy that did not end well, else of the last."""
         pending = {copy.over for copy in self.copies}
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -126,37 +126,37 @@ class Program:
         return self.copies[-1].over.result()
 
     def in_groups(self) -> list[Process]:
-        """Descendants that are still in a copy's process group or session."""
+        """Return the descendants that are still in a copy's process group or session."""
         groups = set(self.pids)
         return [p for p in processes.descendants(os.getpid()) if p.group in groups or p.session in groups]
 
     async def stop(self, number: int, grace: float) -> list[Process]:
-        """Signal the program, give it `grace` seconds, then end every descendant; what withstood even SIGKILL."""
+        """Signal the program, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL."""
         self.signal(number)
-        self.signal(signal.SIGCONT)  # one that is stopped could not hear it
+        self.signal(signal.SIGCONT)  # a stopped process could not handle the signal
         await processes.wait_until_gone(self.in_groups, grace)
         return await self.sweep()
 
     async def tidy(self) -> list[Process]:
-        """After the program's own end: end what it left behind, gently where that is enough."""
+        """End the processes that a program left behind at its own end, gently where that is enough."""
         if any(p.alive for p in self.in_groups()):
             self.signal(signal.SIGTERM)
             await processes.wait_until_gone(self.in_groups, LEFT_BEHIND)
         return await self.sweep()
 
     async def sweep(self) -> list[Process]:
-        """SIGKILL every descendant, double-forked ones too, and take leave of the copies."""
-        left = await processes.end_all(os.getpid())
-        stuck = {process.pid for process in left}
+        """SIGKILL every descendant, double-forked ones too, and reap the copies. Return those that withstood it."""
+        survivors = await processes.end_all(os.getpid())
+        stuck = {process.pid for process in survivors}
         processes.reap_orphans(os.getpid(), self.pids)
         ending = [copy.over for copy in self.copies if copy.pid not in stuck]
         if ending:
             await asyncio.wait(ending)
-        return left
+        return survivors
 
 
-def _zombie(pid: int) -> bool:
-    """Whether our child has ended and was not waited for yet."""
+def _is_zombie(pid: int) -> bool:
+    """Tell whether our child has ended and was not waited for yet."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -169,52 +169,52 @@ async def start(launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int |
     Raises CannotStart; copies that had started by then are ended.
     """
     copies: list[Copy] = []
-    nothing = os.open(os.devnull, os.O_RDONLY) if stdin is None else -1
+    null = os.open(os.devnull, os.O_RDONLY) if stdin is None else -1
     try:
         for number, extra in enumerate(launch.copies or ({},)):
             environ = {**launch.environ, **extra}
             output = outputs[number % len(outputs)]
-            pid, told = _fork(launch, environ, (nothing if stdin is None else stdin, *output))
-            trouble = await _told(told)
-            if trouble is not None:
-                os.waitpid(pid, 0)  # noqa: ASYNC222  it has told that it ends
-                raise CannotStart(_trouble(launch, environ, *trouble))
+            pid, pipe = _fork(launch, environ, (null if stdin is None else stdin, *output))
+            report = await _read_report(pipe)
+            if report is not None:
+                os.waitpid(pid, 0)  # noqa: ASYNC222  it has reported that it ends
+                raise CannotStart(_start_failure(launch, environ, *report))
             copies.append(Copy(pid, launch.command))
     except BaseException:
         await Program(copies).sweep()
         raise
     finally:
-        if nothing >= 0:
-            os.close(nothing)
+        if null >= 0:
+            os.close(null)
     return Program(copies)
 
 
 def _fork(launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int]) -> tuple[int, int]:
     parent = os.getpid()
-    told, tell = os.pipe2(os.O_CLOEXEC)
+    reading_end, writing_end = os.pipe2(os.O_CLOEXEC)
     candidates = _candidates(launch.command, environ)
     arguments = [SHELL, "-c", launch.command] if isinstance(launch.command, str) else list(launch.command)
-    everything = set(signal.valid_signals())
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # no handler of ours may run in the child
+    all_signals = set(signal.valid_signals())
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, all_signals)  # no handler of ours may run in the child
     try:
         pid = os.fork()
     except OSError:  # not `finally`: the child goes another way
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(told)
-        os.close(tell)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+        os.close(reading_end)
+        os.close(writing_end)
         raise
     if pid == 0:
-        _become(launch, environ, descriptors, parent, tell, candidates, arguments)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(tell)
-    return pid, told
+        _become(launch, environ, descriptors, parent, writing_end, candidates, arguments)
+    signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+    os.close(writing_end)
+    return pid, reading_end
 
 
 def _become(
-    launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int], parent: int, tell: int,
+    launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int], parent: int, pipe: int,
     candidates: Sequence[str], arguments: list[str],
 ) -> NoReturn:  # fmt: skip
-    """The child's way to the program; on failure (step, errno) goes into `tell`."""
+    """Turn the forked child into the program. On failure (step, errno) goes into `pipe`."""
     step = b"s"
     try:
         linux.die_with_parent()
@@ -223,7 +223,7 @@ def _become(
         os.setsid()
         for act in launch.before:
             act()
-        tell = _place(descriptors, tell)
+        pipe = _place(descriptors, pipe)
         step = b"d"
         os.chdir(launch.cwd)
         step = b"l"
@@ -231,16 +231,16 @@ def _become(
         step = b"e"
         _exec(candidates, arguments, environ)
     except OSError as error:
-        os.write(tell, step + struct.pack("i", error.errno or 0))
+        os.write(pipe, step + struct.pack("i", error.errno or 0))
     except BaseException as error:  # noqa: BLE001  nothing may return into the agent's code
-        os.write(tell, step + struct.pack("i", 0) + repr(error).encode()[:500])
+        os.write(pipe, step + struct.pack("i", 0) + repr(error).encode()[:500])
     finally:
         os._exit(NOT_FOUND)
 
 
-def _place(descriptors: tuple[int, int, int], tell: int) -> int:
-    """Put the three descriptors at 0, 1, 2 and close all others but `tell`, whose new number is returned."""
-    high = [os.dup(descriptor) for descriptor in (*descriptors, tell)]
+def _place(descriptors: tuple[int, int, int], pipe: int) -> int:
+    """Put the three descriptors at 0, 1, 2 and close all others but `pipe`, whose new number is returned."""
+    high = [os.dup(descriptor) for descriptor in (*descriptors, pipe)]
     while min(high) < 3:  # a number that is about to be overwritten
         high = [os.dup(descriptor) for descriptor in high]
     for number, descriptor in enumerate(high[:3]):
@@ -255,7 +255,7 @@ def _place(descriptors: tuple[int, int, int], tell: int) -> int:
 
 
 def _candidates(command: Command, environ: Mapping[str, str]) -> list[str]:
-    """The files that may be meant, in the order of PATH."""
+    """Return the files that the command may mean, in the order of PATH."""
     if isinstance(command, str):
         return [SHELL]
     name = command[0] if command else ""
@@ -265,7 +265,7 @@ def _candidates(command: Command, environ: Mapping[str, str]) -> list[str]:
 
 
 def _exec(candidates: Sequence[str], arguments: list[str], environ: Mapping[str, str]) -> NoReturn:
-    """As execvp(3): the first candidate that can be executed; a text without `#!` is a script of the shell."""
+    """Execute the first candidate that can be executed, as execvp(3) does. A text file without `#!` is a shell script."""
     denied: OSError | None = None
     for path in candidates:
         try:
@@ -285,8 +285,8 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def _told(pipe: int) -> tuple[str, int, str] | None:
-    """What the child tells through its pipe: (step, errno, words), or None once it has become the program."""
+async def _read_report(pipe: int) -> tuple[str, int, str] | None:
+    """Return the child's report through its pipe: (step, errno, text), or None once it has become the program."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
     os.set_blocking(pipe, False)
@@ -302,7 +302,7 @@ async def _told(pipe: int) -> tuple[str, int, str] | None:
     return data[:1].decode(), struct.unpack("i", data[1:5])[0], data[5:].decode("utf-8", "replace")
 
 
-def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int, text: str) -> Outcome:
+def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number: int, text: str) -> Outcome:
     command = launch.command if isinstance(launch.command, str) else (launch.command[0] if launch.command else "")
     detail = text or os.strerror(number)
     if step == "d":
@@ -316,19 +316,19 @@ def _trouble(launch: Launch, environ: Mapping[str, str], step: str, number: int,
             "not-executable", NOT_EXECUTABLE, figures={"command": command, "detail": f"preparing it: {detail}"}
         )
     if number in (errno.ENOENT, errno.ENOTDIR):
-        found = [
+        existing = [
             path for path in _candidates(launch.command, environ) if os.path.exists(os.path.join(launch.cwd, path))
         ]
-        if not found:
-            words = {"shell": shlex.quote(command)} if len(launch.command) == 1 and len(command.split()) > 1 else {}
-            figures = {"command": command, "path": environ.get("PATH", ""), **words}
+        if not existing:
+            quoted = {"shell": shlex.quote(command)} if len(launch.command) == 1 and len(command.split()) > 1 else {}
+            figures = {"command": command, "path": environ.get("PATH", ""), **quoted}
             return Outcome("command-not-found", NOT_FOUND, figures=figures)
-        detail = f"the interpreter that {found[0]} names is missing"
+        detail = f"the interpreter that {existing[0]} names is missing"
     return Outcome("not-executable", NOT_EXECUTABLE, figures={"command": command, "detail": detail})
 
 
 def outcome_of(status: int, command: Command) -> Outcome:
-    """What a wait status means; 126, 127 and those above are a shell's words for what it could not execute, or what was killed."""
+    """Return the outcome of a wait status. A shell uses 126 and 127 for what it could not execute, higher ones for what was killed."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return Outcome("signal", None, number, {"name": kernel.signal_name(number), "core": os.WCOREDUMP(status)})
@@ -339,5 +339,5 @@ def outcome_of(status: int, command: Command) -> Outcome:
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
         line = command if len(command) <= 200 else command[:197] + "..."
-        return Outcome(reason, code, figures={"line": line})  # which of its words it was is in what the shell says
+        return Outcome(reason, code, figures={"line": line})  # the shell's own output names the word at fault
     return Outcome("exit", code, figures={"status": code})

@@ -1,7 +1,7 @@
-"""Work on a storage that may be away for a while: it is begun again until the storage is back, for as long as the job says.
+"""Retry work on a storage that may be away for a while, until the storage is back, for as long as the job says.
 
-What a program took hours for is not thrown away for a NameNode that is restarted. Each piece of work is tried some times by itself
-(`data.store.transfer`), which bridges seconds; this is for minutes. What no waiting mends fails at once.
+The output of hours is not thrown away because a NameNode restarts. `data.store.transfer` retries each piece of work by itself, which
+bridges seconds; this module bridges minutes. An error that waiting cannot mend fails at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster.agent.attempt.place import Place
 from trainmaster.core.errors import StorageFailed
 
 AGAIN = 5.0  # s between two tries
-LOOK = 0.2  # s between two looks whether it is still wished
+LOOK = 0.2  # s between two checks whether the attempt was stopped
 AWAY = {
     errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
     errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ESTALE,
@@ -29,30 +29,31 @@ log = logging.getLogger(__name__)
 
 
 async def outlasting(
-    place: Place, halt: threading.Event, report: Callable[..., Any], act: Callable[..., Any], given: Sequence[Any]
+    place: Place, halt: threading.Event, report: Callable[..., Any], act: Callable[..., Any], arguments: Sequence[Any]
 ) -> Any:
-    """What `act` gives in a thread. A storage that is away is waited for up to the job's patience from its first failure on, which is
-    reported.
+    """Return the result of `act`, run in a thread.
+
+    A storage that is away is waited for, up to the job's patience from its first failure on, which is reported.
     """
-    end = None
+    deadline = None
     while True:
         try:
-            return await place.threads.run(act, *given)
+            return await place.threads.run(act, *arguments)
         except OSError as failure:
             if halt.is_set() or not _is_away(failure):
                 raise
-            if end is None:
-                end = time.monotonic() + place.patience
+            if deadline is None:
+                deadline = time.monotonic() + place.patience
                 report("warned", what="its storage is away", detail=words(failure))
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise
             log.warning("it is tried again: %s", failure)
-        again = time.monotonic() + AGAIN
-        while time.monotonic() < again and not halt.is_set():  # noqa: ASYNC110  threads look at `halt`, too
+        retry_at = time.monotonic() + AGAIN
+        while time.monotonic() < retry_at and not halt.is_set():  # noqa: ASYNC110  threads look at `halt`, too
             await asyncio.sleep(LOOK)
 
 
 def _is_away(failure: OSError) -> bool:
-    """Whether a storage has said so: ours tell it in words, with a mend, as an error of their own or as its cause."""
-    said = failure.__cause__ if isinstance(failure, StorageFailed) else failure
-    return bool(getattr(failure, "mend", "")) and getattr(said, "errno", None) in AWAY
+    """Tell whether the failure says that the storage is away. Our storages say so by an errno with a mend: in the error or in its cause."""
+    cause = failure.__cause__ if isinstance(failure, StorageFailed) else failure
+    return bool(getattr(failure, "mend", "")) and getattr(cause, "errno", None) in AWAY

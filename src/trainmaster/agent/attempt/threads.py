@@ -1,7 +1,7 @@
-"""Blocking work of a container, in threads: what copies data, mostly.
+"""Run a container's blocking work in threads. Most of it copies data.
 
-A thread cannot be cancelled. Work whose attempt is stopped is told to give up, but may be deep in a call to a slow storage. So an attempt
-that is stopped waits a while for it before it says that it has ended; and the next one, whose files are the same, begins after it.
+A thread cannot be cancelled. Work of a stopped attempt is asked to give up, but may be deep in a call to a slow storage. So a stopped
+attempt waits a while for its work before it reports its end; and the next attempt, which uses the same files, begins after that work.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 async def answered_within(seconds: float, act: Callable[..., T], *arguments: Any) -> T | None:
-    """Return what `act` returns, or None where it takes longer or fails: a look at a disk that may hang.
+    """Return the result of `act`, or None where it takes longer or fails: a look at a disk that may hang.
 
-    The thread is a daemon: one that hangs in the kernel keeps nobody from ending.
+    The thread is a daemon: one that hangs in the kernel does not keep the process from ending.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T | None] = loop.create_future()
@@ -41,7 +41,7 @@ async def answered_within(seconds: float, act: Callable[..., T], *arguments: Any
 
 
 class DiskThread:
-    """One thread that reads a disk which may hang, one thing after the other. A daemon, begun with the first of them."""
+    """A daemon thread that reads a disk which may hang, one job after the other. The first job starts it."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[asyncio.AbstractEventLoop, Callable[[], Any], Callable[[Any], None]]] = (
@@ -50,7 +50,7 @@ class DiskThread:
         self._begun = False
 
     def do(self, act: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do `act` in the thread; `then` is called in the loop with what it returns."""
+        """Run `act` in the thread; `then` is called in the loop with its result."""
         self._work.put((asyncio.get_running_loop(), act, then))
         if not self._begun:
             self._begun = True
@@ -70,15 +70,15 @@ class Threads:
     def __init__(self) -> None:
         self._busy: set[asyncio.Task[Any]] = set()
 
-    async def run(self, act: Callable[..., Any], *given: Any) -> Any:
-        """What `act` returns. Cancelled, it returns at once, and `act` goes on."""
-        work = asyncio.create_task(asyncio.to_thread(act, *given))
+    async def run(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of `act`. When cancelled, this returns at once, and `act` goes on."""
+        work = asyncio.create_task(asyncio.to_thread(act, *arguments))
         self._busy.add(work)
         work.add_done_callback(self._busy.discard)
         return await asyncio.shield(work)
 
     async def idle(self, within: float | None = None) -> bool:
-        """Whether none is at work any more, after `within` seconds at the latest."""
+        """Wait until no thread is at work, for `within` seconds at most. Tell whether none is."""
         if self._busy:
             await asyncio.wait(self._busy, timeout=within)
         return not self._busy

@@ -1,15 +1,15 @@
-"""Where an attempt's program runs: its directory, its ports, the files and variables that tell it where things are.
+"""The place where an attempt's program runs: its directory, its ports, and the files and variables that describe them.
 
     share    the submitter's own directory
     copy     a directory of the task's own, filled once from the archive of `files`
 
-A task's own directory serves all its attempts in turn, but what one leaves at an output's place would be committed as the next one's. So
-each attempt finds there what the first one found: mostly nothing, else what came with the files or was made by the role's `prepare`
-command, of which a copy is kept beside it, `.NAME.begun`. From a directory that is shared nothing is removed, and no link to a mounted
-input is put there: it is the user's, and of other jobs', and the program is told the path itself.
+A task's own directory serves all its attempts in turn, but a file that one attempt leaves at an output's place would be committed as the
+next one's. So each attempt starts with the same content there as the first: mostly nothing, else files from the archive or from the role's
+`prepare` command, of which a copy is kept next to it, `.NAME.begun`. In a shared directory nothing is removed, and no link to a mounted
+input is made: the directory belongs to the user and to other jobs, and the program gets the path itself.
 
-Files that the framework wants (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
-the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only this end knows.
+Files that the framework needs (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
+the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only the agent knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
 
 
 class Workplace:
-    """One task's place in this container; `work` is its own directory, `private` its folder for what is ours."""
+    """One task's place in this container. `work` is its own directory, `private` its folder for our files."""
 
     def __init__(self, work: str, private: str) -> None:
         self.work, self.private = work, private
@@ -40,7 +40,7 @@ class Workplace:
 
     @property
     def shared(self) -> bool:
-        """Whether the programs run in the submitter's own directory."""
+        """Tell whether the programs run in the submitter's own directory."""
         return self.cwd != self.work
 
     def furnish(self, order: Mapping[str, Any]) -> None:
@@ -57,9 +57,9 @@ class Workplace:
         note = os.path.join(self.private, "filled")
         for path in self._places(order):
             self._put_aside(path)
-            if os.path.lexists(_begun(path)):
-                _copy(_begun(path), path)
-        if _said(note) == archive:
+            if os.path.lexists(_snapshot_path(path)):
+                _copy(_snapshot_path(path), path)
+        if _read_note(note) == archive:
             return
         _unpack(archive, self.work)
         self.begun(order)
@@ -67,17 +67,17 @@ class Workplace:
             file.write(archive)
 
     def begun(self, order: Mapping[str, Any]) -> None:
-        """No program has run yet: what is at the outputs' places by now is what each attempt will find there. Blocks."""
+        """Copy the files now at the outputs' places, before any program has run: each attempt will find them there. Blocks."""
         for path in self._places(order):
-            draft = f"{_begun(path)}.part"
+            draft = f"{_snapshot_path(path)}.part"
             remove(draft)
             if os.path.lexists(path):
                 _copy(path, draft)
-                remove(_begun(path))
-                os.rename(draft, _begun(path))
+                remove(_snapshot_path(path))
+                os.rename(draft, _snapshot_path(path))
 
     def _places(self, order: Mapping[str, Any]) -> list[str]:
-        """Where the program writes outputs, below a directory that is the task's own."""
+        """Return the paths where the program writes outputs, below a directory that is the task's own."""
         if order.get("workdir", "share") == "share":
             return []
         outputs = [output["local"] for output in (order.get("outputs") or {}).values() if output["as"] != "stream"]
@@ -90,32 +90,32 @@ class Workplace:
         ]
 
     def _put_aside(self, path: str) -> None:
-        """Remove what is there, in one step: of something that cannot be removed nothing stays in place."""
+        """Remove a path in one step: even if it cannot be deleted, nothing of it stays in place."""
         if os.path.lexists(path):
             folder, name = os.path.split(path)
             aside = os.path.join(folder, f".{name}.before-{self.attempt}")
             os.rename(path, aside)
-            with contextlib.suppress(OSError):  # it is in nobody's way there
+            with contextlib.suppress(OSError):  # it does no harm there
                 remove(aside)
 
-    def reserve(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Ports by name, fresh for each attempt: what an earlier one left behind cannot be reached by the next. 0: any.
+    def reserve(self, ports: Mapping[str, int]) -> dict[str, int]:
+        """Reserve ports and return them by name. They are new for each attempt, so that it cannot meet leftovers of an earlier one. 0: any.
 
-        A task that restarts alone asks for those it had, by which its peers know it; they are still reserved.
+        A task that restarts alone requests the ports it had, by which its peers know it; they are still reserved.
         """
-        if self.ports and dict(wanted) == self.ports:
+        if self.ports and dict(ports) == self.ports:
             return self.ports
         from trainmaster.host.ports import Ports
 
-        before, self._reserved = self._reserved, None
-        free = [name for name, number in wanted.items() if not number]
+        previous, self._reserved = self._reserved, None
+        free = [name for name, number in ports.items() if not number]
         if free:
             self._reserved = Ports()
             self._reserved.take(len(free))
-        if before is not None:
-            before.release()
+        if previous is not None:
+            previous.release()
         chosen = dict(zip(free, self._reserved.numbers if self._reserved is not None else (), strict=True))
-        self.ports = {name: number or chosen[name] for name, number in wanted.items()}
+        self.ports = {name: number or chosen[name] for name, number in ports.items()}
         return self.ports
 
     def release(self) -> None:
@@ -124,7 +124,7 @@ class Workplace:
             self._reserved = None
 
     def write(self, files: Mapping[str, str], address: str) -> None:
-        """Write what the framework wants; a name cannot leave its folder."""
+        """Write the files that the framework needs; a name cannot leave its folder."""
         for name, text in files.items():
             folder = self.cwd if name.startswith("./") else self.files
             path = os.path.normpath(os.path.join(folder, name))
@@ -139,7 +139,7 @@ class Workplace:
         return os.path.join(self.private, f"files-{self.attempt}")
 
     def stdin(self) -> int | None:
-        """The named pipe by which a command passes its stdin on to the task, opened; None where there is none."""
+        """Open the named pipe by which a command passes its stdin on to the task; None where there is none."""
         path = f"{self.private.removesuffix('.d')}.stdin"
         try:
             pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -148,22 +148,22 @@ class Workplace:
         os.set_blocking(pipe, True)
         os.close(
             os.open(f"{path}.opened", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        )  # the command may let go of it
+        )  # the command may now close its end
         return pipe
 
     def filled(self, text: str, address: str) -> str:
-        """`text` with its places filled in."""
+        """Return `text` with its places filled in."""
 
-        def place(found: re.Match[str]) -> str:
-            name = found[1]
+        def place(match: re.Match[str]) -> str:
+            name = match[1]
             if name.startswith("port:"):
-                return str(self.ports[name[5:]]) if name[5:] in self.ports else found[0]
+                return str(self.ports[name[5:]]) if name[5:] in self.ports else match[0]
             return {"files": self.files, "cwd": self.cwd, "address": address}[name]
 
         return _PLACE.sub(place, text) if "{" in text else text
 
 
-def _said(path: str) -> str:
+def _read_note(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -171,7 +171,7 @@ def _said(path: str) -> str:
         return ""
 
 
-def _begun(path: str) -> str:
+def _snapshot_path(path: str) -> str:
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.begun")
 
@@ -185,17 +185,17 @@ def _copy(source: str, target: str) -> None:
 
 
 def _unpack(archive: str, folder: str) -> None:
-    """Unpack an archive that we have packed; a member that would leave the folder is refused where Python can (from 3.11.4 on)."""
+    """Unpack an archive that we packed. A member that would leave the folder is refused where Python can do so (from 3.11.4 on)."""
     import tarfile
 
-    how: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, **how)
+            packed.extractall(folder, **options)
     except tarfile.TarError as error:
         raise AttemptFailed("staging-failed", {"detail": f"the archive of the files: {error}"}) from error
 
 
 def variable(name: str) -> str:
-    """A name as it stands in a variable: TRAINMASTER_INPUT_<this>."""
+    """Return a name in the form that variables use: TRAINMASTER_INPUT_<NAME>."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -1,10 +1,10 @@
-"""Records through a JVM beside the program, for inputs and outputs with `format: hadoop:CLASS` (see `data.formats.hadoop_formats`).
+"""Pass records through a JVM alongside the program, for inputs and outputs with `format: hadoop:CLASS` (see `data.formats.hadoop_formats`).
 
     JVM -> pipe -> stdin | program | stdout -> pipe -> thread -> pipe -> JVM -> files of the output
 
-The JVM that reads writes into the program's own pipe, of which we hold an end until it has told that these were all records: one that died
-is no end of them. The JVM that writes gets what the program printed from us, since only we know when the program is over. Both are none of
-the program's processes: they are not sampled, not counted against its memory, and not swept with it.
+The JVM that reads writes into the program's own pipe. We hold an end of that pipe until the JVM has said that these were all records: its
+death must not look like the end of them. The JVM that writes gets the program's output from us, since only we know when the program is
+over. Neither is one of the program's processes: they are not sampled, not counted against its memory, and not swept with it.
 """
 
 from __future__ import annotations
@@ -25,64 +25,64 @@ from trainmaster.data.formats.jvm import Call, Jvm
 
 
 def feed(
-    given: Mapping[str, Any], pipe: int, beside: SideProcess, loop: asyncio.AbstractEventLoop, over: threading.Event,
+    source: Mapping[str, Any], pipe: int, side_process: SideProcess, loop: asyncio.AbstractEventLoop, stop: threading.Event,
     tell: Callable[[int, int, float], None],
 ) -> None:  # fmt: skip
-    """Have the records of an order's input written to `pipe`. `tell(records, bytes, part of all)` now and then. Raises JavaFailed."""
+    """Write the records of an order's input (`source`) to `pipe`. Calls `tell(records, bytes, part of all)` at times. Raises JavaFailed."""
 
-    def heard(words: str) -> None:
+    def note_report(words: str) -> None:
         match words.split():
             case ["fed", records, size, part]:
                 tell(int(records), int(size), min(1.0, float(part)))
 
-    with _folder(beside) as folder:
-        call = hadoop_formats.reading(given, beside.environ, beside.cwd, folder)
-        if over.is_set():
+    with _folder(side_process) as folder:
+        call = hadoop_formats.reading(source, side_process.environ, side_process.cwd, folder)
+        if stop.is_set():
             return
-        with _started(call, over, stdout=pipe) as jvm:
+        with _started(call, stop, stdout=pipe) as jvm:
             try:
-                jvm.finish(heard, lambda line: _say(beside, loop, line))
+                jvm.finish(note_report, lambda line: _say(side_process, loop, line))
             except Exception:
-                if not over.is_set():  # else it was ended because nobody reads any more
+                if not stop.is_set():  # else it was ended because nobody reads any more
                     raise
 
 
 def record(
-    made: Mapping[str, Any], pipe: int, beside: SideProcess, loop: asyncio.AbstractEventLoop, over: threading.Event,
+    sink: Mapping[str, Any], pipe: int, side_process: SideProcess, loop: asyncio.AbstractEventLoop, over: threading.Event,
     moved: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Have what comes out of `pipe` written as the output's records. `moved(bytes)` now and then. Raises JavaFailed."""
-    with _folder(beside) as folder:
-        call = hadoop_formats.writing(made, beside.environ, beside.cwd, folder)
+    """Write the bytes from `pipe` as the records of an output (`sink`). Calls `moved(bytes)` now and then. Raises JavaFailed."""
+    with _folder(side_process) as folder:
+        call = hadoop_formats.writing(sink, side_process.environ, side_process.cwd, folder)
         read, write = os.pipe2(os.O_CLOEXEC)
-        passing = threading.Thread(
-            target=_pass, args=(pipe, write, over, beside.halt, moved), name="records", daemon=True
+        thread = threading.Thread(
+            target=_pass, args=(pipe, write, over, side_process.halt, moved), name="records", daemon=True
         )
         try:
-            with _started(call, beside.halt, stdin=read) as jvm:
+            with _started(call, side_process.halt, stdin=read) as jvm:
                 os.close(read)
                 read = -1
-                passing.start()
-                jvm.finish(lambda words: None, lambda line: _say(beside, loop, line))
+                thread.start()
+                jvm.finish(lambda words: None, lambda line: _say(side_process, loop, line))
         finally:
             if read >= 0:
                 os.close(read)
-            if passing.ident is None:
+            if thread.ident is None:
                 os.close(write)
             else:
-                passing.join()
+                thread.join()
 
 
-def _say(beside: SideProcess, loop: asyncio.AbstractEventLoop, line: str) -> None:
+def _say(side_process: SideProcess, loop: asyncio.AbstractEventLoop, line: str) -> None:
     if line and not loop.is_closed():
-        loop.call_soon_threadsafe(beside.say, f"java: {line}")
+        loop.call_soon_threadsafe(side_process.say, f"java: {line}")
 
 
 @contextlib.contextmanager
-def _folder(beside: SideProcess) -> Iterator[str]:
-    """For the cache and fetched jars, gone when the JVM is."""
-    os.makedirs(beside.private, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="java-", dir=beside.private)
+def _folder(side_process: SideProcess) -> Iterator[str]:
+    """Make a folder for the cache and fetched jars. It is removed when the JVM has ended."""
+    os.makedirs(side_process.private, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="java-", dir=side_process.private)
     try:
         yield folder
     finally:
@@ -91,7 +91,7 @@ def _folder(beside: SideProcess) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _started(call: Call, stop: threading.Event, **ends: int) -> Iterator[Jvm]:
-    """A JVM, ended when `stop` is set."""
+    """Start a JVM, which is ended when `stop` is set."""
     jvm = Jvm(call, **ends)
     gone = threading.Event()
 
@@ -110,19 +110,19 @@ def _started(call: Call, stop: threading.Event, **ends: int) -> Iterator[Jvm]:
 
 
 def _pass(source: int, target: int, over: threading.Event, halt: threading.Event, moved: Callable[[int], None]) -> None:
-    """Pass on what the program prints, to its end; where something left behind holds the pipe open, for a moment more."""
+    """Pass on the program's output to its end; for only a moment more where a process left behind holds the pipe open."""
     os.set_blocking(source, False)
     os.set_blocking(target, False)
-    there, room = select.poll(), select.poll()
-    there.register(source, select.POLLIN)
-    room.register(target, select.POLLOUT)
+    readable, writable = select.poll(), select.poll()
+    readable.register(source, select.POLLIN)
+    writable.register(target, select.POLLOUT)
     lingering = LINGER
     try:
         while lingering > 0 and not halt.is_set():
             try:
                 data = os.read(source, READ)
             except BlockingIOError:
-                there.poll(LOOK * 1000)
+                readable.poll(LOOK * 1000)
                 lingering -= LOOK if over.is_set() else 0.0
                 continue
             if not data:
@@ -133,7 +133,7 @@ def _pass(source: int, target: int, over: threading.Event, halt: threading.Event
                 try:
                     rest = rest[os.write(target, rest) :]
                 except BlockingIOError:
-                    room.poll(LOOK * 1000)
+                    writable.poll(LOOK * 1000)
     except BrokenPipeError:
         pass  # the JVM has ended, and says why
     finally:

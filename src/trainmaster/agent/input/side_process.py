@@ -1,4 +1,4 @@
-"""The surroundings of a process beside the program: a JVM that reads or writes its records."""
+"""The surroundings of a side process: a JVM that reads or writes the program's records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-LOOK = 0.2  # s between two looks at whether to stop
-LINGER = 1.0  # s for what is still in the pipe when the program has ended
+LOOK = 0.2  # s between two checks whether to stop
+LINGER = 1.0  # s for bytes still in the pipe when the program has ended
 READ = 256 * 1024  # bytes read from a pipe at once
 
 
 @attrs.frozen(slots=True, eq=False)
 class SideProcess:
-    """The environment, the directory and a private folder of such a process. `halt` is set when the attempt is stopped; `say`, called in
-    the loop, puts a line into the task's log.
+    """The environment, the directory and a private folder of a side process.
+
+    `halt` is set when the attempt is stopped. `say`, called in the loop, puts a line into the task's log.
     """
 
     environ: Mapping[str, str]

@@ -1,1 +1,1 @@
-"""What programs print: captured, kept, shipped, followed."""
+"""The output of programs: captured, kept, shipped, followed."""

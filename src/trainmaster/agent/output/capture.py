@@ -1,15 +1,15 @@
-"""What a program prints: read as fast as it is written, kept in a spool, never in the program's way.
+"""Capture a program's output: read it as fast as it is written, keep it in a spool, and do not slow the program.
 
     program -> a pipe -> loop reads -> bounded queue -> a thread writes the spool
 
-The loop reads so that a report is never behind a disk; the thread writes so that a slow disk never stops the loop. While the queue is
+The loop reads, so that a report never waits for a disk; the thread writes so that a slow disk never stops the loop. While the queue is
 full, reading waits, and the program with it, as it would before a slow disk of its own; when the thread has been stuck for `STUCK`
-seconds, what comes is counted and left out instead, for a dead disk must not stop a training. stdout and stderr share one pipe, as they
+seconds, further bytes are counted and left out instead, because a dead disk must not stop a training. stdout and stderr share one pipe, as they
 would share a terminal: only so is their order kept. With a `stream` output stdout is records, and goes, raw, to a descriptor of its own.
-Several copies of a program have a pipe each, and each line in the spool is led by its copy (`worker:0.1`): a line that is not whole waits
-for its end, so that no two are mixed.
+Several copies of a program have a pipe each, and each line in the spool begins with its copy's name (`worker:0.1`). An incomplete line
+waits for its end, so that no two lines are mixed.
 
-Once the program has ended, the pipes are read to their end; where something left behind holds them open, for `LINGER` seconds more.
+Once the program has ended, the pipes are read to their end; for only `LINGER` seconds more where a process left behind holds them open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from trainmaster.agent.output.redactor import Cover
 from trainmaster.agent.output.spool import MIB, Spool
 
-PIPE = 1 * MIB  # as large as an unprivileged user may have one (pipe(7))
+PIPE = 1 * MIB  # the largest that an unprivileged user may have (pipe(7))
 QUEUE = 8 * MIB
 STUCK = 5.0  # s
 LINGER = 0.5  # s
@@ -38,7 +38,7 @@ READ = 256 * 1024
 
 
 class Output:
-    """Collects the output of one launch. `progress` hears values of progress lines, `grown` that the file grew."""
+    """Collects the output of one launch. `progress` gets the values of progress lines; `grown` is called when the file grew."""
 
     def __init__(
         self, spool: Spool, progress: Callable[[float], None], grown: Callable[[], None] = lambda: None, records: int | None = None,
@@ -46,41 +46,41 @@ class Output:
     ) -> None:  # fmt: skip
         """`copies`: the name of each copy, which leads its lines; "" where there is but one."""
         self.spool = spool
-        self.read = 0  # bytes read so far: the sign of life that `stall` looks at
+        self.read = 0  # bytes read so far: the sign of life for `stall`
         self.closed = False
         self._secrets = tuple(secrets)
         self._progress, self._grown = progress, grown
         self._loop = asyncio.get_running_loop()
-        self._writer = _Writer(spool, self._loop, self._wrote)
+        self._writer = _Writer(spool, self._loop, self._on_written)
         self._open: dict[int, _Stream] = {}  # by read end
         self._paused = False
         self._done = self._loop.create_future()
         self.ends: list[tuple[int, int]] = [self._pipes(name, records) for name in copies]
 
     def _pipes(self, name: str, records: int | None) -> tuple[int, int]:
-        """The write ends for a copy's stdout and stderr."""
+        """Return the write ends for a copy's stdout and stderr."""
         read, write = _pipe()
         self._open[read] = _Stream(name, self._secrets)
         self._loop.add_reader(read, self._ready, read)
         return os.dup(write if records is None else records), write
 
     def started(self) -> None:
-        """The program holds its ends; ours are closed."""
+        """Close our copies of the program's ends: it holds its own."""
         for end in itertools.chain(*self.ends):
             os.close(end)
         self.ends = []
 
-    def write(self, words: str) -> None:
-        """A line of our own among the program's."""
-        self._writer.put(f"[trainmaster: {words}]\n".encode())
+    def write(self, text: str) -> None:
+        """Put a line of our own among the program's."""
+        self._writer.put(f"[trainmaster: {text}]\n".encode())
 
     async def drained(self) -> None:
-        """Wait for the end of both pipes, or a moment where something else holds them; then the file is whole."""
+        """Wait for the end of both pipes, or only a moment where another process holds them; then complete the file."""
         try:
             async with asyncio.timeout(LINGER):
                 await asyncio.shield(self._done)
         except TimeoutError:
-            while sum(self._take(pipe) for pipe in list(self._open)):  # noqa: ASYNC110  others have their turn
+            while sum(self._read_once(pipe) for pipe in list(self._open)):  # noqa: ASYNC110  other tasks get their turn
                 await asyncio.sleep(0)
             for pipe in list(self._open):
                 self._forget(pipe)
@@ -91,7 +91,7 @@ class Output:
         if self._writer.waiting >= QUEUE and not self._writer.stuck:
             self._pause()
             return
-        self._take(pipe)
+        self._read_once(pipe)
 
     def _pause(self) -> None:
         self._paused = True
@@ -107,14 +107,14 @@ class Output:
         elif self._paused:
             self._loop.call_later(STUCK, self._resume)
 
-    def _wrote(self) -> None:
-        """The thread has written something."""
+    def _on_written(self) -> None:
+        """Go on reading where it was paused: the thread has written."""
         self._grown()
         if self._paused:
             self._resume()
 
-    def _take(self, pipe: int) -> bool:
-        """Read once; whether there was something."""
+    def _read_once(self, pipe: int) -> bool:
+        """Read once. Tell whether there was something to read."""
         try:
             data = os.read(pipe, READ)
         except BlockingIOError:
@@ -124,12 +124,12 @@ class Output:
             return False
         self.read += len(data)
         stream = self._open[pipe]
-        self._look(stream, data)
+        self._find_progress(stream, data)
         if ready := stream.add(data):
             self._writer.put(ready)
         return True
 
-    def _look(self, stream: _Stream, data: bytes) -> None:
+    def _find_progress(self, stream: _Stream, data: bytes) -> None:
         """Find progress lines."""
         joined = stream.last + data if stream.last else data
         if b"reporter progress:" in joined:
@@ -144,43 +144,41 @@ class Output:
     def _forget(self, pipe: int) -> None:
         self._loop.remove_reader(pipe)
         os.close(pipe)
-        self._writer.put(
-            self._open.pop(pipe).rest()
-        )  # also where that is nothing: the writer's thread ends once it has begun
+        self._writer.put(self._open.pop(pipe).rest())  # also if empty: the writer's thread ends only once it has begun
         if not self._open and not self._done.done():
             self._done.set_result(None)
 
 
 class _Stream:
-    """What one pipe brings, as the spool gets it."""
+    """The bytes of one pipe, prepared for the spool."""
 
     def __init__(self, name: str, secrets: Iterable[str]) -> None:
-        self.last = b""  # for `_look`
+        self.last = b""  # for `_find_progress`
         self._lead = f"{name} ".encode() if name else b""
         self._cover = Cover(secrets)
         self._part = b""  # a line that is not whole
 
     def add(self, data: bytes) -> bytes:
-        """The bytes that may be stored now."""
+        """Return the bytes that may be stored now."""
         data = self._cover.over(data) if self._cover else data
         if not self._lead:
             return data
         whole, newline, self._part = (self._part + data).rpartition(b"\n")
         if newline:
-            return self._led(whole)
+            return self._with_lead(whole)
         return self.rest() if len(self._part) > _LONGEST else b""
 
     def rest(self) -> bytes:
-        """The bytes that were held back."""
+        """Return the bytes that were held back."""
         part, self._part = self._part + self._cover.rest(), b""
-        return self._led(part) if part and self._lead else part
+        return self._with_lead(part) if part and self._lead else part
 
-    def _led(self, lines: bytes) -> bytes:
+    def _with_lead(self, lines: bytes) -> bytes:
         return self._lead + lines.replace(b"\n", b"\n" + self._lead) + b"\n"
 
 
 def _pipe() -> tuple[int, int]:
-    """A large pipe. Its size is a wish: a user with many pipes gets small ones (pipe-user-pages-soft)."""
+    """Make a large pipe. Its size is a wish: a user with many pipes gets small ones (pipe-user-pages-soft)."""
     read, write = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(read, False)
     try:
@@ -191,10 +189,10 @@ def _pipe() -> tuple[int, int]:
 
 
 class _Writer:
-    """The thread that writes. Begun with the first byte, ended with the last, so that none exists when the program is forked."""
+    """The thread that writes. It begins with the first byte and ends with the last, so that none exists when the program is forked."""
 
-    def __init__(self, spool: Spool, loop: asyncio.AbstractEventLoop, wrote: Callable[[], None]) -> None:
-        self._spool, self._loop, self._wrote = spool, loop, wrote
+    def __init__(self, spool: Spool, loop: asyncio.AbstractEventLoop, on_written: Callable[[], None]) -> None:
+        self._spool, self._loop, self._on_written = spool, loop, on_written
         self._queue: deque[bytes] = deque()
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -202,7 +200,7 @@ class _Writer:
         self._dropped = 0
         self.waiting = 0  # bytes
         self._moved_at = time.monotonic()
-        self._over = loop.create_future()
+        self._finished = loop.create_future()
 
     @property
     def stuck(self) -> bool:
@@ -224,12 +222,12 @@ class _Writer:
             self._thread.start()
 
     async def finish(self) -> None:
-        """Write what is queued, close the file; gives up on a disk that is stuck."""
+        """Write the queued bytes and close the file; give up on a disk that is stuck."""
         with self._news:
             self._finishing = True
             self._news.notify()
-        while not self._over.done():
-            await asyncio.wait([self._over], timeout=STUCK)
+        while not self._finished.done():
+            await asyncio.wait([self._finished], timeout=STUCK)
             if self.stuck:
                 return
 
@@ -248,14 +246,14 @@ class _Writer:
             with self._news:
                 self.waiting -= len(data)
                 self._moved_at = time.monotonic()
-            self._tell(self._wrote)
+            self._call_in_loop(self._on_written)
         self._spool.close()
-        self._tell(self._end)
+        self._call_in_loop(self._end)
 
     def _end(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+        if not self._finished.done():
+            self._finished.set_result(None)
 
-    def _tell(self, act: Callable[[], object]) -> None:
+    def _call_in_loop(self, act: Callable[[], object]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)

@@ -1,11 +1,11 @@
-"""Serving what was printed to those who follow it, from the spool's file, at their own pace.
+"""Serve a task's output to its followers, from the spool's file, at their own pace.
 
-A follower has a credit of frames; each message spends one, a `window` of the reader's gives some back, so a reader that is slow costs no
-memory here and delays nobody. What the spool left out before the follower came to it is told by a mark. A follower that reads the file
-itself hears only how far the output has come (`bare`): one message then stands for all that was printed since the one before.
+A follower has a credit of frames. Each message spends one; the reader's `window` gives some back. So a slow reader costs no memory here and
+delays nobody. A mark stands for output that the spool left out before the follower came to it. A follower that reads the file itself gets
+only the position of the output's end (`bare`): one message then stands for everything printed since the one before.
 
-The disk may hang, so the file is read elsewhere (`beside`): `next` hands out what was read, and has more read once that is used up, where
-the source says that there is more.
+The disk may hang, so the file is read elsewhere (`run_aside`): `next` hands out the bytes that were read, and has more read once they are
+used up, where the source says that there is more.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trainmaster.log.output import Gap, piece
 PIECE = 24 * 1024  # bytes of output in one message
 CREDIT = 8  # frames a follower may be behind
 AHEAD = CREDIT * PIECE  # bytes read at once
-CHARACTER = 4  # bytes of the longest one in UTF-8
+CHARACTER = 4  # bytes of the longest character in UTF-8
 FOLLOWERS = 256
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Source(Plain):
-    """Where an attempt's output is, of which the `first` bytes are kept in any case; whether it still grows.
+    """An attempt's output. Its `first` bytes are kept in any case; `growing`: it still grows.
 
-    `printed` differs each time that it has grown. `begun`: else a file that is not there may still come.
+    `printed` differs each time that it has grown. Without `begun`, a missing file may still come.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Source(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Chunk:
-    """What a source had for a follower at `position`: `data`, from `begin` to `end`; `size` is the position at the end of all of it."""
+    """The bytes of a source for a follower at `position`: `data`, from `begin` to `end`. `size`: the position at the output's end."""
 
     source: Source
     position: int
@@ -52,12 +52,12 @@ class Chunk:
     size: int
 
     def serves(self, source: Source, position: int) -> bool:
-        """Return whether it tells what there is at a position now: whole characters, or that there is nothing."""
+        """Tell whether it answers for a position now: with whole characters, or with the fact that there is nothing."""
         unchanged = self.source == source
         return self.end - position >= CHARACTER or (unchanged and (position == self.position or self.end >= self.size))
 
     def at(self, position: int) -> tuple[int, bytes]:
-        """Return the data of one message from a position on, and where that begins."""
+        """Return where the data of one message from a position on begins, and that data."""
         begin = max(position, self.begin)
         return begin, self.data[begin - self.begin : begin - self.begin + PIECE]
 
@@ -67,26 +67,26 @@ class Follower:
     id: int
     attempt: int
     position: int
-    once: bool = False  # only what is there when it is served first
-    until: int | None = None  # the position where that ends
+    once: bool = False  # only the output that exists when it is first served
+    until: int | None = None  # the position where that output ends
     bare: bool = False  # only positions, no data
     credit: int = CREDIT
     chunk: Chunk | None = None
     reading: bool = False
 
 
-Beside: TypeAlias = Callable[[Callable[[], Chunk], Callable[[Chunk], None]], None]
-"""`beside(act, then)`: do `act` where it may block, and call `then` with the result."""
+RunAside: TypeAlias = Callable[[Callable[[], Chunk], Callable[[Chunk], None]], None]
+"""`run_aside(act, then)`: do `act` where it may block, and call `then` with the result."""
 
 
 class Follows:
-    """The followers of one agent. `source` gives an attempt's output, None while it has not begun. `wake` is called once there is more."""
+    """The followers of one agent. `source` returns an attempt's output, None until it has begun. `wake` is called once there is more."""
 
     def __init__(
-        self, task: str, source: Callable[[int], Source | None], beside: Beside = lambda act, then: then(act()),
+        self, task: str, source: Callable[[int], Source | None], run_aside: RunAside = lambda act, then: then(act()),
         wake: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._task, self._source, self._beside, self._wake = task, source, beside, wake
+        self._task, self._source, self._run_aside, self._wake = task, source, run_aside, wake
         self._followers: dict[int, Follower] = {}
 
     def follow(self, number: int, attempt: int, position: int, once: bool = False, bare: bool = False) -> None:
@@ -101,17 +101,17 @@ class Follows:
             follower.credit = min(1024, follower.credit + max(0, frames))
 
     def clear(self) -> None:
-        """The connection is gone, and with it who followed."""
+        """Forget all followers: their connection is gone."""
         self._followers.clear()
 
     def next(self) -> dict[str, Any] | None:
-        """The next piece for whoever has credit, in turn; None where nobody can be served now."""
+        """Return the next piece for a follower with credit, in turn; None where nobody can be served now."""
         for number, follower in list(self._followers.items()):
-            if follower.credit > 0 and (told := self._piece(follower)) is not None:
+            if follower.credit > 0 and (message := self._piece(follower)) is not None:
                 del self._followers[number]
-                if not told["end"]:
+                if not message["end"]:
                     self._followers[number] = follower  # behind the others
-                return told
+                return message
         return None
 
     def _piece(self, follower: Follower) -> dict[str, Any] | None:
@@ -120,7 +120,7 @@ class Follows:
             return None
         chunk = None
         if source is not None and (follower.until is None or follower.position < follower.until):
-            chunk = self._look(follower, source)
+            chunk = self._chunk_at(follower, source)
             if chunk is None or not (chunk.size or source.begun or follower.once):
                 return None
         if follower.once and follower.until is None:
@@ -141,10 +141,10 @@ class Follows:
         follower.credit -= 1
         return message
 
-    def _look(self, follower: Follower, source: Source) -> Chunk | None:
-        """Return what there is at a follower's position; None while that is being read."""
+    def _chunk_at(self, follower: Follower, source: Source) -> Chunk | None:
+        """Return the chunk at a follower's position; None while it is being read."""
 
-        def took(chunk: Chunk) -> None:
+        def keep(chunk: Chunk) -> None:
             follower.reading, follower.chunk = False, chunk
             self._wake()
 
@@ -154,12 +154,12 @@ class Follows:
         if not follower.reading:
             follower.reading, follower.chunk = True, None
             position, bare = follower.position, follower.bare
-            self._beside(lambda: _read(source, position, bare), took)
+            self._run_aside(lambda: _read(source, position, bare), keep)
         return follower.chunk
 
 
 def _read(source: Source, position: int, bare: bool) -> Chunk:
-    """What there is from a position on (`bare`: nothing of it). Blocks; what cannot be read is not there."""
+    """Read the chunk from a position on (`bare`: without data). Blocks; a file that cannot be read counts as empty."""
     try:
         file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

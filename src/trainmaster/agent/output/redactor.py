@@ -1,6 +1,6 @@
-"""Secret values in what a program prints are covered before they are stored: nobody who reads the log later has the values to look for.
+"""Cover secret values in a program's output before it is stored: later readers of the log do not have the values to look for.
 
-Output comes in pieces, cut anywhere, so the end of a piece that could be the beginning of a value is held back until the next one shows.
+Output comes in pieces, cut anywhere, so the end of a piece that could be the beginning of a value is held back until the next piece comes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Cover:
         return bool(self._values)
 
     def over(self, data: bytes) -> bytes:
-        """What may be stored now of all that was given."""
+        """Return the bytes that may be stored now, covered. The rest is held back."""
         data = self._held + data
         for value in self._values:
             data = data.replace(value, COVER.encode())
-        hold = max((_begun(data, value) for value in self._values), default=0)
-        self._held = data[len(data) - hold :]
-        return data[: len(data) - hold]
+        length = max((_partial_length(data, value) for value in self._values), default=0)
+        self._held = data[len(data) - length :]
+        return data[: len(data) - length]
 
     def rest(self) -> bytes:
-        """What was held back, at the end of the stream."""
-        held, self._held = self._held, b""
-        return held
+        """Return the bytes held back, at the end of the stream."""
+        rest, self._held = self._held, b""
+        return rest
 
 
-def _begun(data: bytes, value: bytes) -> int:
-    """How many bytes at the end of `data` are a beginning of `value`, not all of it."""
+def _partial_length(data: bytes, value: bytes) -> int:
+    """Return how many bytes at the end of `data` are a beginning of `value`, but not all of it."""
     for length in range(min(len(value) - 1, len(data)), 0, -1):
         if data.endswith(value[:length]):
             return length

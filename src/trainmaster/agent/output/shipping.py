@@ -1,11 +1,11 @@
-"""Logs on their way to a storage whose files do not grow: in pieces, each `EVERY` seconds or `PIECE` bytes (see `log.output`).
+"""Ship logs to a storage whose files do not grow: in pieces, each `EVERY` seconds or `PIECE` bytes (see `log.output`).
 
     logs/<role>-<index>/<attempt>.log.d/<position>   until the attempt is over, and for ever where the log is larger than `WHOLE`
     logs/<role>-<index>/<attempt>.log                the whole, put once the agent leaves
 
-The spool is what the program is printed into; a store that is slow or dead only makes the spool longer, which is bounded by itself. Pieces
-of what the spool has left out since are removed, so what is kept there is bounded in the same way. A short piece is put again, longer: a
-program that prints a little for a month makes few objects. A spool is removed once all of it is stored.
+The spool takes the program's output. A store that is slow or dead only makes the spool longer, and the spool bounds itself. Stored pieces
+that the spool has since left out are removed, so the storage is bounded in the same way. A short piece is put again, longer: a program that
+prints a little for a month makes few objects. A spool is removed once all of it is stored.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class _Log:
     def __init__(self, spool: Spool, name: str) -> None:
         self.spool, self.name = spool, name
         self.at = 0  # the position up to which it is stored, or left out
-        self.pieces: list[tuple[int, int]] = []  # of each stored, its position and size
+        self.pieces: list[tuple[int, int]] = []  # position and size of each stored piece
         self.shipped_at = 0.0
         self.whole = False  # all of it is stored
 
     def read(self, size: int, longer: bool = True) -> tuple[int, bytes, Gap]:
-        """The next bytes to store, where they begin, and what the spool has left out by now. `longer`: a short piece is put again."""
+        """Return the begin of the next bytes to store, the bytes, and the gap in the spool by now. `longer`: a short piece is put again."""
         position = self.at
         if longer and self.pieces and self.pieces[-1][1] < min(SHORT, size):
             position = self.pieces[-1][0]
@@ -76,98 +76,102 @@ class Shipping:
         while True:
             await asyncio.sleep(min(LOOK, self._every))
             now = asyncio.get_running_loop().time()
-            for one in self._logs:
-                waiting = one.spool.printed - one.at
-                if waiting >= self._piece or (waiting > 0 and now - one.shipped_at >= self._every):
-                    one.shipped_at = now
-                    await self._ship(one)
+            for shipped in self._logs:
+                waiting = shipped.spool.printed - shipped.at
+                if waiting >= self._piece or (waiting > 0 and now - shipped.shipped_at >= self._every):
+                    shipped.shipped_at = now
+                    await self._ship(shipped)
 
     async def hurry(self) -> None:
-        """Ship what there is now, the fastest way that there is: the engine may end us in a moment."""
-        for one in self._logs:
-            if one.spool.printed > one.at:
-                await self._guarded(one, self._hurry_blocking, one)
+        """Ship the present output in the fastest way: the engine may end us in a moment."""
+        for shipped in self._logs:
+            if shipped.spool.printed > shipped.at:
+                await self._guarded(shipped, self._hurry_blocking, shipped)
 
     async def finish(self, within: float) -> str:
-        """Ship what is left and put the logs together; "" or what was given up."""
+        """Ship the rest and put the logs together. Return "", or a sentence about the logs that were given up."""
         try:
             async with asyncio.timeout(within):
-                for one in self._logs:
-                    while not one.whole:
-                        await self._ship(one, last=True)
+                for shipped in self._logs:
+                    while not shipped.whole:
+                        await self._ship(shipped, last=True)
                         if self.trouble:
                             await asyncio.sleep(LOOK)
         except TimeoutError:
-            kept = ", ".join(one.spool.path for one in self._logs if not one.whole)
-            why = self.trouble or "the storage is slow"
-            return f"the log could not be stored within {within:.0f} s: {why}; it is in {kept}"
+            paths = ", ".join(shipped.spool.path for shipped in self._logs if not shipped.whole)
+            reason = self.trouble or "the storage is slow"
+            return f"the log could not be stored within {within:.0f} s: {reason}; it is in {paths}"
         return ""
 
     def clear(self) -> None:
         """Remove the spools that are stored: nobody reads them here any more."""
-        for one in self._logs:
-            if one.whole:
+        for shipped in self._logs:
+            if shipped.whole:
                 with contextlib.suppress(OSError):
-                    os.unlink(one.spool.path)
+                    os.unlink(shipped.spool.path)
 
-    async def _ship(self, one: _Log, last: bool = False) -> None:
-        await self._guarded(one, self._ship_blocking, one, last)
+    async def _ship(self, shipped: _Log, last: bool = False) -> None:
+        await self._guarded(shipped, self._ship_blocking, shipped, last)
 
-    async def _guarded(self, one: _Log, act: Callable[..., None], *given: Any) -> None:
+    async def _guarded(self, shipped: _Log, act: Callable[..., None], *arguments: Any) -> None:
         async with self._busy:
             try:
-                await asyncio.to_thread(act, *given)
+                await asyncio.to_thread(act, *arguments)
                 self.trouble = ""
-            except Exception as error:  # noqa: BLE001  whatever a storage raises: the spool keeps it, and it is tried again
+            except Exception as error:  # noqa: BLE001  any error of a storage: the spool keeps the log, and the next try comes
                 self.trouble = words(error)
-                log.warning("a piece of %s could not be stored: %s", one.name, self.trouble)
+                log.warning("a piece of %s could not be stored: %s", shipped.name, self.trouble)
 
-    def _hurry_blocking(self, one: _Log) -> None:
+    def _hurry_blocking(self, shipped: _Log) -> None:
         if self._storage is None:
             self._storage = self._open()
         if not self._storage.appends:
-            self._ship_blocking(one, last=False)
+            self._ship_blocking(shipped, last=False)
             return
-        begin, data, _ = one.read(self._piece, longer=False)
+        begin, data, _ = shipped.read(self._piece, longer=False)
         if not data:
             return
-        file = self._storage.appender(piece_name(one.name, begin))
+        file = self._storage.appender(piece_name(shipped.name, begin))
         try:
             file.write(data)
             file.sync()  # from now on it is readable, though we die: on HDFS 20 ms after the beginning, where a close takes 500
-            one.pieces.append((begin, len(data)))
-            one.at = begin + len(data)
+            shipped.pieces.append((begin, len(data)))
+            shipped.at = begin + len(data)
         finally:
             file.close()
 
-    def _ship_blocking(self, one: _Log, last: bool) -> None:
+    def _ship_blocking(self, shipped: _Log, last: bool) -> None:
         if self._storage is None:
             self._storage = self._open()
         while True:
-            begin, data, gap = one.read(self._piece)
-            if begin + len(data) <= one.at:
+            begin, data, gap = shipped.read(self._piece)
+            if begin + len(data) <= shipped.at:
                 break
-            self._storage.replace(piece_name(one.name, begin), data)
-            if one.pieces and one.pieces[-1][0] == begin:
-                del one.pieces[-1]
-            one.pieces.append((begin, len(data)))
-            one.at = begin + len(data)
-            if not last and one.spool.printed - one.at < self._piece:
+            self._storage.replace(piece_name(shipped.name, begin), data)
+            if shipped.pieces and shipped.pieces[-1][0] == begin:
+                del shipped.pieces[-1]
+            shipped.pieces.append((begin, len(data)))
+            shipped.at = begin + len(data)
+            if not last and shipped.spool.printed - shipped.at < self._piece:
                 break
-        self._remove_left_out(one, gap)
+        self._remove_left_out(shipped, gap)
         if last:
-            self._put_together(one)
-            one.whole = True
+            self._put_together(shipped)
+            shipped.whole = True
 
-    def _remove_left_out(self, one: _Log, gap: Gap) -> None:
-        for found in [(at, size) for at, size in one.pieces if gap.begin <= at and at + size <= gap.begin + gap.size]:
-            self._storage.remove(piece_name(one.name, found[0]))
-            one.pieces.remove(found)
+    def _remove_left_out(self, shipped: _Log, gap: Gap) -> None:
+        for piece in [
+            (begin, size)
+            for begin, size in shipped.pieces
+            if gap.begin <= begin and begin + size <= gap.begin + gap.size
+        ]:
+            self._storage.remove(piece_name(shipped.name, piece[0]))
+            shipped.pieces.remove(piece)
 
-    def _put_together(self, one: _Log) -> None:
-        if not os.path.exists(one.spool.path) or os.path.getsize(one.spool.path) > WHOLE:
+    def _put_together(self, shipped: _Log) -> None:
+        if not os.path.exists(shipped.spool.path) or os.path.getsize(shipped.spool.path) > WHOLE:
             return
-        with open(one.spool.path, "rb") as file:
-            self._storage.replace(one.name, file.read())
-        for begin, _ in one.pieces:
-            self._storage.remove(piece_name(one.name, begin))
+        with open(shipped.spool.path, "rb") as file:
+            self._storage.replace(shipped.name, file.read())
+        for begin, _ in shipped.pieces:
+            self._storage.remove(piece_name(shipped.name, begin))

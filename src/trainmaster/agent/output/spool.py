@@ -1,11 +1,11 @@
-"""The file that holds what one attempt printed, within bounds.
+"""The spool is the file that holds one attempt's output, within bounds.
 
     first HEAD bytes | mark: how many bytes are left out | the newest bytes
 
-The file is plain text like what was printed, so `less` and `grep` read it. When it reaches its limit, the older half of what follows the
-head is left out: the file is written anew beside and renamed into place, one copied byte for each byte printed at most. Who has the old one
-open reads on in it, undisturbed. Whatever could not be written (a full disk) leaves a mark too. Readers count positions, not offsets
-(`log.output`): one thread at a time writes, any process may read.
+The file is plain text like the output, so `less` and `grep` read it. When it reaches its limit, the older half of the bytes after the head
+is left out: a new file is written next to it and renamed into place, with at most one copied byte for each byte printed. A reader that has
+the old file open reads on in it, undisturbed. Bytes that could not be written (a full disk) leave a mark too. Readers count positions, not
+offsets (`log.output`): one thread at a time writes, any process may read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COPY = 1 * MIB
 
 
 class Spool:
-    """One growing, bounded file. Writing never raises: what cannot be written is counted and marked."""
+    """One growing, bounded file. Writing never raises: bytes that cannot be written are counted and marked."""
 
     def __init__(self, path: str, limit: int = LIMIT, head: int = HEAD) -> None:
         self.path = path
@@ -32,15 +32,15 @@ class Spool:
         self.size = 0  # of the file
         self.missed = 0  # bytes that could not be written since the last mark
         self.lost = 0  # bytes that could not be written, in all
-        self.trouble = ""  # why, while it cannot be written
+        self.trouble = ""  # the reason, while it cannot be written
 
     @property
     def printed(self) -> int:
-        """The position at its end."""
+        """Return the position at its end."""
         return self._gap.printed(self.size)
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Append `data`; False where that failed and `data` (or its end) is missing from the file."""
+        """Append `data`. Return False where that failed and `data` (or its end) is missing from the file."""
         try:
             self._open()
             if self.missed:
@@ -93,17 +93,17 @@ class Spool:
         self.miss(size, error.strerror or str(error))
 
     def _compact(self, coming: int) -> None:
-        """Leave out the older half of what follows the head, and make room for `coming` bytes."""
+        """Leave out the older half of the bytes after the head, and make room for `coming` bytes."""
         begin = self.head + self._gap.mark
         cut = min(self.size, max(begin + (self._limit - begin) // 2, begin + coming - (self._limit - self.size)))
         left_out = self._gap.size + cut - begin
-        words = mark(left_out, self._limit)
+        mark_text = mark(left_out, self._limit)
         draft = f"{self.path}.new"
         source = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         target = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _copy(source, target, 0, self.head)
-            os.write(target, words)
+            os.write(target, mark_text)
             _copy(source, target, cut, self.size)
             os.rename(draft, self.path)
         except OSError:
@@ -114,7 +114,7 @@ class Spool:
         finally:
             os.close(source)
         os.close(self._file)
-        self._file, self._gap = target, Gap(self.head, left_out, len(words))
+        self._file, self._gap = target, Gap(self.head, left_out, len(mark_text))
         self.size = os.fstat(target).st_size
 
 
@@ -130,7 +130,7 @@ def _copy(source: int, target: int, begin: int, end: int) -> None:
 
 
 def tail(path: str, lines: int = 20, limit: int = 16 * 1024) -> list[str]:
-    """The last lines, each at most 2,000 characters, all within `limit` bytes; a binary's bytes replaced."""
+    """Return the last lines, each at most 2,000 characters, all within `limit` bytes; a binary's bytes replaced."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -138,8 +138,8 @@ def tail(path: str, lines: int = 20, limit: int = 16 * 1024) -> list[str]:
             data = file.read(limit)
     except FileNotFoundError:
         return []
-    found = data.decode("utf-8", "replace").replace("\0", "").removesuffix("\n").split("\n") if data else []
-    if size > limit and len(found) > 1:
-        found = found[1:]  # its beginning was cut off
-    # of a progress bar, which overwrites itself, what it showed last
-    return [line.rstrip("\r").rsplit("\r", 1)[-1][:2000] for line in found[-lines:]]
+    rows = data.decode("utf-8", "replace").replace("\0", "").removesuffix("\n").split("\n") if data else []
+    if size > limit and len(rows) > 1:
+        rows = rows[1:]  # the beginning of the first line was cut off
+    # a progress bar overwrites itself: only its last state counts
+    return [line.rstrip("\r").rsplit("\r", 1)[-1][:2000] for line in rows[-lines:]]

@@ -1,8 +1,8 @@
-"""What is kept of logs where the job has no storage that its agents reach: the end of each attempt's that failed or lost its container, and
-in a job of few tasks less of those that ended well, which may be over before anybody could read along.
+"""Keep the ends of logs where the job has no storage that its agents reach.
 
-The agent tells it to the master, again until that has kept it; a living job's logs are whole, and are read from their agents. This takes
-the place of `shipping.Shipping` and has its form.
+The end is kept of each attempt that failed or lost its container. In a job of few tasks less is kept of attempts that ended well, which may
+be over before anybody could read along. The agent sends the end to the master, again and again until the master has kept it. A living job's
+logs are whole, and are read from their agents. This takes the place of `shipping.Shipping` and has its interface.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from trainmaster.agent.attempt.threads import answered_within
 from trainmaster.agent.output.spool import Spool
 
-KEPT = 256 * 1024  # bytes of one attempt's
+KEPT = 256 * 1024  # bytes of one attempt's log
 ANSWERED_WITHIN = 2.0  # s that a disk has to answer
-LOOK, AGAIN = 0.5, 5.0  # s between two looks, and until an end that nobody has kept is told again
+LOOK, AGAIN = 0.5, 5.0  # s between two looks, and until an end that was not kept is sent again
 
 
 class Channel(Protocol):
@@ -29,19 +29,19 @@ class Channel(Protocol):
 
 
 class Tails:
-    """Tells the ends of a task's logs over its agent's channel."""
+    """Sends the ends of a task's logs over its agent's channel."""
 
     def __init__(self, channel: Channel, well: int = 0) -> None:
-        """`well`: bytes that are kept of an attempt that ended well."""
+        """Keep `well` bytes of an attempt that ended well."""
         self._channel, self._well = channel, well
         self._spools: dict[int, Spool] = {}
-        self._sizes: dict[int, int] = {}  # bytes that are kept, where that is not KEPT
-        self._due: dict[int, float] = {}  # attempts whose ends are not kept yet -> when they are told next
+        self._sizes: dict[int, int] = {}  # bytes to keep, where not KEPT
+        self._due: dict[int, float] = {}  # attempts whose ends are not kept yet -> when they are sent next
         self._kept = asyncio.Event()
-        self._taken = False  # the engine ends the container: no end is told of what runs in it
+        self._ending = False  # the engine ends the container: no end of a running attempt is reported
 
     def report(self, kind: str, attempt: int, **fields: Any) -> None:
-        """Pass a report on; one of an end makes the log's end due."""
+        """Pass a report on. The report of an end makes the log's end due."""
         self._channel.report(kind, attempt, **fields)
         if kind != "ended" or fields.get("stopped") or attempt not in self._spools:
             return
@@ -51,7 +51,7 @@ class Tails:
             self._due[attempt] = 0.0
 
     def heard(self, message: Mapping[str, Any]) -> None:
-        """The master has kept one."""
+        """Note that the master has kept the end of a log."""
         self._due.pop(int(message.get("attempt", 0)), None)
         self._kept.set()
 
@@ -61,21 +61,21 @@ class Tails:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            await self._tell()
+            await self._send_due()
 
     async def hurry(self) -> None:
-        """Tell what is due now, and at the end the end of what runs."""
-        self._taken = True
-        await self._tell()
+        """Send the ends that are due now; `finish` will send that of a running attempt too."""
+        self._ending = True
+        await self._send_due()
 
     async def finish(self, within: float) -> str:
-        """Have all of them kept; "" or what was given up."""
-        if self._taken and self._spools:
+        """Have all due ends kept. Return "", or a sentence about those that were given up."""
+        if self._ending and self._spools:
             self._due.setdefault(max(self._spools), 0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 while self._due:
-                    await self._tell()
+                    await self._send_due()
                     self._kept.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LOOK):
@@ -85,22 +85,22 @@ class Tails:
         return f"the end of the log could not be told within {within:.0f} s: the master has not kept it"
 
     def clear(self) -> None:
-        """The container takes the spools along."""
+        """Do nothing: the spools are removed with the container."""
 
-    async def _tell(self) -> None:
+    async def _send_due(self) -> None:
         now = asyncio.get_running_loop().time()
         for attempt, due in list(self._due.items()):
             if now >= due:
                 self._due[attempt] = now + AGAIN
                 size = self._sizes.get(attempt, KEPT)
-                end = await answered_within(ANSWERED_WITHIN, _end_of, self._spools[attempt], size)
+                end = await answered_within(ANSWERED_WITHIN, _log_end, self._spools[attempt], size)
                 if end is not None:
                     text = base64.b64encode(end[1]).decode()
                     self._channel.ask({"type": "log-end", "attempt": attempt, "bytes": end[0], "data": text})
 
 
-def _end_of(spool: Spool, size: int) -> tuple[int, bytes]:
-    """How much was printed, and the end of it. Blocks."""
+def _log_end(spool: Spool, size: int) -> tuple[int, bytes]:
+    """Return how many bytes were printed, and the last `size` of them. Blocks."""
     try:
         with open(spool.path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))

@@ -1,5 +1,6 @@
-"""What the kernel says of the memory of a container whose control group is this one's: where it kills a program for it, the container
-itself lives on, so nobody else tells.
+"""Read the kernel's memory counters of a container whose control group is this process's.
+
+Where the kernel kills a program for its memory, the container itself lives on, so nobody else reports it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class ContainerMemory:
         self._killed = self._kills()
 
     def exceeded(self) -> dict[str, int] | None:
-        """{"used": the peak, "limit": the limit} in bytes where the kernel has killed something since this was asked last; else None."""
-        before, self._killed = self._killed, self._kills()
-        if self._killed <= before:
+        """Return {"used": the peak, "limit": the limit} in bytes where the kernel has killed a process since the last call; else None."""
+        earlier, self._killed = self._killed, self._kills()
+        if self._killed <= earlier:
             return None
         limit = _number(self._limit)
         return {"used": _number(self._peak) or limit, "limit": limit}

@@ -1,4 +1,4 @@
-"""Use of the accelerators of a container, through NVML; nothing is loaded where there are none."""
+"""Measure the use of a container's accelerators through NVML. Nothing is loaded where there are none."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Gpus:
         self._nvml: Any = None
 
     def use(self) -> list[dict[str, Any]]:
-        """For each device: index, util (0..1), memory and its total (bytes). Empty where nothing can be told."""
+        """Return for each device: index, util (0..1), memory and its total (bytes). Empty where NVML shows none."""
         if self._handles is None:
-            self._handles = self._found()
-        told = []
+            self._handles = self._open_devices()
+        rows = []
         for index, handle in self._handles:
             try:
                 memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
                 rate = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0
             except self._nvml.NVMLError:
-                continue  # a device that was lost, or one that does not tell (MIG): it is left out
-            told.append({"index": index, "util": rate, "memory": int(memory.used), "total": int(memory.total)})
-        return told
+                continue  # a device that was lost, or that does not report its use (MIG), is left out
+            rows.append({"index": index, "util": rate, "memory": int(memory.used), "total": int(memory.total)})
+        return rows
 
-    def _found(self) -> list[tuple[int, Any]]:
+    def _open_devices(self) -> list[tuple[int, Any]]:
         if not os.path.exists(DRIVER):
             return []
         try:
@@ -47,7 +47,7 @@ class Gpus:
         return [(index, handle) for index in range(count) if (handle := self._handle(index)) is not None]
 
     def _handle(self, index: int) -> Any:
-        """The device of that index, where it is one of ours and not lost."""
+        """Return the device of that index, if it is one of ours and not lost."""
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = self._nvml.nvmlDeviceGetUUID(handle)

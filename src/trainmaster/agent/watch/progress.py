@@ -1,4 +1,4 @@
-"""What a program tells of itself while it runs: its progress, and the phase that it is in."""
+"""The progress and the phase that a program reports while it runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import attrs
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Progress:
-    """What one program has told so far."""
+    """The progress of one program so far."""
 
-    progress: int = 0  # how many times
+    progress: int = 0  # number of reports
     value: float | None = None
     step: int | None = None
     phase: str = ""
     best: dict[str, float] = attrs.field(factory=dict)  # the highest value and step
 
     def reached(self, value: float | None, step: int | None) -> None:
-        """The program told of its progress. Metrics alone are none."""
+        """Note the program's report of its progress. Metrics alone are none."""
         self.progress += value is not None or step is not None
         self.value = value if value is not None else self.value
         self.step = step if step is not None else self.step
@@ -25,6 +25,6 @@ class Progress:
                 self.best[name] = max(number, self.best.get(name, number))
 
     def fed(self, records: int, value: float | None) -> None:
-        """Records went into its stdin: shown as its progress until it tells of its own, but no sign that it gets anywhere."""
+        """Show the records fed to stdin as progress until the program reports its own. They do not prove that it gets anywhere."""
         if not self.progress:
             self.value, self.step = value, records

@@ -1,9 +1,9 @@
-"""What the program's process tree uses: processor, memory, disk, straight from /proc.
+"""Measure the use of the program's process tree (processor, memory, disk) straight from /proc.
 
-Memory is what a program holds: its own and shared pages, not those of files that it maps, which the kernel takes back when it needs them.
-Shared pages count in proportion where asking is cheap: copies that were forked share pages, and a sum of resident sizes would count these
-once a copy. The kernel walks every page for it, so it is asked only while it takes less than `DEAR`; above that, only when the resident sum
-says that a limit may have been passed.
+Memory means a program's own and shared pages, not those of files that it maps, which the kernel takes back when it needs them. Shared pages
+count in proportion where that is cheap: forked copies share pages, and a sum of resident sizes would count these once for each copy. The
+kernel walks every page for it, so it is asked only while it takes less than `DEAR`; above that, only when the resident sum says that a
+limit may have been passed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sample:
 
 
 class Sampler:
-    """Looks at everything below this process."""
+    """Samples every process below this one."""
 
     def __init__(self) -> None:
         self._ticks: dict[tuple[int, int], int] = {}
@@ -49,46 +49,46 @@ class Sampler:
         now = time.monotonic()
         self.seen = kin(os.getpid())
         alive = [process for process in self.seen if process.alive]
-        spent = self._advance(self._ticks, {(p.pid, p.start): p.ticks for p in self.seen})
-        self._used += spent
+        ticks = self._advance(self._ticks, {(p.pid, p.start): p.ticks for p in self.seen})
+        self._used += ticks
         self._moved += self._advance(self._bytes, {(p.pid, p.start): _moved(p.pid) for p in alive})
-        cores = spent / _TICK / max(1e-3, now - self._at)
+        cores = ticks / _TICK / max(1e-3, now - self._at)
         self._at = now
-        held = {process.pid: _held(process.pid) for process in alive}
-        resident = sum(held.values())
-        memory = self._shared_once(held) if self._cost < DEAR or (limit and resident > limit) else resident
+        sizes = {process.pid: _own_memory(process.pid) for process in alive}
+        resident = sum(sizes.values())
+        memory = self._shared_once(sizes) if self._cost < DEAR or (limit and resident > limit) else resident
         return Sample(cores, memory, self._used / _TICK, self._moved, len(alive))
 
-    def _shared_once(self, held: Mapping[int, int]) -> int:
-        """Bytes that all these hold together; of one that cannot be asked what it holds by itself."""
-        if len(held) == 1:
-            return sum(held.values())
-        before = time.thread_time()
-        total = sum(_proportional(pid) or size for pid, size in held.items())
-        self._cost = time.thread_time() - before
-        return min(total, sum(held.values()))
+    def _shared_once(self, sizes: Mapping[int, int]) -> int:
+        """Return the bytes that all these processes hold together. One that cannot be asked counts with its own size."""
+        if len(sizes) == 1:
+            return sum(sizes.values())
+        start = time.thread_time()
+        total = sum(_proportional(pid) or size for pid, size in sizes.items())
+        self._cost = time.thread_time() - start
+        return min(total, sum(sizes.values()))
 
     @staticmethod
     def _advance(known: dict[tuple[int, int], int], now: dict[tuple[int, int], int]) -> int:
-        """How much all grew together; a process that was not known brings all that it has."""
+        """Return the sum of all growth. A new process counts with all that it has."""
         grown = sum(max(0, value - known.get(key, 0)) for key, value in now.items())
         known.clear()
         known.update(now)
         return grown
 
 
-def _held(pid: int) -> int:
-    """Bytes of one process that are its own or shared memory (proc(5): shared anonymous, tmpfs)."""
+def _own_memory(pid: int) -> int:
+    """Return the bytes of one process's own and shared memory (proc(5): shared anonymous, tmpfs)."""
     return _bytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
 
 
 def _proportional(pid: int) -> int:
-    """The same, shared pages divided among those who share them; 0 where an older kernel does not tell."""
+    """Return the same, with shared pages divided among those who share them; 0 where an older kernel does not say."""
     return _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
 
 
 def _bytes(path: str, names: tuple[bytes, ...]) -> int:
-    """The sum of some lines "name: figure kB"."""
+    """Return the sum, in bytes, of some lines "name: figure kB"."""
     try:
         with open(path, "rb", buffering=0) as file:
             return sum(int(line.split()[1]) for line in file.read().splitlines() if line.startswith(names)) * 1024
@@ -97,7 +97,7 @@ def _bytes(path: str, names: tuple[bytes, ...]) -> int:
 
 
 def _moved(pid: int) -> int:
-    """Bytes that went through its reads and writes: files, pipes and most sockets."""
+    """Return the bytes of a process's reads and writes: files, pipes and most sockets."""
     try:
         with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
             fields = dict(line.split(b": ") for line in file.read().splitlines())
@@ -107,7 +107,7 @@ def _moved(pid: int) -> int:
 
 
 def network(own: bool) -> int:
-    """Bytes that all interfaces but the loopback carried; 0 where the network is the whole machine's and says nothing of us."""
+    """Return the bytes that all interfaces but the loopback carried; 0 where the network is the whole machine's, not ours."""
     if not own:
         return 0
     total = 0
@@ -120,10 +120,10 @@ def network(own: bool) -> int:
     return total
 
 
-def stacks(seen: Sequence[Process]) -> list[str]:
-    """A line for each process: what it does, by the kernel's word; for a hang's record in the log."""
+def stacks(processes: Sequence[Process]) -> list[str]:
+    """Return a line for each process that shows where the kernel says it waits: the log's record of a hang."""
     lines = []
-    for process in seen:
+    for process in processes:
         waits, inside = _read(f"/proc/{process.pid}/wchan"), _read(f"/proc/{process.pid}/stack")
         frames = " < ".join(line.split()[-1].split("+")[0] for line in inside.splitlines()[:6])
         cpu = process.ticks / _TICK
@@ -138,4 +138,4 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(4096).strip()
     except OSError:
-        return ""  # it ended, or the kernel tells it to root alone
+        return ""  # it ended, or the kernel shows it only to root

@@ -1,9 +1,9 @@
-"""Whether a program makes progress: a plain function of what was observed, one observation after another.
+"""Judge whether a program makes progress, by a plain function of successive observations.
 
     reported anything once   stalled after max(stall, 10 x its own usual gap) without a new step, shard or progress, whatever the
                              devices do: a stuck collective spins at 100 %
     reported nothing         stalled after `stall` without output and without use of processor, accelerator, disk or network
-    in a named phase         not stalled: staging, saving and compiling take what they take
+    in a named phase         not stalled: staging, saving and compiling may take any time
     a peer has finished      hung after `finish` without progress or output, whatever the processor does
 
 The usual gap is the median of the last `GAPS`. Times are seconds of one clock of this machine.
@@ -19,7 +19,7 @@ EXEMPT = frozenset({"staging", "saving", "compiling"})
 GAPS = 32
 USUAL = 10.0  # so many usual gaps without progress are a stall
 IDLE_CPU = 0.02  # cores; an idle interpreter with its timers stays below
-IDLE_BYTES = 64 * 1024  # bytes between two observations; what a monitoring thread may read
+IDLE_BYTES = 64 * 1024  # bytes between two observations; a monitoring thread may read as many
 
 
 @attrs.frozen(slots=True)
@@ -37,7 +37,7 @@ class Observation:
 
 @attrs.frozen(slots=True)
 class Watch:
-    """What is remembered from one observation to the next."""
+    """The memory from one observation to the next."""
 
     last: Observation
     progressed: float  # when it last reported progress, or began, or left an exempt phase
@@ -59,7 +59,7 @@ def begin(first: Observation) -> Watch:
 
 
 def observe(watch: Watch, now: Observation) -> Watch:
-    """The watch after one more observation."""
+    """Return the watch after one more observation."""
     before = watch.last
     gaps, progressed = watch.gaps, watch.progressed
     if now.progress > before.progress:
@@ -78,7 +78,7 @@ def observe(watch: Watch, now: Observation) -> Watch:
 def verdict(
     watch: Watch, stall: float | None, finish: float | None = None, finishing_since: float | None = None
 ) -> Stall | None:
-    """Whether the program hangs. `stall`, `finish`: seconds, None for never; `finishing_since`: when a peer had finished."""
+    """Return the stall if the program hangs. `stall`, `finish`: seconds, None for never; `finishing_since`: when a peer had finished."""
     now = watch.last
     if now.phase in EXEMPT:
         return None

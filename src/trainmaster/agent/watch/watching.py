@@ -1,6 +1,6 @@
-"""Watching a program that runs: samples for the pages, its memory where no control group limits it, and whether it still makes progress.
+"""Watch a running program: samples for the pages, its memory where no control group limits it, and whether it still makes progress.
 
-A look each `EVERY` seconds, and often while memory nears its limit. The rules themselves are plain functions in `stall`.
+A look is taken each `EVERY` seconds, and often while memory nears its limit. The rules themselves are plain functions in `stall`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from trainmaster.agent.watch.progress import Progress
 from trainmaster.agent.watch.samples import EVERY, Sample, Sampler, network, stacks
 from trainmaster.agent.watch.stall import Observation
 
-NEAR = 0.6  # of the limit; above it memory is looked at each
+NEAR = 0.6  # of the limit; above it memory is looked at every
 OFTEN, SOON = 0.2, 0.5  # s; while memory is watched, the longer one
 FIRST = 1.0  # s until the first sample
 
 
 @attrs.frozen(slots=True)
 class Limits:
-    """What a program may do. `memory` in bytes, None where the kernel sees to it; times in seconds, None for never."""
+    """The limits of a program. `memory` in bytes, None where the kernel enforces it; times in seconds, None for never."""
 
     memory: int | None = None
     stall: float | None = None
@@ -33,10 +33,10 @@ class Watching:
     """One program's watch. `finishing` is set to (since, limit) once a peer has finished."""
 
     def __init__(
-        self, limits: Limits, told: Progress, printed: Callable[[], int], tell: Callable[[dict[str, Any]], None], *,
+        self, limits: Limits, progress: Progress, printed: Callable[[], int], report: Callable[[dict[str, Any]], None], *,
         devices: Sequence[str] = (), own_network: bool = False,
     ) -> None:  # fmt: skip
-        self._limits, self._told, self._printed, self._tell = limits, told, printed, tell
+        self._limits, self._progress, self._printed, self._report = limits, progress, printed, report
         self._sampler = Sampler()
         self._devices, self._own_network = devices, own_network
         self._gpus: Any = None
@@ -45,9 +45,9 @@ class Watching:
         self.highest = 0  # bytes of memory
 
     async def run(self) -> tuple[str, dict[str, Any]]:
-        """Look until something is wrong; then its reason and figures."""
+        """Look until something is wrong; then return its reason and figures."""
         loop = asyncio.get_running_loop()
-        watch = stall.begin(Observation(loop.time(), self._told.progress, self._printed()))
+        watch = stall.begin(Observation(loop.time(), self._progress.progress, self._printed()))
         sampled, used = loop.time() - EVERY + FIRST, 0
         while True:
             await asyncio.sleep(self._pause(used, EVERY - (loop.time() - sampled)))
@@ -60,40 +60,40 @@ class Watching:
             if now - sampled < EVERY - OFTEN / 2:
                 continue
             sampled = now
-            await self._say(sample)
+            await self._report_sample(sample)
             watch = stall.observe(watch, self._observation(sample, now))
             since, limit = self.finishing or (None, None)
-            wrong = stall.verdict(watch, self._limits.stall, limit, since)
-            if wrong is not None:
-                return wrong.reason, {"seconds": wrong.seconds}
+            hang = stall.verdict(watch, self._limits.stall, limit, since)
+            if hang is not None:
+                return hang.reason, {"seconds": hang.seconds}
 
-    def _pause(self, used: int, left: float) -> float:
-        """Seconds until the next look; `left` until the next sample is due."""
+    def _pause(self, used: int, remaining: float) -> float:
+        """Return the seconds until the next look; `remaining`: those until the next sample is due."""
         memory = self._limits.memory
         if memory is None:
-            return max(OFTEN, left)
-        return min(max(OFTEN, left), OFTEN if used > NEAR * memory else SOON)
+            return max(OFTEN, remaining)
+        return min(max(OFTEN, remaining), OFTEN if used > NEAR * memory else SOON)
 
     def _observation(self, sample: Sample, now: float) -> Observation:
         busiest = max((gpu["util"] for gpu in self._rates), default=0.0)
         moved = sample.moved + network(self._own_network)
         return Observation(
-            now, self._told.progress, self._printed(), sample.cpu_seconds, busiest, moved, self._told.phase
+            now, self._progress.progress, self._printed(), sample.cpu_seconds, busiest, moved, self._progress.phase
         )
 
-    async def _say(self, sample: Sample) -> None:
+    async def _report_sample(self, sample: Sample) -> None:
         if self._devices:
             if self._gpus is None:
                 from trainmaster.agent.watch.gpus import Gpus
 
                 self._gpus = Gpus(self._devices)
             self._rates = await asyncio.to_thread(self._gpus.use)
-        self._tell({
+        self._report({
             "type": "sample", "cpu": round(sample.cpu, 3), "memory": sample.memory, "processes": sample.processes, "gpus": self._rates,
-            "progress": self._told.value, "step": self._told.step, "phase": self._told.phase,
+            "progress": self._progress.value, "step": self._progress.step, "phase": self._progress.phase,
         })  # fmt: skip
 
     def stacks(self) -> list[str]:
-        """What every process of the program does now, a line each."""
+        """Return a line for each process of the program that shows what it does now."""
         self._sampler.look()
         return stacks(self._sampler.seen)

@@ -20,4 +20,4 @@ SUBCOMMANDS = {
 @click.group("cluster", cls=Subcommands, table=SUBCOMMANDS)
 @json_option
 def command() -> None:
-    """What a cluster has; and clusters on this machine, to try an engine without one of one's own."""
+    """Show what a cluster has; run clusters on this machine, to try an engine without one of one's own."""

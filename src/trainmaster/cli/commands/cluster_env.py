@@ -16,9 +16,9 @@ def command(kind: str, name: str | None) -> None:
     """Print what a shell needs to use the cluster: eval "$(tm cluster env kubernetes)"."""
     import shlex
 
-    found = clusters_of(kind).find(name or kind).environ
+    variables = clusters_of(kind).find(name or kind).environ
     if wants_json():
-        print_json(found)
+        print_json(variables)
         return
-    for variable, value in found.items():
+    for variable, value in variables.items():
         click.echo(f"export {variable}={shlex.quote(value)}")

@@ -23,15 +23,17 @@ def command(engine: str) -> None:
     client = client_side(engine)
     nodes, queues = client.free(), client.queues()
     if wants_json():
-        print_json({"nodes": [attrs.asdict(one) for one in nodes], "queues": [attrs.asdict(one) for one in queues]})
+        print_json(
+            {"nodes": [attrs.asdict(node) for node in nodes], "queues": [attrs.asdict(queue) for queue in queues]}
+        )
         return
     rows = [
         (
-            one.node, f"{one.free_cores:g} of {one.cores:g}", f"{format_bytes(one.free_memory)} of {format_bytes(one.memory)}",
-            f"{one.free_gpus} of {one.gpus}" if one.gpus else "-", ", ".join(one.labels.values()) or "-",
-            ", ".join(f"{one.free_extended.get(name, 0)} of {has} {name}" for name, has in one.extended.items()) or "-",
+            node.node, f"{node.free_cores:g} of {node.cores:g}", f"{format_bytes(node.free_memory)} of {format_bytes(node.memory)}",
+            f"{node.free_gpus} of {node.gpus}" if node.gpus else "-", ", ".join(node.labels.values()) or "-",
+            ", ".join(f"{node.free_extended.get(name, 0)} of {has} {name}" for name, has in node.extended.items()) or "-",
         )
-        for one in nodes
+        for node in nodes
     ]  # fmt: skip
     for line in (
         columns(rows, ("NODE", "CORES FREE", "MEMORY FREE", "GPUS FREE", "LABEL", "OTHERS FREE"))
@@ -41,7 +43,7 @@ def command(engine: str) -> None:
         click.echo(line)
     if queues:
         click.echo()
-    for line in columns([_queue(one) for one in queues], _HEAD) if queues else ():
+    for line in columns([_queue(queue) for queue in queues], _HEAD) if queues else ():
         click.echo(line)
 
 
@@ -58,13 +60,13 @@ _HEAD = (
 )
 
 
-def _queue(one: object) -> tuple[object, ...]:
+def _queue(queue: object) -> tuple[object, ...]:
     from trainmaster.core.spec.quantities import format_bytes
     from trainmaster.engines.contract import Queue
 
-    assert isinstance(one, Queue)
-    name = one.name if one.open else f"{one.name} (stopped)"
+    assert isinstance(queue, Queue)
+    name = queue.name if queue.open else f"{queue.name} (stopped)"
     return (
-        name, f"{one.share:.0%}", f"{one.most:.0%}", f"{one.used:.0%}", format_bytes(one.free_memory),
-        f"{one.masters:.0%}", one.running, one.pending, ", ".join("all" if label == "*" else label for label in one.labels) or "-",
+        name, f"{queue.share:.0%}", f"{queue.most:.0%}", f"{queue.used:.0%}", format_bytes(queue.free_memory),
+        f"{queue.masters:.0%}", queue.running, queue.pending, ", ".join("all" if label == "*" else label for label in queue.labels) or "-",
     )  # fmt: skip

@@ -17,27 +17,32 @@ from trainmaster.cli.options.given import json_option, print_json, wants_json
 def command(kind: str | None, name: str) -> None:
     """The clusters of this machine: their daemons, ports, memory and pages. Exit status 1 where one is broken."""
     kinds = [kind] if kind else KINDS
-    found = [cluster for one in kinds for cluster in clusters_of(one).clusters() if name in ("", cluster.name)]
-    if name and not found:
+    clusters = [
+        cluster
+        for name_of_kind in kinds
+        for cluster in clusters_of(name_of_kind).clusters()
+        if name in ("", cluster.name)
+    ]
+    if name and not clusters:
         clusters_of(kinds[0]).find(name)  # tells that there is none
-    told = [_told(cluster) for cluster in found]
+    reports = [_report(cluster) for cluster in clusters]
     if wants_json():
-        print_json(told)
-    elif not told:
+        print_json(reports)
+    elif not reports:
         click.echo(f"no cluster is here; start one: tm cluster up {kinds[0] if kind else '|'.join(KINDS)}")
     else:
-        for cluster in told:
+        for cluster in reports:
             _print(cluster)
-    if any(cluster["state"] == "broken" for cluster in told):
+    if any(cluster["state"] == "broken" for cluster in reports):
         raise click.exceptions.Exit(1)
 
 
-def _told(cluster: Any) -> dict[str, Any]:
-    at, daemons = cluster.place.ports, []
+def _report(cluster: Any) -> dict[str, Any]:
+    named_ports, daemons = cluster.place.ports, []
     for name in cluster.names:
         started = cluster.daemon(name).started
         key = "node" if name.startswith("nodemanager") else name
-        ports = [port for what, port in at.items() if what == key or what.startswith(f"{key}.")]
+        ports = [port for port_name, port in named_ports.items() if port_name == key or port_name.startswith(f"{key}.")]
         daemons.append({
             "name": name, "alive": started.alive, "pid": started.pid, "memory": started.memory,
             "ports": ports, "page": cluster.pages.get(name, ""), "log": str(cluster.daemon(name).log),

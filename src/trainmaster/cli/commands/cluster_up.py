@@ -17,7 +17,7 @@ _HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver"}
 @kind_argument
 @options
 @json_option
-def command(kind: str, name: str | None, gpus: int, **given: Any) -> None:
+def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
     """Start a cluster on this machine: real daemons in directories of their own, reached by nobody else.
 
     hadoop: HDFS and YARN. Needs Java; Maven where Hadoop is not yet downloaded.
@@ -30,15 +30,15 @@ def command(kind: str, name: str | None, gpus: int, **given: Any) -> None:
     import sys
 
     clusters, name = clusters_of(kind), name or kind
-    settings = settings_of(kind, clusters.Settings, gpus, given)
+    settings = settings_of(kind, clusters.Settings, gpus, values)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what has begun is ended
     cluster, began = clusters.up_or_found(settings, name, say=lambda line: click.echo(line, err=True))
     if wants_json():
         print_json({"name": name, "began": began, "environ": cluster.environ, "pages": cluster.pages})
         return
     click.echo(f"the cluster {name} {'is ready' if began else 'runs already'}: {cluster.pages[_HOME[kind]]}")
-    more = "" if name == kind else f" --name {name}"
-    click.echo(f'use it in this shell: eval "$(tm cluster env {kind}{more})"')
+    suffix = "" if name == kind else f" --name {name}"
+    click.echo(f'use it in this shell: eval "$(tm cluster env {kind}{suffix})"')
     if getattr(cluster.settings, "kerberos", ""):
         click.echo(f"then take a ticket: kinit -kt {cluster.keytab(cluster.place.user)} {cluster.place.user}")
-    click.echo(f"end it: tm cluster down {kind}{more}")
+    click.echo(f"end it: tm cluster down {kind}{suffix}")

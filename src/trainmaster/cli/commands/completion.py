@@ -18,6 +18,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    assert made is not None, "click knows these shells"
-    click.echo(made(ctx.find_root().command, {}, "tm", "_TM_COMPLETE").source())
+    completer = get_completion_class(shell)
+    assert completer is not None, "click knows these shells"
+    click.echo(completer(ctx.find_root().command, {}, "tm", "_TM_COMPLETE").source())

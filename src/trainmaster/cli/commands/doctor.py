@@ -18,14 +18,14 @@ def command() -> None:
     from trainmaster.client.jobs.doctor import examined
     from trainmaster.engines.findings import BAD
 
-    found = list(examined())
+    findings = list(examined())
     if wants_json():
-        print_json([attrs.asdict(finding) for finding in found])
+        print_json([attrs.asdict(finding) for finding in findings])
     else:
-        for finding in found:
+        for finding in findings:
             mark, colour = _MARKS[finding.state]
             click.echo(f"{click.style(mark, fg=colour)}  {finding.check}: {finding.text}")
             for line in filter(None, (finding.place, finding.mend)):
                 click.echo(f"    {line}")
-    if any(finding.state == BAD for finding in found):
+    if any(finding.state == BAD for finding in findings):
         raise click.exceptions.Exit(3)

@@ -14,7 +14,7 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @click.option("--utc", is_flag=True, help="times in UTC, as clusters and other people's logs have them")
 @json_option
 def command(job: str, follow: bool, after: int, utc: bool) -> None:
-    """What happened to JOB, out of its event log."""
+    """Show what happened to JOB, out of its event log."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import resume
     from trainmaster.client.watch.events import event_line

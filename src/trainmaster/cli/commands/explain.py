@@ -14,7 +14,7 @@ from trainmaster.cli.options.given import json_option, print_json, wants_json
 @job_options
 @click.option("-a", "--all", "everything", is_flag=True, help="built-in values too")
 @json_option
-def command(file: str | None, engine: str, everything: bool, **given: Any) -> None:
+def command(file: str | None, engine: str, everything: bool, **options: Any) -> None:
     """Show every value of a job and where it comes from; what stands lower here wins.
 
     \b
@@ -31,12 +31,12 @@ def command(file: str | None, engine: str, everything: bool, **given: Any) -> No
     from trainmaster.client.submit.preview import thread_lines, thread_shares
     from trainmaster.client.watch.text import columns
 
-    asked = described(file, engine, given)
-    rows = [row for row in explain(asked.job, asked.origins) if everything or row.origin != "built-in"]
+    description = described(file, engine, options)
+    rows = [row for row in explain(description.job, description.origins) if everything or row.origin != "built-in"]
     if wants_json():
         print_json([attrs.asdict(row) for row in rows])
         return
     for line in columns([(row.key, row.value, row.origin) for row in rows], ("KEY", "VALUE", "FROM")):
         click.echo(line)
-    for line in thread_lines(thread_shares(asked.job, asked.engine)):
+    for line in thread_lines(thread_shares(description.job, description.engine)):
         click.echo(line)

@@ -55,13 +55,13 @@ def command(
     archive = None
     if runtime:
         from trainmaster.client.jobs.places import state_dir
-        from trainmaster.client.submit.ahead import runtime as made
+        from trainmaster.client.submit.ahead import runtime as runtime_archive
 
-        archive = made(state_dir() / "runtime")
+        archive = runtime_archive(state_dir() / "runtime")
     recipes.build(chosen, name, text, requirements, archive, more)
     if wants_json():
         print_json({"image": name, "tool": chosen})
         return
-    used = "engines.kubernetes.runtime_image" if runtime else "environment.image"
+    key = "engines.kubernetes.runtime_image" if runtime else "environment.image"
     click.echo(f"{name} is built; push it to where the cluster fetches it: {chosen} push {name}")
-    click.echo(f"then name it in jobs: {used}: {name}", err=True)
+    click.echo(f"then name it in jobs: {key}: {name}", err=True)

@@ -31,12 +31,12 @@ def command(file: BinaryIO, name: str | None) -> None:
     from trainmaster.clusters import kubernetes
 
     cluster = kubernetes.find(name or "kubernetes")
-    with tempfile.NamedTemporaryFile(prefix="trainmaster-image-") as kept:  # each node reads it
-        shutil.copyfileobj(file, kept)
-        kept.flush()
-        names = cluster.load_everywhere(Path(kept.name), getattr(file, "name", "-"))
+    with tempfile.NamedTemporaryFile(prefix="trainmaster-image-") as copy:  # each node reads it
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        names = cluster.load_everywhere(Path(copy.name), getattr(file, "name", "-"))
     if wants_json():
         print_json({"images": names, "nodes": cluster.settings.nodes})
         return
-    for one in names:
-        click.echo(f"loaded {one}")
+    for image in names:
+        click.echo(f"loaded {image}")

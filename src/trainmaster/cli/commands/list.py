@@ -29,7 +29,7 @@ def command(
     import time
 
     from trainmaster.client.jobs.listing import adopt_at_hand, headlines, matches, plain
-    from trainmaster.client.jobs.places import kept, state_dir
+    from trainmaster.client.jobs.places import state_dir, storage_errors
     from trainmaster.client.jobs.sweep import sweep
     from trainmaster.client.watch.text import ago, columns
 
@@ -39,16 +39,16 @@ def command(
         registry.engine(engine)  # raises BadInput where there is none
         for error in adopt_at_hand(engine).values():
             raise error
-    with kept("read the jobs", state_dir()):
+    with storage_errors("read the jobs", state_dir()):
         sweep()
     after = time.time() - since if since is not None else 0.0
-    found = [job for job in headlines() if not (running and job.ended) and matches(job, states, name, after)]
+    jobs = [job for job in headlines() if not (running and job.ended) and matches(job, states, name, after)]
     if not everything:
-        found = found[:number]
+        jobs = jobs[:number]
     if wants_json():
-        print_json([plain(job) for job in found])
+        print_json([plain(job) for job in jobs])
         return
-    if not found:
+    if not jobs:
         is_filtered = running or states or name or since
         click.echo("no jobs" + (" are like that" if is_filtered else " yet; start one: tm run --help"))
         return
@@ -61,7 +61,7 @@ def command(
             "" if job.lost else _took(job.submitted, job.ended or now),
             f"last known: {job.state}; {job.unreadable}" if job.lost else job.reason if job.reason != job.state else "",
         )
-        for job in found
+        for job in jobs
     ]
     for line in columns(rows, ("JOB", "STATE", "SUBMITTED", "TOOK", "REASON")):
         click.echo(line)

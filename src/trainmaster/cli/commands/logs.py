@@ -17,9 +17,9 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @click.option("--progress", is_flag=True, help="lines by which a program reports its progress too")
 @json_option
 def command(job: str, task: str | None, follow: bool, attempt: int | None, tail: int | None, progress: bool) -> None:
-    """What the programs of JOB printed: of TASK (like worker:0), else of all, each line led by its task.
+    """Show what the programs of JOB printed: of TASK (like worker:0), else of all, each line led by its task.
 
-    What the masters of JOB logged: of TASK master.
+    TASK master is what the masters of JOB logged.
     """
     import sys
     from itertools import chain
@@ -32,16 +32,16 @@ def command(job: str, task: str | None, follow: bool, attempt: int | None, tail:
     from trainmaster.log.output import exact
 
     seen: dict[str, tuple[int, int]] = {}
-    there = () if tail is None else noted(pieces(job, task, attempt), seen)
+    present = () if tail is None else noted(pieces(job, task, attempt), seen)
     coming = pieces(job, task, attempt, follow, seen) if follow or tail is None else ()
     if wants_json():
-        for piece in chain(last(there, tail or 0), coming):
+        for piece in chain(last(present, tail or 0), coming):
             print_json(for_people(piece))
     elif task is None or tail is not None:
         choice = Choice(prefix=task is None, copied=copied_tasks(Past(job).described))
         terminal = sys.stdout.isatty()
         shown = Plain(sys.stdout, sys.stderr, choice) if terminal else Piped(sys.stdout, sys.stderr, choice, last_state)
-        for block in lines_of(there, coming, tail, follow, progress, shown.longest):
+        for block in lines_of(present, coming, tail, follow, progress, shown.longest):
             shown.lines([block])
     else:
         silent = True

@@ -19,12 +19,12 @@ def command(jobs: tuple[str, ...]) -> None:
     from trainmaster.client.jobs.tokens import words
 
     def renew_one(job: str) -> None:
-        found = renew(job)
+        tokens = renew(job)
         if wants_json():
-            print_json({"job": job, **found})
-        elif found["brought"]:
-            click.echo(f"{job} has newer tokens, {words(found, time.time())}")
+            print_json({"job": job, **tokens})
+        elif tokens["brought"]:
+            click.echo(f"{job} has newer tokens, {words(tokens, time.time())}")
         else:
-            click.echo(f"{job} keeps its tokens, {words(found, time.time())}: newer ones would end earlier")
+            click.echo(f"{job} keeps its tokens, {words(tokens, time.time())}: newer ones would end earlier")
 
     raise_first(for_each(jobs, renew_one))

@@ -17,16 +17,16 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 def command(job: str, background: bool, exits_as: str, detach: str) -> None:
     """Submit JOB again as it was, under a new id, and watch it: the same directory, secrets as they are set now."""
     from trainmaster.cli.watching import watch_to_end
-    from trainmaster.client.jobs.handles import here
+    from trainmaster.client.jobs.handles import handle_of
     from trainmaster.client.submit.submit import again
     from trainmaster.client.watch.leaving import letting_go
 
     with letting_go("leave" if background else detach) as begun:
-        made = again(job, fork=True, announce=begun.note)
+        new_job = again(job, fork=True, announce=begun.note)
         if not background:
-            click.echo(f"{job} again, as {made}", err=True)
-            watch_to_end(made, exits_as=exits_as)
+            click.echo(f"{job} again, as {new_job}", err=True)
+            watch_to_end(new_job, exits_as=exits_as)
         if wants_json():
-            print_json({"job": made, "handle": str(here(made))})
+            print_json({"job": new_job, "handle": str(handle_of(new_job))})
         else:
-            click.echo(made)
+            click.echo(new_job)

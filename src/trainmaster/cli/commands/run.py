@@ -32,7 +32,7 @@ from trainmaster.cli.watching import watch_to_end
 @json_option
 def command(
     file: str | None, engine: str, dry_run: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
-    timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **given: Any,
+    timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
 
@@ -43,35 +43,35 @@ def command(
     Ctrl-C, SIGTERM, SIGHUP, SIGQUIT and the end of whoever reads the output stop watching; the job goes on, unless --detach says otherwise.
     The exit status is the job's.
     """
-    asked = described(file, engine, given)
+    description = described(file, engine, options)
     if dry_run:
-        show(asked)
+        show(description)
         return
     from trainmaster.client.submit.stdin import chosen, unread_note
     from trainmaster.client.watch.leaving import letting_go
 
-    choice = output_choice(asked.job, tasks, quiet, timestamps, prefix)
-    source = chosen(asked.job, asked.engine, stdin)
+    choice = output_choice(description.job, tasks, quiet, timestamps, prefix)
+    source = chosen(description.job, description.engine, stdin)
     prepare = source.prepare if source is not None else lambda job: None
     with letting_go(detach) as begun:
-        start(asked, idempotency_key, begun, prepare)
+        start(description, idempotency_key, begun, prepare)
         if source is not None:
             source.begin()
             choice.stdin_task = source.task
-        elif stdin is None and (text := unread_note(asked.job, asked.engine)):
+        elif stdin is None and (text := unread_note(description.job, description.engine)):
             click.echo(click.style("note: ", fg="cyan") + text, err=True)
         watch_to_end(begun.job, choice=choice, exits_as=exits_as)
 
 
-def show(asked: Any) -> None:
-    """What would be done."""
+def show(description: Any) -> None:
+    """Show what would be done."""
     from trainmaster.client.submit.preview import lines, preview
 
-    with naming_origins(asked):
-        found = preview(asked.job, asked.base, asked.engine)
+    with naming_origins(description):
+        plan = preview(description.job, description.base, description.engine)
     if wants_json():
-        print_json(found)
+        print_json(plan)
         return
-    warn(asked)
-    for line in lines(found):
+    warn(description)
+    for line in lines(plan):
         click.echo(line)

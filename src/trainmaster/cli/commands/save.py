@@ -19,22 +19,22 @@ def command(job: str, no_wait: bool) -> None:
     from trainmaster.client.jobs.actions import saved
 
     name = ask(job)
-    found = None if no_wait else saved(job, name)
+    figures_by_task = None if no_wait else saved(job, name)
     if wants_json():
-        print_json({"save": name, **({} if found is None else {"tasks": found})})
-    elif found is None:
+        print_json({"save": name, **({} if figures_by_task is None else {"tasks": figures_by_task})})
+    elif figures_by_task is None:
         click.echo(name)
     else:
-        _tell(name, found)
-    if any("gave_up" in figures for figures in (found or {}).values()):
+        _print_figures(name, figures_by_task)
+    if any("gave_up" in figures for figures in (figures_by_task or {}).values()):
         raise SystemExit(3)
 
 
-def _tell(name: str, found: dict[str, Any]) -> None:
+def _print_figures(name: str, figures_by_task: dict[str, Any]) -> None:
     from trainmaster.core.spec.quantities import format_bytes, format_count
 
-    for task, figures in found.items():
-        what = f"{format_count(figures['files'], 'file')}, {format_bytes(figures['bytes'])}"
-        click.echo(f"{name} {task}: {figures.get('gave_up', what)}")
-    if not found:
+    for task, figures in figures_by_task.items():
+        size = f"{format_count(figures['files'], 'file')}, {format_bytes(figures['bytes'])}"
+        click.echo(f"{name} {task}: {figures.get('gave_up', size)}")
+    if not figures_by_task:
         click.echo(f"{name}: no task had anything to save")

@@ -16,43 +16,43 @@ def command(job: str) -> None:
 
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import sweep
-    from trainmaster.client.watch.connect import status as told
+    from trainmaster.client.watch.connect import status as status_of
     from trainmaster.client.watch.text import ended_lines, loss_lines, output_sizes, shard_figures, standing, task_rows
     from trainmaster.core.spec.quantities import format_count
 
     sweep()
-    found = told(job)
+    status = status_of(job)
     if wants_json():
-        print_json(found)
+        print_json(status)
         return
-    if found["state"] in ("succeeded", "failed", "killed"):
-        for line in ended_lines(found, output_sizes(Past(job).events())):
+    if status["state"] in ("succeeded", "failed", "killed"):
+        for line in ended_lines(status, output_sizes(Past(job).events())):
             click.echo(line)
     else:
-        click.echo(standing(found, time.time()))
-        for line in loss_lines(found):
+        click.echo(standing(status, time.time()))
+        for line in loss_lines(status):
             click.echo(line)
     click.echo()
-    for line in task_rows(found):
+    for line in task_rows(status):
         click.echo(line)
-    for label, address in found.get("links", {}).items():
+    for label, address in status.get("links", {}).items():
         click.echo(f"{label}: {address}")
-    for name, shards in found.get("shards", {}).items():
+    for name, shards in status.get("shards", {}).items():
         click.echo(f"{name}: {shard_figures(shards)}")
-    if tokens := found.get("tokens"):
+    if tokens := status.get("tokens"):
         from trainmaster.client.jobs.tokens import words
 
         click.echo(f"tokens: {words(tokens, time.time())}")
-    if (saved := found.get("checkpoint")) is not None:
+    if (saved := status.get("checkpoint")) is not None:
         click.echo(f"checkpoint: set {saved['set']}")
-    for save in found.get("saves", ()):
+    for save in status.get("saves", ()):
         late = f", {', '.join(save['left'])} still saving" if save.get("left") else ""
         if save["tasks"] or late:
             click.echo(f"save {save['save']}: {format_count(len(save['tasks']), 'task')}{late}")
         for task, figures in save["failed"].items():
             click.echo(f"save {save['save']} failed: {task}: {figures['gave_up']}")
-    losses = {(loss["task"], loss["at"]) for loss in found.get("losses", ())}  # named above
-    for task in found["tasks"]:
+    losses = {(loss["task"], loss["at"]) for loss in status.get("losses", ())}  # named above
+    for task in status["tasks"]:
         if (trouble := task.get("trouble")) is not None and (task["task"], trouble["at"]) not in losses:
             goes = "goes" if task["state"] in ("pending", "staging", "running") else "went"
             click.echo(f"{task['task']} {goes} on, but {trouble['what']}: {trouble.get('detail', '')}")

@@ -15,7 +15,7 @@ _WORDS = "trainmaster.words"
 
 
 class Submits(DescribesJob):
-    """What follows the flag of another system is said in that system's words."""
+    """A command that takes another system's words after the flag of that system."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -36,22 +36,22 @@ class Submits(DescribesJob):
 @click.option("--submarine", is_flag=True, help="what follows is said as to Submarine: job run, job show, job kill")
 @json_option
 def command(
-    file: str | None, engine: str, dry_run: bool, idempotency_key: str, xlearning: bool, submarine: bool, **given: Any
+    file: str | None, engine: str, dry_run: bool, idempotency_key: str, xlearning: bool, submarine: bool, **options: Any
 ) -> None:
     """Start a job as `tm run` does, print its id and return."""
     if xlearning or submarine:
         from trainmaster.cli.dialects import submit_as
 
         ctx = click.get_current_context()
-        if file or any(given.values()):
+        if file or any(options.values()):
             raise click.UsageError(
                 "only --engine, --dry-run and --idempotency-key go before another system's flags", ctx
             )
-        said = ctx.get_parameter_source("engine") != click.core.ParameterSource.DEFAULT
+        is_engine_named = ctx.get_parameter_source("engine") != click.core.ParameterSource.DEFAULT
         submit_as(
             "xlearning" if xlearning else "submarine",
             ctx.meta[_WORDS],
-            engine if said else "",
+            engine if is_engine_named else "",
             dry_run,
             idempotency_key,
         )
@@ -59,15 +59,15 @@ def command(
     if dry_run:
         from trainmaster.cli.commands.run import show
 
-        show(described(file, engine, given))
+        show(described(file, engine, options))
         return
-    asked = described(file, engine, given)
-    from trainmaster.client.jobs.handles import here
+    description = described(file, engine, options)
+    from trainmaster.client.jobs.handles import handle_of
     from trainmaster.client.watch.leaving import letting_go
 
     with letting_go() as begun:
-        start(asked, idempotency_key, begun)
+        start(description, idempotency_key, begun)
         if wants_json():
-            print_json({"job": begun.job, "handle": str(here(begun.job))})
+            print_json({"job": begun.job, "handle": str(handle_of(begun.job))})
             return
         say_submitted(begun.job)

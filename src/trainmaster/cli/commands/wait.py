@@ -17,7 +17,7 @@ def command(job: str, timeout: str | None, exits_as: str) -> None:
     """Wait for JOB to end; exit with its status."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import resume
-    from trainmaster.client.submit.carried import brought
+    from trainmaster.client.submit.carried import bring_outputs
     from trainmaster.client.watch.follow import wait_for_end
     from trainmaster.client.watch.text import ended_lines, output_sizes
     from trainmaster.core.spec.quantities import parse_seconds
@@ -30,7 +30,7 @@ def command(job: str, timeout: str | None, exits_as: str) -> None:
     if status is None:
         click.echo(f"{job} has not ended after {timeout}", err=True)
         raise click.exceptions.Exit(4)
-    status = brought(job, status)
+    status = bring_outputs(job, status)
     if wants_json():
         print_json(status)
     else:

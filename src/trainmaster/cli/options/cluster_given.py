@@ -1,4 +1,4 @@
-"""What the subcommands of `tm cluster` are given: the kind of cluster, its name, sizes, times and pairs written NAME=VALUE."""
+"""The subcommands of `tm cluster` share these: the kind of cluster, its name, sizes, times and pairs written NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ name_option = click.option("--name", help="which one, where several are side by 
 
 
 def clusters_of(kind: str) -> Any:
-    """The module of a kind: `up_or_found`, `find`, `clusters`, `down`, `Settings`."""
+    """Return the module of a kind: `up_or_found`, `find`, `clusters`, `down`, `Settings`."""
     return import_module(f"trainmaster.clusters.{kind}")
 
 

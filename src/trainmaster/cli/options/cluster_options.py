@@ -1,4 +1,4 @@
-"""What `tm cluster up` can be told, of each kind of cluster: options have the names of its settings, and no defaults but those."""
+"""`tm cluster up` has options for each kind of cluster: they have the names of its settings, and no defaults but those."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def options(function: Any) -> Any:
     return function
 
 
-def settings_of(kind: str, settings: Any, gpus: int, given: dict[str, Any]) -> Any:
-    """The settings of a kind. A usage error names the first option that is not for it."""
+def settings_of(kind: str, settings: Any, gpus: int, values: dict[str, Any]) -> Any:
+    """Return the settings of a kind. A usage error names the first option that is not for it."""
     import attrs
 
-    given = {name: value for name, value in given.items() if value not in (None, ())}
+    values = {name: value for name, value in values.items() if value not in (None, ())}
     known = {field.name for field in attrs.fields(settings)}
-    for name in given:
+    for name in values:
         if name not in known:
             raise click.BadParameter(f"is not for {kind}", param_hint=_flag(name))
-    given |= {name: dict(value) for name, value in given.items() if isinstance(value, tuple)}
+    values |= {name: dict(value) for name, value in values.items() if isinstance(value, tuple)}
     if gpus:
-        given["resources"] = {**given.get("resources", {}), GPUS[kind]: gpus}
-    if given.get("simulated"):
-        given.setdefault("nodes", 0)
+        values["resources"] = {**values.get("resources", {}), GPUS[kind]: gpus}
+    if values.get("simulated"):
+        values.setdefault("nodes", 0)
     try:
-        if "labels" in given:
-            given["labels"] = {int(node): label for node, label in given["labels"].items()}
+        if "labels" in values:
+            values["labels"] = {int(node): label for node, label in values["labels"].items()}
     except ValueError:
         raise click.BadParameter("a node is given by its number, from 1: 1=gpu", param_hint="--label") from None
-    return settings(**given)
+    return settings(**values)
 
 
 def _flag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a shell offers in the place of an argument or an option's value; nothing is imported before it is asked for.
+"""Offer a shell values for an argument or an option; nothing is imported before the shell asks for it.
 
 Files are left to the shell: an item of the type `file` has it complete paths by itself.
 """
@@ -19,7 +19,7 @@ def files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> li
 
 
 def tasks(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
-    """The tasks of the job that was named before, and its master."""
+    """Offer the tasks of the job that was named before, and its master."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.watch.logs import MASTER
     from trainmaster.core.errors import TrainmasterError
@@ -42,27 +42,27 @@ def choice(*words: str) -> Offer:
 
 
 def keys(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
-    """Keys of a job up to their `=`; a name that stands in them is what was typed, or the job file's own."""
+    """Offer keys of a job up to their `=`; the names in them are those that were typed, or that the job file has."""
     from trainmaster.core.spec.job import keys as all_keys
 
     # An option that waits for its value ends the parsing before it has named the file.
     names = _names(next(iter(ctx.args), None))
     typed = incomplete.split(".")
     single = [key.path.split(".") for key in all_keys() if not key.shape.startswith("section")]
-    found = {f"{path}=" for key in single for path in _named(key, typed, names)}
-    return sorted(path for path in found if path.startswith(incomplete))
+    paths = {f"{path}=" for key in single for path in _named(key, typed, names)}
+    return sorted(path for path in paths if path.startswith(incomplete))
 
 
 def _named(path: list[str], typed: list[str], names: dict[str, list[str]]) -> Iterable[str]:
     if "NAME" not in path:
         return [".".join(path)]
     at = path.index("NAME")
-    given = [typed[at]] if len(typed) > at + 1 else names.get(path[0], [])
-    return [".".join([*path[:at], name, *path[at + 1 :]]) for name in given]
+    candidates = [typed[at]] if len(typed) > at + 1 else names.get(path[0], [])
+    return [".".join([*path[:at], name, *path[at + 1 :]]) for name in candidates]
 
 
 def _names(file: str | None) -> dict[str, list[str]]:
-    """The roles, inputs and outputs that a job file has; the role of a command where there is no file."""
+    """Return the roles, inputs and outputs that a job file has; the role of a command where there is no file."""
     from trainmaster.client.spec.flags import ROLE
 
     if not file:

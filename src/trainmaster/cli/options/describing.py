@@ -1,4 +1,4 @@
-"""What `run`, `submit` and `explain` are given: a job file, flags out of the table, and a command after `--`."""
+"""`run`, `submit` and `explain` take a job file, flags out of the table, and a command after `--`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class DescribesJob(click.Command):
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = args[cut + 1 :]
         ctx.allow_extra_args = True
-        left = super().parse_args(ctx, args[:cut])
-        if left and not ctx.resilient_parsing:
-            words = [str(ctx.params["file"]), *left]
+        rest = super().parse_args(ctx, args[:cut])
+        if rest and not ctx.resilient_parsing:
+            words = [str(ctx.params["file"]), *rest]
             words.insert(words[0].endswith((".yaml", ".yml", ".json")), "--")  # behind the job file, where there is one
             raise click.UsageError(f"a command comes after --: {ctx.command_path} {' '.join(words)}", ctx)
-        return left
+        return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Where nothing else is expected, a file: the program's arguments, or the program itself."""
+        """Offer a file where nothing else is expected: for the program's arguments, or the program itself."""
         return super().shell_complete(ctx, incomplete) or completing.files(ctx, self.params[0], incomplete)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -45,7 +45,7 @@ class DescribesJob(click.Command):
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that describe a job, in the order of the table."""
+    """Add the options that describe a job, in the order of the table."""
     for flag in reversed(FLAGS):
         option = click.option(
             *flag.names,
@@ -63,8 +63,8 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)
 
 
-def described(file: str | None, engine: str, given: dict[str, Any]) -> Any:
-    """The job that the command line describes."""
+def described(file: str | None, engine: str, options: dict[str, Any]) -> Any:
+    """Return the job that the command line describes."""
     from trainmaster.client.spec.describe import describe
 
-    return describe(file, given, click.get_current_context().meta[_COMMAND], engine)
+    return describe(file, options, click.get_current_context().meta[_COMMAND], engine)

@@ -1,4 +1,4 @@
-"""What several commands are given: `--json`, and the name of a job."""
+"""Several commands share these options: `--json`, and the name of a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wants_json() -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON value a line, written at once: somebody may be following."""
+    """Print one JSON value on a line, at once: somebody may be following."""
     import json
 
     click.echo(json.dumps(value, separators=(",", ":"), default=str))
@@ -69,5 +69,5 @@ def job_argument(function: F) -> F:
 
 
 def telling(job: str) -> Callable[[str], None]:
-    """Says on stderr what a command waits for."""
+    """Return a function that says on stderr what a command waits for."""
     return lambda why: click.echo(f"{job}: {why}", err=True)

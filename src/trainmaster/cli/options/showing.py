@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(function: F) -> F:
-    """The options about the output that is shown; they arrive as `shown`, for `output_choice`."""
+    """Add the options about the output that is shown; they arrive as `shown`, for `output_choice`."""
     for option in (
         click.option("--tasks", metavar="TASK", multiple=True, help="show the output of this task or role alone; may be repeated"),
         click.option("--quiet", is_flag=True, help="show no output of the programs"),
@@ -29,7 +29,7 @@ def output_options(function: F) -> F:
 def output_choice(
     job: Job, tasks: Collection[str] = (), quiet: bool = False, timestamps: bool = False, prefix: bool | None = None
 ) -> Choice:
-    """The output to show of a job. Raises NotFound for a task that it does not have."""
+    """Return the output to show of a job. Raises NotFound for a task that it does not have."""
     import sys
 
     from trainmaster.client.jobs.past import copied_tasks, task_names

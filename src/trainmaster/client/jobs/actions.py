@@ -1,4 +1,4 @@
-"""What a user does to a job: end it, save its outputs."""
+"""Act on a job for its user: end it, save its outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 
-FOUND = 35.0  # s within which a master is back: its agents' grace, and a little
+MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little
 
 
 def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     """Ask for the end. Returns the final status where the job has ended already, else None.
 
-    `force`: its processes are ended first, whatever its master says; a new one then ends the job, and starts nothing of it. So is a job
-    that still waits on a cluster for its first master, for there is none to be asked.
+    `force`: end its processes first, whatever its master says; a new master then ends the job, and starts nothing of it. A job that still
+    waits on a cluster for its first master is ended in the same way: there is no master to be asked.
     """
     by, where = f"user {getpass.getuser()}", backend_of(job)
     if (force or where.is_unbegun(job)) and _final(job) is None:
@@ -42,31 +42,31 @@ def save(job: str) -> str:
 
 def saved(job: str, name: str) -> dict[str, Any]:
     """Wait until the save is done; returns figures by task. A task that ends before it saves is left out."""
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     begun = False
     for item in follow(job, resume=resume):
         status = item.get("status") or item.get("end")
         if status is None:
             continue
-        found = next((save for save in status["saves"] if save["save"] == name), None)
-        if found is not None:
-            begun, told = True, {**found["tasks"], **found["failed"]}
-        # Old ones go: one that is not there any more is done.
-        if "end" in item or (begun and not (found and found["left"])):
+        entry = next((save for save in status["saves"] if save["save"] == name), None)
+        if entry is not None:
+            begun, figures = True, {**entry["tasks"], **entry["failed"]}
+        # Old saves are removed: one that is no longer listed is done.
+        if "end" in item or (begun and not (entry and entry["left"])):
             break
-    return told
+    return figures
 
 
 def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
-    """(final status or None, the master's answer). Waits for a master while the job has none."""
-    limit = time.monotonic() + FOUND
+    """Return (final status or None, the master's answer). Wait for a master while the job has none."""
+    limit = time.monotonic() + MASTER_BACK
     resumed = False
     while time.monotonic() < limit:
         master = live(job)
         if master is not None:
             try:
                 return None, master.act(verb, **fields)
-            except Disconnected:  # it went away; its successor is asked
+            except Disconnected:  # the master went away; its successor is asked
                 pass
         if (ended := _final(job)) is not None:
             return ended, {}

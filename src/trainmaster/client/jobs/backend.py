@@ -23,10 +23,8 @@ Warn = Callable[[str, str], object]  # called with a text and the key of the job
 class Backend(Protocol):
     engine: str
     on_this_machine: bool  # programs have the submitter's files, and their output can be read at once
-    patience: (
-        float  # s without a master until it is looked whether anybody is left who follows it, and between two looks
-    )
-    looks: int  # that must have seen nobody
+    patience: float  # s without a master until a look whether any process of the job is left, and between two looks
+    looks: int  # in a row that must have seen none
 
     # -- submitting, in this order --
 
@@ -43,11 +41,11 @@ class Backend(Protocol):
     def ship(
         self, described: Job, job: Job, base: Path, environ: Mapping[str, str]
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what is noted of the job's place, and what its programs begin with. `described`: the job as its user wrote it."""
+        """Return the facts about the job's place, and the variables of its programs. `described`: the job as its user wrote it."""
         ...
 
     def record(self, name: str, payload: Mapping[str, Any]) -> None:
-        """Write down what the job needs later of what is kept in no file: `payload` is what its master is given."""
+        """Write down the parts of `payload`, which its master is given and no file keeps, that the job needs later."""
 
     def start(self, name: str, job: Job, payload: Mapping[str, Any], *, fork: bool, warn: Warn) -> None:
         """Start the master. `fork`: it may be forked out of us. `warn`: called with what is done otherwise than a key of the job says."""
@@ -59,7 +57,7 @@ class Backend(Protocol):
         ...
 
     def is_submitted(self, job: str) -> bool | None:
-        """Tell whether the job runs or ran; None while it is being submitted. False: its submission was broken off, and is nothing."""
+        """Tell whether the job runs or ran; None while it is being submitted. False: its submission was broken off."""
         ...
 
     def status_before(self, job: str) -> Facts | None:
@@ -90,5 +88,5 @@ class Backend(Protocol):
         """End all of a job, whatever its master says, and have its log ended."""
 
     def gone(self, job: str) -> TrainmasterError | None:
-        """Return what is to be said of a job that is over and of which nothing can be read any more; None of any other."""
+        """Return the error of a job that is over and of which nothing can be read any more; None for any other job."""
         ...

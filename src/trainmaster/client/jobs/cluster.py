@@ -74,10 +74,10 @@ class Cluster:
         client.check(job, requests(job))
         archive = "" if job.environment.path else job.environment.archive
         if URL.match(archive) and not client.brings(archive):
-            from trainmaster.client.spec.environment import wrong
+            from trainmaster.client.spec.environment import environment_error
 
             problem = f"{self.engine} brings an archive that is a file of this machine"
-            raise wrong("archive", archive, problem, "fetch it, and name its path")
+            raise environment_error("archive", archive, problem, "fetch it, and name its path")
         if job.network:
             from trainmaster.host.interfaces import check
 
@@ -90,15 +90,15 @@ class Cluster:
         from trainmaster.client.submit.carried import carried_paths
 
         facts: dict[str, Any] = {"carried": carried_paths(described, base), "submitted": round(time.time(), 3)}
-        wanted = job.environment
-        if wanted.requirements and not wanted.path and not wanted.archive:
+        environment = job.environment
+        if environment.requirements and not environment.path and not environment.archive:
             from trainmaster.client.submit.portable import archive
 
-            facts["environment"] = str(archive(Path(wanted.requirements), environ))
+            facts["environment"] = str(archive(Path(environment.requirements), environ))
         return facts, dict(environ)
 
     def record(self, name: str, payload: Mapping[str, Any]) -> None:
-        """The cluster keeps it all."""
+        """Do nothing: the cluster keeps all of it."""
 
     def start(self, name: str, job: Job, payload: Mapping[str, Any], *, fork: bool, warn: Warn) -> None:
         from trainmaster.client.spec.secrets import of_stores
@@ -133,11 +133,11 @@ class Cluster:
             _note(folder, {**site, "application": submitted.application, **submitted.facts, "beside": on_client})
             if submitted.master is not None:
                 masters.run(name, self.engine, submitted.application, submitted.master)
-        except BaseException:  # nobody would find it any more
+        except BaseException:  # nobody would find the job any more
             with undisturbed():
                 client.end(submitted.application)
             raise
-        with contextlib.suppress(OSError):  # nobody reads: the job is on its way all the same
+        with contextlib.suppress(OSError):  # nobody reads the warnings: the job is on its way all the same
             for job_key, text in submitted.warnings:
                 warn(text, job_key)
             if (tokens := submitted.facts.get("tokens")) and not _renews_itself(job):
@@ -157,12 +157,12 @@ class Cluster:
         record = read_master(storage_for(place_of(folder)), token)
         if record is None:
             raise FileNotFoundError("no master has said where it is")
-        if record.addresses[0].startswith("unix:"):  # of one that only concludes, here
+        if record.addresses[0].startswith("unix:"):  # of a master that only ends the log, on this machine
             return connect_to(record.addresses[0].removeprefix("unix:"))
         site = site_of(job)
         reach = reached if site.get("beside") else self._client.reach
         plain = reach(site["application"], record.addresses[0], CONNECT)
-        plain.settimeout(CONNECT)  # a master listens before it answers, which it does once its first line is written
+        plain.settimeout(CONNECT)  # a master listens at once, and answers when its first line is written
         secured: socket.socket = trusting((folder / CERTIFICATE_FILE).read_text()).wrap_socket(plain)
         return secured
 
@@ -208,7 +208,7 @@ class Cluster:
         return "application" in site and not site.get("beside") and not _has_events(job)
 
     def resume(self, job: str) -> bool:
-        return self._taken_up(job) or self._conclude(job)
+        return self._restart_master(job) or self._conclude(job)
 
     def end(self, job: str, by: str, why: str) -> None:
         if (error := self.gone(job)) is not None:
@@ -223,7 +223,7 @@ class Cluster:
         self._conclude(job, {"by": by, "why": why})
 
     def gone(self, job: str) -> TrainmasterError | None:
-        """Somebody has deleted it, and its history with it; or its log is at a path of the nodes."""
+        """Return an error where the job was deleted with its history, or where its log is at a path of the nodes."""
         fate, why = self._fate(job)
         if fate != "running" and "application" in site_of(job) and _is_unseen(job):
             from trainmaster.log.index import note_unseen
@@ -267,8 +267,8 @@ class Cluster:
             return ("removed", why) if _has_events(job) else ("running", "")
         return fate, why
 
-    def _taken_up(self, job: str) -> bool:
-        """Start the master again of a job that has it beside its client, where it is gone and the job is not over."""
+    def _restart_master(self, job: str) -> bool:
+        """Start the master again where it ran beside the job's client and is gone, and the job is not over."""
         site = site_of(job)
         if not site.get("beside") or not _is_ours(job) or masters.is_running(job):
             return False
@@ -279,9 +279,9 @@ class Cluster:
         return True
 
     def _conclude(self, job: str, kill: Mapping[str, Any] | None = None) -> bool:
-        """Where the engine has ended all of the job and its log has not: have it ended. Returns whether that was begun.
+        """Have the log of a job ended where the engine has ended all of the job. Returns whether that was begun.
 
-        A master of ours does that, as this user; of a job that is not ours the submitter's next command does it. A log that this machine
+        A master of ours does that, as this user; where the job is not ours, the submitter's next command does it. A log that this machine
         does not see may have an end already.
         """
         from trainmaster.core.decide.plan import closed
@@ -294,7 +294,7 @@ class Cluster:
             return False
         if "application" in site and _is_unseen(job):
             return False
-        with contextlib.suppress(NotFound):  # its master never wrote
+        with contextlib.suppress(NotFound):  # the master never wrote an event
             if closed(Past(job).state()):
                 return False
         client = self._client
@@ -302,14 +302,14 @@ class Cluster:
             given_up = client.given_up(site["application"]) if fate == "failed" else None
             kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": self.engine, "why": why}
         masters.conclude(job, kill)
-        if fate in ("failed", "removed"):  # what is left of it there
+        if fate in ("failed", "removed"):  # what is left of the job there
             client.end(site["application"])
         return True
 
     def _answers(self, job: str) -> bool:
         try:
             token = (job_storage(job) / TOKEN_FILE).read_text().strip()
-            if not token:  # found on its cluster when it was over, and its token with it
+            if not token:  # the job was found on its cluster when it was over, and has no token
                 return False
             self.connect(job, token).close()
         except OSError:
@@ -318,13 +318,13 @@ class Cluster:
 
 
 def _note(folder: Path, site: Mapping[str, Any]) -> None:
-    draft = folder / f".{secrets.token_hex(8)}.{SITE_FILE}"  # several may find out the same at once
+    draft = folder / f".{secrets.token_hex(8)}.{SITE_FILE}"  # several processes may write it at once
     draft.write_text(json.dumps(dict(site)))
     os.replace(draft, folder / SITE_FILE)
 
 
 def _renews_itself(job: Job) -> bool:
-    """Tell whether its tokens are its submitter's concern no more: its master gets newer ones, or it ends before."""
+    """Tell whether nobody must renew the job's tokens: its master gets newer ones, or the job ends before."""
     return job.timeouts.job is not None or any("kerberos" in settings for settings in job.engines.values())
 
 

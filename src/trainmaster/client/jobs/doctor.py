@@ -1,6 +1,6 @@
-"""Whether this machine is ready for jobs: each check says what it found and, where that is in the way, what to do.
+"""Check whether this machine is ready for jobs: each check reports a finding and, where that is in the way, what to do.
 
-Bad is what keeps every job from running. What is wrong with a cluster is a warning: jobs on this machine run without it.
+A finding is bad where no job can run. Trouble with a cluster is a warning: jobs on this machine run without it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.engines import registry
 from trainmaster.engines.findings import BAD, GOOD, WARNING, Finding, Outcome, finding
 
-_ROOM = 2**30  # bytes free on a disk below which it is told
+_ROOM = 2**30  # bytes; a disk with less free is worth a warning
 _FILES = 1024  # open files with which a job of some tasks runs
 
 
 def examined() -> Iterator[Finding]:
-    """All checks, in order; one that itself fails is a finding too."""
+    """Yield the findings of all checks, in order; a check that itself fails is a finding too."""
     for name, check in CHECKS.items():
         yield finding(name, check, BAD)
     for engine in registry.names():
@@ -72,10 +72,10 @@ def _runtime() -> Outcome:
 def _machine() -> Outcome:
     from trainmaster.host.machine import machine
 
-    found = machine()
-    gpus = len(found.devices)
-    busy = f" ({len(found.taken)} in use)" if found.taken else ""
-    return GOOD, f"{found.cores:g} cores, {format_bytes(found.memory)}, {gpus} GPU{'s' * (gpus != 1)}{busy}", ""
+    capacity = machine()
+    gpus = len(capacity.devices)
+    busy = f" ({len(capacity.taken)} in use)" if capacity.taken else ""
+    return GOOD, f"{capacity.cores:g} cores, {format_bytes(capacity.memory)}, {gpus} GPU{'s' * (gpus != 1)}{busy}", ""
 
 
 def _limits() -> Outcome:
@@ -103,7 +103,7 @@ def _memory() -> Outcome:
 def _name() -> Outcome:
     name = socket.gethostname()
     try:
-        addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
+        addresses = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(name, None)})
     except OSError:
         return (
             WARNING,

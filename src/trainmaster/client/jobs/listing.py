@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.client.jobs.places import client_side, engine_of, kept, state_dir
+from trainmaster.client.jobs.places import client_side, engine_of, state_dir, storage_errors
 from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.engines import registry
 from trainmaster.log.index import Headline, jobs
@@ -76,7 +76,7 @@ class _Listing(threading.Thread):
 
 def headlines() -> list[Headline]:
     """Return the jobs that this machine knows, newest first."""
-    with kept("read the jobs", state_dir()):
+    with storage_errors("read the jobs", state_dir()):
         return jobs(LocalStorage(state_dir()))
 
 

@@ -36,7 +36,7 @@ class Past:
         self.directory: Storage = LocalStorage(job_storage(job))
 
     def state(self) -> Any:
-        """The folded state. Raises NotFound where the log has not begun."""
+        """Return the folded state. Raises NotFound where the log has not begun."""
         from trainmaster.log.replay import replayed
 
         state, _ = replayed(self.storage)
@@ -59,37 +59,37 @@ class Past:
         from trainmaster.log.reader import Reader, replay
 
         def known(line: bytes) -> Facts:
-            decode(line)  # refuses what another major version wrote
+            decode(line)  # refuses an event of another major version
             record: Facts = json.loads(line)
             return record
 
         yield from replay(Reader(self.storage, after), known)
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
-        """Pieces {task, attempt, offset, next, data} of what is there of a task's output, of its latest attempt where None."""
+        """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""
         number = attempt or max(self.attempts(task), default=1)
         for piece in self._printed(task, number).pieces(offset, growing):
             yield {"task": task, "attempt": number, **piece}
 
     def size(self, task: str, attempt: int) -> int:
-        """Bytes that an attempt has printed."""
+        """Return the bytes that an attempt has printed."""
         return self._printed(task, attempt).size
 
     def printed(self) -> list[str]:
-        """The tasks of the log whose output is there, in order."""
+        """Return the tasks of the log whose output is there, in order."""
         from trainmaster.log.output import folder, folders
 
-        there = folders(self.storage, self.directory)
-        return [task for task in self.tasks() if folder(task) in there]
+        printed = folders(self.storage, self.directory)
+        return [task for task in self.tasks() if folder(task) in printed]
 
     def attempts(self, task: str) -> list[int]:
-        """The attempts whose output is there, in order."""
+        """Return the attempts whose output is there, in order."""
         from trainmaster.log.output import attempts
 
         return attempts(self.storage, self.directory, task)
 
     def tasks(self) -> list[str]:
-        """The tasks that the job has at most; known before its log begins."""
+        """Return the tasks that the job has at most; known before its log begins."""
         return task_names(self.described)
 
     def _printed(self, task: str, attempt: int) -> Printed:
@@ -104,12 +104,12 @@ class Past:
 
 
 def task_names(job: Job) -> list[str]:
-    """The tasks that a job has at most."""
+    """Return the tasks that a job has at most."""
     return [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
 
 
 def copied_tasks(job: Job) -> list[str]:
-    """The tasks of a job that run several copies of their program."""
+    """Return the tasks of a job that run several copies of their program."""
     from trainmaster.core.machine.ranks import copies
 
     roles = [role for role in job.roles.values() if copies(role.processes, role.resources.gpus) > 1]

@@ -1,4 +1,4 @@
-"""What the client keeps of a job on this machine, beside its storage.
+"""The client keeps these files of a job on this machine, beside its storage.
 
 `jobs/<id>` in the state directory holds the job as it was understood, its token, readable by the user alone, and, unless `storage:` names
 another place, the storage itself. The master's socket is in the runtime directory.
@@ -38,10 +38,10 @@ __all__ = [
     "in_id",
     "job_ids",
     "job_storage",
-    "kept",
     "master_socket",
     "site_of",
     "state_dir",
+    "storage_errors",
     "submitting",
 ]
 
@@ -51,16 +51,16 @@ def master_socket(job: str) -> Path:
 
 
 def site_of(job: str) -> dict[str, Any]:
-    """What submit found out about the job's place; {} where that is not known."""
+    """Return the facts that submit noted about the job's place; {} where they are not known."""
     try:
-        found: dict[str, Any] = json.loads((job_storage(job) / SITE_FILE).read_bytes())
-        return found
+        site: dict[str, Any] = json.loads((job_storage(job) / SITE_FILE).read_bytes())
+        return site
     except (OSError, ValueError):
         return {}
 
 
 def engine_of(job: str) -> str:
-    """The engine that the job is on."""
+    """Return the engine that the job is on."""
     from trainmaster.engines.registry import DEFAULT
 
     return str(site_of(job).get("engine") or DEFAULT)
@@ -81,13 +81,13 @@ def absolute(url: str, base: Path) -> str:
 
 
 def in_id(name: str) -> str:
-    """A job's name as its ids begin: in the letters that paths, hosts and containers allow, and cut short."""
+    """Return a job's name as its ids begin: in the letters that paths, hosts and containers allow, and cut short."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].rstrip("-")
 
 
 def job_ids() -> list[str]:
-    """The jobs that this machine knows, in no order."""
-    with kept("read the jobs", state_dir() / "jobs"):
+    """Return the jobs that this machine knows, in no order."""
+    with storage_errors("read the jobs", state_dir() / "jobs"):
         try:
             return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir()]
         except FileNotFoundError:
@@ -95,8 +95,8 @@ def job_ids() -> list[str]:
 
 
 @contextmanager
-def kept(doing: str, place: Path) -> Iterator[None]:
-    """What cannot be done to what this machine keeps is told in words: `doing`, and to which place."""
+def storage_errors(doing: str, place: Path) -> Iterator[None]:
+    """Turn an OSError about the files that this machine keeps into ours: it says what failed, `doing`, and at which place."""
     try:
         yield
     except OSError as error:
@@ -109,7 +109,7 @@ def kept(doing: str, place: Path) -> Iterator[None]:
 
 
 def beginning(job: str, within: float = BEGIN) -> bool:
-    """Whether the job was submitted so lately that its master may not have begun, and that is not known to be dead."""
+    """Tell whether the job was submitted so lately that its master may not have begun, and no process of it is known to be dead."""
     try:
         lately = time.time() - (job_storage(job) / TOKEN_FILE).stat().st_mtime < within
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def _died(job: str) -> bool:
 
 
 def submitting(job: str) -> bool:
-    """Whether the job's submitter lives, and is not done: until then it has locked the job's token."""
+    """Tell whether the job's submitter lives, and is not done: until then it has locked the job's token."""
     import fcntl
 
     try:

@@ -1,9 +1,9 @@
 """Removing jobs that are over, and what jobs have left in caches.
 
-Of a job goes all that is the job's own: its directory on this machine, its storage wherever that is (events, logs, checkpoints without a
-`url`), what its cluster keeps of it, and its idempotency key. Inputs, outputs, and checkpoints that have a `url` stay. A job that runs,
-or of which nobody knows whether it runs, is refused. A job that is found in a shared namespace can be written by anybody, and name a place
-that is not its own: its storage is removed only where the job's master has signed.
+A job is removed with all that is its own: its directory on this machine, its storage wherever that is (events, logs, checkpoints without a
+`url`), what its cluster keeps of it, and its idempotency key. Inputs, outputs, and checkpoints that have a `url` stay. A job that runs, or
+may run, is refused. A job that is found in a shared namespace can be written by anybody, and name a place that is not its own: its storage
+is removed only where the job's master has signed.
 
 Caches hold what many jobs share, by its content: on this machine `files`, `runtime`, `environments` and `cache` of the state directory, on
 HDFS `files`, `runtime` and `inputs` of `.trainmaster`. An entry of this machine is touched whenever a job begins with it, so whatever was
@@ -31,9 +31,9 @@ from trainmaster.client.jobs.places import (
     client_side,
     engine_of,
     job_storage,
-    kept,
     site_of,
     state_dir,
+    storage_errors,
 )
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.engines.registry import is_mount
@@ -68,7 +68,7 @@ def places(job: str) -> list[str]:
 def remove(job: str) -> None:
     """Remove a job that is over; what fails can be tried again. Raises BadInput where it is not over, StorageFailed, EngineFailed."""
     _refuse_unless_over(job)
-    storage = _own_storage(job)  # looked for while the job's token and its cluster's objects are there
+    storage = _own_storage(job)  # found while the job's token and its cluster's objects are there
     if (application := site_of(job).get("application")) is not None:
         client_side(engine_of(job)).forget(job, application)
     if storage:
@@ -96,7 +96,7 @@ def place_here(job: str) -> str:
 def forget(job: str) -> None:
     """Remove a job from this machine alone, whatever it does on its cluster."""
     folder = job_storage(job)
-    with kept("remove the job", folder):
+    with storage_errors("remove the job", folder):
         for key in (state_dir() / "keys").glob("*"):
             if key.read_text().partition("\n")[0].strip() == job:
                 key.unlink(missing_ok=True)
@@ -191,7 +191,7 @@ def clear(entry: Cached) -> bool:
         client_side(entry.engine).clear(entry.place)
         return True
     path = Path(entry.place)
-    with kept("clear a cache", path), contextlib.suppress(FileNotFoundError), _unmade(path):
+    with storage_errors("clear a cache", path), contextlib.suppress(FileNotFoundError), _environment_lock(path):
         if path.lstat().st_mtime > entry.used:
             return False
         (shutil.rmtree if path.is_dir() else os.unlink)(path)
@@ -199,7 +199,7 @@ def clear(entry: Cached) -> bool:
 
 
 @contextlib.contextmanager
-def _unmade(path: Path) -> Iterator[None]:
+def _environment_lock(path: Path) -> Iterator[None]:
     """Keep others from making an environment meanwhile."""
     with contextlib.ExitStack() as stack:
         if path.parent.name == "environments":

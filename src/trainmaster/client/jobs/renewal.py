@@ -1,7 +1,7 @@
 """Newer tokens for a job on a secure cluster: fetched here, by the user's ticket, and given to the job's master.
 
-By hand that is `tm renew`. Whoever watches a job does it beside that, whenever the job's tokens are due (see `engines.yarn.tokens`), and
-tries again while there is no ticket, for that may come.
+`tm renew` does that by hand. A command that watches a job does it too, whenever the job's tokens are due (see `engines.yarn.tokens`), and
+tries again while there is no ticket, for one may come.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOON = 600.0  # s, at most
 
 
 def renew(job: str) -> Facts:
-    """Bring a job newer tokens; what it has now: `since`, `until`, and `brought`, whether they are those. Raises BadInput."""
+    """Bring a job newer tokens; returns what it has now: `since`, `until`, and `brought`, true for the newer ones. Raises BadInput."""
     from trainmaster.client.jobs.actions import ask
 
     if backend_of(job).on_this_machine:
@@ -37,19 +37,19 @@ def renew(job: str) -> Facts:
 
 
 def renewing(job: str, items: Iterable[Facts]) -> Iterator[Facts]:
-    """The items of a job that is watched; beside that its tokens are renewed. What is to be said of it comes as {"told": text}."""
-    beside = _Beside(job)
+    """Yield the items of a job that is watched, and renew its tokens meanwhile. Messages about that come as {"told": text}."""
+    renewal = _Renewal(job)
     for item in items:
         yield item
         tokens = (item.get("status") or {}).get("tokens")
         if tokens:
-            beside.look(tokens)
-        for text in beside.said():
+            renewal.look(tokens)
+        for text in renewal.messages():
             yield {"told": text}
 
 
-class _Beside:
-    """Renews in a thread: fetching may take as long as a KDC does not answer, and whoever watches reads on."""
+class _Renewal:
+    """Renews tokens in a thread: fetching them may take as long as a KDC does not answer, and the watcher reads on."""
 
     def __init__(self, job: str) -> None:
         self._job, self._next = job, 0.0
@@ -78,6 +78,6 @@ class _Beside:
             if now_has["brought"]:
                 self._words.put(f"its tokens were renewed: {words(now_has, time.time())}")
 
-    def said(self) -> Iterator[str]:
+    def messages(self) -> Iterator[str]:
         while not self._words.empty():
             yield self._words.get()

@@ -1,6 +1,6 @@
 """Jobs that outlived every process of theirs: taken up again, or ended, by the next command.
 
-A dead master is replaced by an agent of its job within a second. Only where all its processes died at once, as when the machine was
+A dead master is replaced by an agent of its job within a second. Where all its processes died at once, as when the machine was
 restarted, nobody is left to do so: then the next `tm` command starts a master, which goes on from the event log, or ends the job where the
 secrets it needs were kept by nobody.
 """

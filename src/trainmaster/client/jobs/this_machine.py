@@ -56,7 +56,7 @@ class ThisMachine:
         return {}, programs
 
     def record(self, name: str, payload: Mapping[str, Any]) -> None:
-        if not payload["secrets"]:  # else the job cannot go on once nobody has them any more
+        if not payload["secrets"]:  # a job with secrets cannot go on once no process has them any more
             self._client.keep(job_storage(name), payload["environ"], payload["allowance"])
 
     def start(self, name: str, job: Job, payload: Mapping[str, Any], *, fork: bool, warn: Warn) -> None:

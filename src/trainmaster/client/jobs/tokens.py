@@ -9,12 +9,12 @@ from trainmaster.core.spec.quantities import format_seconds
 
 
 def words(tokens: Facts, now: float) -> str:
-    """Until when a job's tokens are good, and what keeps newer ones away."""
-    left, at = tokens["until"] - now, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(tokens["until"]))
-    told = f"good until {at}, in {format_seconds(round(left))}" if left > 0 else f"they ended at {at}"
-    return told + (f"; {tokens['trouble']}" if tokens.get("trouble") else "")
+    """Say until when a job's tokens are good, and what keeps newer ones away."""
+    remaining, at = tokens["until"] - now, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(tokens["until"]))
+    text = f"good until {at}, in {format_seconds(round(remaining))}" if remaining > 0 else f"they ended at {at}"
+    return text + (f"; {tokens['trouble']}" if tokens.get("trouble") else "")
 
 
 def warning(job: str, tokens: Facts) -> str:
-    """What its user is told of a job that was submitted with tokens, and with nothing that renews them."""
+    """Return the warning about a job that was submitted with tokens, and with nothing that renews them."""
     return f"{job}: its tokens are {words(tokens, time.time())}; for longer watch it (tm attach), or tm renew {job}"

@@ -1,8 +1,8 @@
 """The commands of a job that this machine runs: refused at submit where it is known that they cannot be executed.
 
-Known is what an absolute path names, what a name means in the PATH of the programs, and, in the submitter's own directory, a relative path.
-Anything else may come to be before the program starts: by a `prepare` command, by a role that runs before, in a directory that is still to
-be filled. A text for the shell is the shell's affair.
+Three forms can be checked: an absolute path, a name that is looked up in the programs' PATH, and a relative path in the submitter's own
+directory. Any other command may come to be before the program starts: by a `prepare` command, by a role that runs before, in a directory
+that is still to be filled. A text for the shell is the shell's affair.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Described:
     engine: str = DEFAULT
 
 
-def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str], engine: str = DEFAULT) -> Described:
-    """The job of a file, of flags and a command, or of both. Raises BadInput, naming the place of what is wrong."""
+def describe(file: str | None, options: Mapping[str, Any], command: Sequence[str], engine: str = DEFAULT) -> Described:
+    """Return the job of a file, of flags and a command, or of both. Raises BadInput, naming the place of what is wrong."""
     from trainmaster.client.spec import settings
 
     registry.engine(engine)  # raises BadInput where there is none
@@ -44,17 +44,17 @@ def describe(file: str | None, given: Mapping[str, Any], command: Sequence[str],
             anchor="no-job",
         )
     try:
-        here = Path.cwd()
+        working_directory = Path.cwd()
     except FileNotFoundError as error:
         raise BadInput("the present directory was removed", mend="go to one that is there", anchor="no-file") from error
     data, origins = _loaded(file)
-    base = Path(file).absolute().parent if file not in (None, "-") else here
+    base = Path(file).absolute().parent if file not in (None, "-") else working_directory
     roles = list(data.get("roles") or ()) if isinstance(data.get("roles"), Mapping) else []
-    flags, said = layer(given, command, roles, engine)
-    _only_known_roles(flags, said, roles)
+    flags, flag_origins = layer(options, command, roles, engine)
+    _refuse_unknown_roles(flags, flag_origins, roles)
     named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
-    made, places = settings.job([named, *settings.standing(), (data, origins), (flags, said)])
-    return Described(made, base, places, engine)
+    job, places = settings.job([named, *settings.standing(), (data, origins), (flags, flag_origins)])
+    return Described(job, base, places, engine)
 
 
 def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
@@ -79,14 +79,16 @@ def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str
         raise
 
 
-def _only_known_roles(flags: Mapping[str, Any], said: Mapping[tuple[str, ...], str], roles: Sequence[str]) -> None:
-    """A flag changes the roles that there are: a misspelt one must not become another."""
+def _refuse_unknown_roles(
+    flags: Mapping[str, Any], origins: Mapping[tuple[str, ...], str], roles: Sequence[str]
+) -> None:
+    """Raise BadInput where a flag names a role that the job does not have: a misspelt name must not become a new role."""
     for role in flags.get("roles") or () if roles else ():
         if role not in roles:
             from trainmaster.core.spec.reading import nearest
 
             place = next(
-                f"{'.'.join(path)}   ({origin})" for path, origin in said.items() if path[:2] == ("roles", role)
+                f"{'.'.join(path)}   ({origin})" for path, origin in origins.items() if path[:2] == ("roles", role)
             )
             raise BadInput(
                 f"the job has no role {role!r}", place=place, mend=nearest(role, roles), anchor="unknown-role"
@@ -94,7 +96,7 @@ def _only_known_roles(flags: Mapping[str, Any], said: Mapping[tuple[str, ...], s
 
 
 def _name(file: str | None, command: Sequence[str]) -> str:
-    """What a job without a name is called: its file, or the directory of one called job.yaml, or its program."""
+    """Return the name of a job that has none: its file, or the directory of a file called job.yaml, or its program."""
     if file not in (None, "-"):
         path = Path(str(file)).absolute()
         text = path.parent.name if path.stem in _PLAIN else path.stem
@@ -105,7 +107,7 @@ def _name(file: str | None, command: Sequence[str]) -> str:
 
 
 def program(command: Sequence[str]) -> str:
-    """`train` for python train.py, `python` for python -c ..., `eval` for ./eval.sh."""
+    """Return a program's name: `train` for python train.py, `python` for python -c ..., `eval` for ./eval.sh."""
     program, *rest = command or ("job",)
     words = [word for word in rest if not word.startswith("-")]
     script = words[0] if words and words[0] == rest[0] and _SCRIPT.fullmatch(words[0]) else ""
@@ -132,7 +134,7 @@ def doubts(job: Job, engine: str = DEFAULT, written: Collection[tuple[str, ...]]
         yield capabilities.without_storage
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
-        shards = any(given.as_ == "shards" for given in uses(job, role.name))
+        shards = any(source.as_ == "shards" for source in uses(job, role.name))
         if not restarts:
             continue
         if job.checkpoint is None and shards:
@@ -161,14 +163,14 @@ def _unshared(job: Job, engine: str, written: Collection[tuple[str, ...]]) -> It
             )
 
 
-def _unused(job: Job, here: bool) -> Iterator[str]:
+def _unused(job: Job, is_local: bool) -> Iterator[str]:
     from trainmaster.core.spec.reading import job_from
 
     plain = job_from({"roles": {"worker": {"command": "true"}}})
-    for name, (why, here_alone) in _UNUSED.items():
-        if (here or not here_alone) and getattr(job, name) != getattr(plain, name):
+    for name, (why, local_alone) in _UNUSED.items():
+        if (is_local or not local_alone) and getattr(job, name) != getattr(plain, name):
             yield f"{name}: changes nothing here; {why}"
-    if here and "://" not in job.storage:
+    if is_local and "://" not in job.storage:
         for name in ("every", "piece"):
             if getattr(job.logs, name) != getattr(plain.logs, name):
                 yield f"logs.{name}: changes nothing here; pieces of logs are stored where storage: is a URL"

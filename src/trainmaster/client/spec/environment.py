@@ -20,35 +20,37 @@ from typing import IO
 
 import attrs
 
-from trainmaster.client.jobs.places import kept, state_dir
+from trainmaster.client.jobs.places import state_dir, storage_errors
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import Environment
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WHOLE = ".whole"
-_WITHIN = 1800.0  # s for an installation
+_INSTALL_TIMEOUT = 1800.0  # s for an installation
 _WHICH = "import sys; print(sys.version, sys.base_prefix)"  # its path says little: it may be a shim that starts another one by its name
 
 
-def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the environment activated; the same where none is wanted. Raises BadInput, naming the key. Images are the engine's."""
-    if wanted.path:
-        root = base / os.path.expanduser(wanted.path)
-    elif wanted.archive:
-        archive = base / os.path.expanduser(wanted.archive)
-        root = made("archive", archive, "", lambda place: _unpacked(archive, place))
-    elif wanted.requirements:
-        listed = base / os.path.expanduser(wanted.requirements)
+def activated(environment: Environment, base: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` with the environment activated, or as it is without one. Raises BadInput, naming the key. Images are for engines."""
+    if environment.path:
+        root = base / os.path.expanduser(environment.path)
+    elif environment.archive:
+        archive = base / os.path.expanduser(environment.archive)
+        root = make_once("archive", archive, "", lambda place: _unpack(archive, place))
+    elif environment.requirements:
+        requirements = base / os.path.expanduser(environment.requirements)
         python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
-        told = done("requirements", [python, "-c", _WHICH], environ)
-        root = made("requirements", listed, told, lambda place: _installed(listed, place, python, environ))
+        version = run_command("requirements", [python, "-c", _WHICH], environ)
+        root = make_once(
+            "requirements", requirements, version, lambda place: _install(requirements, place, python, environ)
+        )
     else:
         return dict(environ)
     if not root.is_dir():
-        raise wrong("path", str(root), "there is no such directory", "check the path")
+        raise environment_error("path", str(root), "there is no such directory", "check the path")
     if not (root / "bin").is_dir():
-        key = "path" if wanted.path else "archive"
-        raise wrong(
+        key = "path" if environment.path else "archive"
+        raise environment_error(
             key,
             str(root),
             "it has no directory bin, so it is no environment",
@@ -59,40 +61,44 @@ def activated(wanted: Environment, base: Path, environ: Mapping[str, str]) -> di
     return activate(root, environ)
 
 
-def placed(wanted: Environment, base: Path, here: bool) -> Environment:
-    """With absolute paths. Raises BadInput where what is used of this machine is not there; `here`: the programs run on it."""
-    found = {key: getattr(wanted, key) for key in ("path", "archive", "requirements")}
-    found = {
-        key: given and (given if _URL.match(given) else str(base / os.path.expanduser(given)))
-        for key, given in found.items()
+def placed(environment: Environment, base: Path, is_local: bool) -> Environment:
+    """Return `environment` with absolute paths. Raises BadInput where a path of this machine is missing. `is_local`: programs run here."""
+    paths = {key: getattr(environment, key) for key in ("path", "archive", "requirements")}
+    paths = {
+        key: path and (path if _URL.match(path) else str(base / os.path.expanduser(path)))
+        for key, path in paths.items()
     }
-    key = next((key for key, given in found.items() if given), "path")  # the first is used, as below
-    if here and key == "archive" and _URL.match(found[key]):
-        raise wrong(key, found[key], "on this machine an archive is a file, not a URL", "fetch it, and name its path")
+    key = next((key for key, path in paths.items() if path), "path")  # the first is used, as below
+    if is_local and key == "archive" and _URL.match(paths[key]):
+        raise environment_error(
+            key, paths[key], "on this machine an archive is a file, not a URL", "fetch it, and name its path"
+        )
     is_there = os.path.isdir if key == "path" else os.path.isfile
-    ours = found[key] and (here or key != "path") and (here or not _URL.match(found[key]))
-    if ours and not is_there(found[key]):
-        raise wrong(key, found[key], f"there is no such {'directory' if key == 'path' else 'file'}", "check the path")
+    ours = paths[key] and (is_local or key != "path") and (is_local or not _URL.match(paths[key]))
+    if ours and not is_there(paths[key]):
+        raise environment_error(
+            key, paths[key], f"there is no such {'directory' if key == 'path' else 'file'}", "check the path"
+        )
     return attrs.evolve(
-        wanted,
-        **{key: given and (given if _URL.match(given) else os.path.normpath(given)) for key, given in found.items()},
+        environment,
+        **{key: path and (path if _URL.match(path) else os.path.normpath(path)) for key, path in paths.items()},
     )
 
 
-def made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Path:
-    """The directory made of `source`, and of `more`: made now, or by an earlier job. `key`: of `environment:`, for messages."""
+def make_once(key: str, source: Path, extra: str, make: Callable[[Path], None]) -> Path:
+    """Return the directory made of `source` and `extra`: made now, or by an earlier job. `key`: of `environment:`, for messages."""
     try:
         with source.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
     except OSError as error:
-        raise wrong(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
-    digest.update(more.encode())
+        raise environment_error(key, str(source), f"it cannot be read: {error.strerror}", "check the path") from error
+    digest.update(extra.encode())
     place = state_dir() / "environments" / digest.hexdigest()[:32]
     with _lock_file(place.with_suffix(".lock")) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two who need the same, one makes it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two processes that need the same, one makes it
         if not (place / _WHOLE).exists():
             print(f"making the environment of {source}, once for all jobs that name it", file=sys.stderr, flush=True)
-            shutil.rmtree(place, ignore_errors=True)  # what somebody began who died
+            shutil.rmtree(place, ignore_errors=True)  # begun by a process that died
             make(place)
             (place / _WHOLE).touch()
         os.utime(place)  # its last use, for `tm prune`
@@ -100,44 +106,47 @@ def made(key: str, source: Path, more: str, make: Callable[[Path], None]) -> Pat
 
 
 def _lock_file(path: Path) -> IO[str]:
-    with kept("keep the environment", path.parent):
+    with storage_errors("keep the environment", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path.open("w")
 
 
-def _unpacked(archive: Path, place: Path) -> None:
+def _unpack(archive: Path, place: Path) -> None:
     from trainmaster.data.archives import unpack
 
     unpack(str(archive), str(place), absolute_links=True)
-    fix = place / "bin" / "conda-unpack"  # conda-pack leaves it: paths inside are those of where it was packed
+    fix = place / "bin" / "conda-unpack"  # of conda-pack: paths inside are still those of the place where it was packed
     if fix.exists():
-        done("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
+        run_command("archive", [str(place / "bin" / "python"), str(fix)], os.environ)
 
 
-def _installed(listed: Path, place: Path, python: str, environ: Mapping[str, str]) -> None:
-    """A virtual environment with what is listed; made where it stays, for it knows its own place."""
+def _install(requirements: Path, place: Path, python: str, environ: Mapping[str, str]) -> None:
+    """Make a virtual environment with the required packages, at the path where it stays: it knows its own path."""
     uv = shutil.which("uv", path=environ.get("PATH"))
-    done("requirements", [python, "-m", "venv", str(place)], environ)
-    here = str(place / "bin" / "python")
-    install = [uv, "pip", "install", "--python", here] if uv else [here, "-m", "pip", "install", "--quiet"]
-    done("requirements", [*install, "-r", str(listed)], environ)
+    run_command("requirements", [python, "-m", "venv", str(place)], environ)
+    own_python = str(place / "bin" / "python")
+    install = [uv, "pip", "install", "--python", own_python] if uv else [own_python, "-m", "pip", "install", "--quiet"]
+    run_command("requirements", [*install, "-r", str(requirements)], environ)
 
 
-def done(key: str, command: list[str], environ: Mapping[str, str]) -> str:
-    """What the command says on stdout."""
+def run_command(key: str, command: list[str], environ: Mapping[str, str]) -> str:
+    """Run a command; returns its stdout. Raises BadInput where it fails."""
     try:
         return subprocess.run(
-            command, check=True, capture_output=True, text=True, env=dict(environ), timeout=_WITHIN
+            command, check=True, capture_output=True, text=True, env=dict(environ), timeout=_INSTALL_TIMEOUT
         ).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        raise wrong(
-            key, " ".join(command), f"it failed: {said[0] if said else error}", "run it by hand to see all of it"
+        last_lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        raise environment_error(
+            key,
+            " ".join(command),
+            f"it failed: {last_lines[0] if last_lines else error}",
+            "run it by hand to see all of it",
         ) from error
 
 
-def wrong(key: str, value: str, why: str, mend: str) -> BadInput:
-    """What is wrong with `environment.<key>`."""
+def environment_error(key: str, value: str, why: str, mend: str) -> BadInput:
+    """Return the error about `environment.<key>`."""
     return BadInput(
         f"the environment cannot be used: {why}", place=f"environment.{key}: {value}", mend=mend, anchor="environment"
     )

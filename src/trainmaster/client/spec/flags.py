@@ -24,7 +24,7 @@ class Flag(NamedTuple):
 
     @property
     def dest(self) -> str:
-        """The name of its value: that of its long form."""
+        """Return the name of its value: that of its long form."""
         return next(name for name in self.names if name.startswith("--"))[2:].replace("-", "_")
 
 
@@ -50,18 +50,18 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def layer(
-    given: Mapping[str, Any], command: Sequence[str], roles: Sequence[str], engine: str = "local"
+    options: Mapping[str, Any], command: Sequence[str], roles: Sequence[str], engine: str = "local"
 ) -> tuple[dict[str, Any], dict[Place, str]]:
-    """What flags and a command say, as data with origins. `roles`: those that the job file has, () without a file."""
+    """Return the data that flags and a command set, with origins. `roles`: those that the job file has, () without a file."""
     data: dict[str, Any] = {}
     origins: dict[Place, str] = {}
     for flag in FLAGS:
-        value = given.get(flag.dest)
+        value = options.get(flag.dest)
         if value is None or value == ():
             continue
-        for one in value if flag.many else (value,):
-            path, what = _said(flag, str(one), roles, engine)
-            put(data, path, what)
+        for text in value if flag.many else (value,):
+            path, parsed = _path_and_value(flag, str(text), roles, engine)
+            put(data, path, parsed)
             origins[path] = f"flag {flag.names[-1]}"
     if command:
         role = _role(roles, "--")
@@ -71,7 +71,7 @@ def layer(
 
 
 def put(data: dict[str, Any], path: Place, value: Any) -> None:
-    """Set one value, making the sections on the way; what a section says is added to what is there."""
+    """Set one value, making the sections on the way; the keys of a section are added to those that are there."""
     for part in path[:-1]:
         below = data.get(part)
         if not isinstance(below, dict):
@@ -83,7 +83,7 @@ def put(data: dict[str, Any], path: Place, value: Any) -> None:
         data[path[-1]] = value
 
 
-def _said(flag: Flag, text: str, roles: Sequence[str], engine: str) -> tuple[Place, Any]:
+def _path_and_value(flag: Flag, text: str, roles: Sequence[str], engine: str) -> tuple[Place, Any]:
     if flag.path:
         path = tuple(
             _role(roles, flag.names[-1]) if part == "ROLE" else engine if part == "ENGINE" else part
@@ -114,7 +114,7 @@ def _replicas(text: str) -> Any:
 
 
 def _role(roles: Sequence[str], flag: str) -> str:
-    """The one role that a flag is about."""
+    """Return the one role that a flag is about."""
     if len(roles) <= 1:
         return roles[0] if roles else ROLE
     if ROLE in roles:

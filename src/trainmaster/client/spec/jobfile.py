@@ -23,7 +23,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(path: str | Path) -> tuple[dict[str, Any], dict[Place, str]]:
-    """The data of a YAML file and the origin ("job.yaml line 7") of each path in it."""
+    """Return the data of a YAML file and the origin ("job.yaml line 7") of each path in it."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -39,7 +39,7 @@ def load(path: str | Path) -> tuple[dict[str, Any], dict[Place, str]]:
 
 
 def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, str]]:
-    """The same of YAML text; `name` is what messages call it."""
+    """Return the same for YAML text; messages call it `name`."""
     try:
         building = _Building(_Loader(content), name)
         data = building.whole()
@@ -56,7 +56,7 @@ def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, 
 
 
 def value(text: str, path: Place = ()) -> Any:
-    """What a flag's text says of the key `path`, read as YAML where it is: numbers, true, {min: 2, max: 8}."""
+    """Return a flag's text as a value of the key `path`, read as YAML where it is YAML: numbers, true, {min: 2, max: 8}."""
     try:
         return _Building(_Loader(text), "the value").whole(path)
     except (yaml.YAMLError, RecursionError):
@@ -96,7 +96,7 @@ class _Building:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(one, (*path, str(index))) for index, one in enumerate(node.value)]
+            return [self._value(child, (*path, str(index))) for index, child in enumerate(node.value)]
         return self._scalar(node, path)
 
     def _mapping(self, node: Any, path: Place) -> dict[str, Any]:
@@ -104,14 +104,14 @@ class _Building:
             self._refuse_twice(node, path)
             self._loader.flatten_mapping(node)
             self._checked.add(id(node))
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             at = (*path, key_node.value)
-            for old in [old for old in self.origins if old[: len(at)] == at] if key_node.value in found else ():
-                del self.origins[old]  # of what `<<` brought and this mapping says itself
-            found[key_node.value] = self._value(value_node, at)
+            for old in [old for old in self.origins if old[: len(at)] == at] if key_node.value in mapping else ():
+                del self.origins[old]  # `<<` brought it, and this mapping sets the key itself
+            mapping[key_node.value] = self._value(value_node, at)
             self.origins[at] = self._place(key_node)
-        return found
+        return mapping
 
     def _refuse_twice(self, node: Any, path: Place) -> None:
         seen: dict[str, Any] = {}
@@ -132,14 +132,14 @@ class _Building:
             seen[key_node.value] = key_node
 
     def _scalar(self, node: Any, path: Place) -> Any:
-        """A value as it was meant: a variable that says `3.10`, `010` or `yes` holds just these letters."""
+        """Return a value as it was meant: a variable that says `3.10`, `010` or `yes` holds just these letters."""
         if node.tag == "tag:yaml.org,2002:timestamp":  # a name like 2026-11-21 stays text
             return node.value
-        made = self._loader.construct_object(node, deep=True)
-        if path[-2:-1] and path[-2] in _TEXTS and made is not None:
+        parsed = self._loader.construct_object(node, deep=True)
+        if path[-2:-1] and path[-2] in _TEXTS and parsed is not None:
             return node.value
-        number = isinstance(made, int | float) and not isinstance(made, bool)
-        return node.value if number and path[:1] != ("engines",) and str(made) != node.value else made
+        number = isinstance(parsed, int | float) and not isinstance(parsed, bool)
+        return node.value if number and path[:1] != ("engines",) and str(parsed) != node.value else parsed
 
     def _place(self, node: Any) -> str:
         return f"{self._name} line {node.start_mark.line + 1}"

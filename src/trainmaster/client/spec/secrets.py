@@ -2,8 +2,8 @@
 
 A secret is a name without a value in `env`, an entry of `secrets`, a variable whose name says so, one whose value is a URL with a password,
 or one whose value holds that of another. Its value leaves the job before the job is written anywhere, and travels to the programs apart
-from it: on this machine from process to process, through memory and pipes alone. What a role's `env` names is that role's alone, an entry
-of `secrets` every role's; a role's own value goes before.
+from it: on this machine from process to process, through memory and pipes alone. A name in a role's `env` is that role's alone, an entry
+of `secrets` is every role's; a role's own value goes before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Values = dict[str, dict[str, str]]  # role, or ALL_ROLES -> name -> value; roles
 
 
 def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, Values]:
-    """The job without secret values, and these. Raises BadInput where one cannot be found.
+    """Return the job without secret values, and the secret values. Raises BadInput where one cannot be found.
 
     `environ` is the submitter's; a secret's file is looked up from `folder`.
     """
@@ -31,36 +31,36 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
     values, roles = {ALL_ROLES: shared}, {}
     for role in job.roles.values():
         values[role.name] = {
-            name: _taken(role, name, value, environ, shared)
+            name: _role_value(role, name, value, environ, shared)
             for name, value in role.env.items()
             if value is None or is_secret(name, value)
         }
-    covered = [value for found in values.values() for value in found.values() if len(value) >= SHORTEST]
+    covered = [value for role_values in values.values() for value in role_values.values() if len(value) >= SHORTEST]
     for role in job.roles.values():
         own = values[role.name]
-        own |= {name: value for name, value in role.env.items() if value and any(one in value for one in covered)}
+        own |= {name: value for name, value in role.env.items() if value and any(hidden in value for hidden in covered)}
         roles[role.name] = attrs.evolve(
             role, env={name: None if name in own else value for name, value in role.env.items()}
         )
-    return attrs.evolve(job, roles=roles), {role: found for role, found in values.items() if found}
+    return attrs.evolve(job, roles=roles), {role: role_values for role, role_values in values.items() if role_values}
 
 
 def names(values: Values) -> list[str]:
-    """The names of all of them, each once."""
-    return sorted({name for found in values.values() for name in found})
+    """Return the names of all secrets, each once."""
+    return sorted({name for role_values in values.values() for name in role_values})
 
 
 def of_stores(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the submitter's environment opens the object stores that the job names. On a cluster its master and agents have it, of
-    programs those that read an input there themselves, as shards.
+    """Return the submitter's variables that open the object stores which the job names. On a cluster the job's master and agents have
+    them, and of the programs those that read an input there themselves, as shards.
     """
-    urls = [given.url for given in job.inputs.values()] + [made.url for made in job.outputs.values()]
+    urls = [source.url for source in job.inputs.values()] + [output.url for output in job.outputs.values()]
     urls += [*job.cache, *job.archives, job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
-    wanted = tuple(prefixes(urls))
-    return {name: value for name, value in environ.items() if name.startswith(wanted)}
+    variables = tuple(prefixes(urls))
+    return {name: value for name, value in environ.items() if name.startswith(variables)}
 
 
-def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str], known: Mapping[str, str]) -> str:
+def _role_value(role: Role, name: str, value: str | None, environ: Mapping[str, str], known: Mapping[str, str]) -> str:
     if value is not None:
         return value
     if name in known:
@@ -73,10 +73,10 @@ def _taken(role: Role, name: str, value: str | None, environ: Mapping[str, str],
 def _value(name: str, secret: Secret, environ: Mapping[str, str], folder: Path) -> str:
     place = f"secrets.{name}"
     if not secret.file:
-        wanted = secret.env or name
-        if wanted not in environ:
-            raise _unset(name, wanted, place)
-        return environ[wanted]
+        variable = secret.env or name
+        if variable not in environ:
+            raise _unset(name, variable, place)
+        return environ[variable]
     try:
         return (folder / os.path.expanduser(secret.file)).read_text().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Where a job's values come from: layers, a later one before an earlier one, each value with its origin.
+"""A job's values come from layers: a later layer goes before an earlier one, and each value has its origin.
 
     built-in < site file < user file < environment < job file < flags
 
@@ -41,7 +41,7 @@ class Row:
 
 
 def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
-    """The layers below the job file, as they stand on this machine."""
+    """Return the layers below the job file, as they stand on this machine."""
     environ = os.environ if environ is None else environ
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
     files = [environ.get("TRAINMASTER_SITE") or SITE, os.path.join(home, "trainmaster", "config.yaml")]
@@ -51,13 +51,13 @@ def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
 
 
 def job(layers: Iterable[Layer]) -> tuple[Job, dict[Place, str]]:
-    """The job that the layers make, and the origin of every path that one of them set."""
+    """Return the job that the layers make, and the origin of every path that one of them set."""
     data, origins = merged(layers)
     return job_from(data, origins), origins
 
 
 def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
-    """One layer out of many: sections are joined key by key, anything else, and what is a choice of keys, is replaced whole."""
+    """Join many layers into one: sections are joined key by key; all else, and a section that is a choice of keys, is replaced whole."""
     data: dict[str, Any] = {}
     origins: dict[Place, str] = {}
     for layer, places in layers:
@@ -67,10 +67,12 @@ def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
 
 
 def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
-    """Every value of the job with where it came from; secret ones are covered."""
-    sections = {path[:end] for path in origins for end in range(len(path))}  # what is below them has origins of its own
-    said = {path: origin for path, origin in origins.items() if path not in sections}
-    return [Row(".".join(path), text, _origin(path, said)) for path, text in _leaves(covered(job), ())]
+    """Return every value of the job with its origin; secret values are covered."""
+    sections = {
+        path[:end] for path in origins for end in range(len(path))
+    }  # the values in them have origins of their own
+    leaf_origins = {path: origin for path, origin in origins.items() if path not in sections}
+    return [Row(".".join(path), text, _origin(path, leaf_origins)) for path, text in _leaves(covered(job), ())]
 
 
 def covered(job: Job) -> Any:
@@ -122,35 +124,35 @@ def _join(
 
 
 def _of_leaves(value: Any, path: Place, places: Mapping[Place, str]) -> dict[Place, str]:
-    """`places` and the origin of every value below them: what a shorthand stands for came from where the shorthand is."""
-    found = dict(places)
+    """Return `places` and the origin of every value below them: the values of a shorthand have the shorthand's origin."""
+    origins = dict(places)
 
     def walk(value: Any, path: Place, origin: str) -> None:
         origin = places.get(path, origin)
         if origin:
-            found[path] = origin
+            origins[path] = origin
         if isinstance(value, Mapping):
-            for key, one in value.items():
-                walk(one, (*path, str(key)), origin)
+            for key, child in value.items():
+                walk(child, (*path, str(key)), origin)
 
     walk(value, path, "")
-    return found
+    return origins
 
 
 def _copied(value: Any) -> Any:
-    return {key: _copied(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+    return {key: _copied(child) for key, child in value.items()} if isinstance(value, Mapping) else value
 
 
 def _leaves(value: Any, path: Place) -> Iterable[tuple[Place, str]]:
     if isinstance(value, Mapping) and value:
-        for key, one in value.items():
-            yield from _leaves(one, (*path, str(key)))
+        for key, child in value.items():
+            yield from _leaves(child, (*path, str(key)))
     else:
         yield path, _text(value)
 
 
 def _text(value: Any) -> str:
-    """A value as it may be written in a job file; an odd number of bytes, as people read it."""
+    """Return a value as it may be written in a job file; an odd number of bytes, as people read it."""
     if value is None or isinstance(value, bool | list | tuple):
         return "none" if value is None else json.dumps(value, ensure_ascii=False)
     return str(readable(value))

@@ -1,7 +1,7 @@
-"""What a job on a cluster needs and another process has ready, while the command that submits reads the job.
+"""Another process makes two things ready that a job on a cluster needs, while the command that submits reads the job.
 
-Its certificate, which its master shows and whoever connects knows: what makes one takes a tenth of a second to load. And the state of
-all files of the runtime archive.
+One is the job's certificate, which its master shows and each client knows: the code that makes it takes a tenth of a second to load. The
+other is the state of all files of the runtime archive.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 from trainmaster.core.errors import BadInput
 
-_coming: tuple[int, BinaryIO] | None = None  # the process, and what it tells: a line each
+_coming: tuple[int, BinaryIO] | None = None  # the process, and the pipe that it writes both to, a line each
 
 
 def begin() -> None:
-    """Have both made. Called before there is any thread."""
+    """Start the process that makes both. Called before there is any thread."""
     global _coming
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -27,7 +27,9 @@ def begin() -> None:
         status = 1
         try:
             os.close(ours)
-            os.write(theirs, json.dumps(_certificate()).encode() + b"\n")  # less than a pipe holds: it waits for nobody
+            os.write(
+                theirs, json.dumps(_certificate()).encode() + b"\n"
+            )  # less than a pipe holds: the process waits for nobody
             os.write(theirs, json.dumps(_state()).encode() + b"\n")
             status = 0
         finally:
@@ -37,7 +39,7 @@ def begin() -> None:
 
 
 def certified() -> tuple[str, str]:
-    """A certificate of the job's own, signed by itself, and its key; PEM."""
+    """Return a certificate of the job's own, signed by itself, and its key; PEM."""
     if _coming is None or not (line := _coming[1].readline()):
         return _certificate()
     certificate, key = json.loads(line)
@@ -45,7 +47,7 @@ def certified() -> tuple[str, str]:
 
 
 def runtime(folder: Path, without: Collection[str] = ()) -> Path:
-    """The runtime archive, below `folder`; asked for after the certificate. `without`: see `runtime_archive.archive`. Raises BadInput where
+    """Return the runtime archive, below `folder`; called after `certified`. `without`: see `runtime_archive.archive`. Raises BadInput where
     a package is missing.
     """
     global _coming
@@ -53,9 +55,9 @@ def runtime(folder: Path, without: Collection[str] = ()) -> Path:
 
     if _coming is None:
         return archive(folder, without=without)
-    (pid, told), _coming = _coming, None
-    with told:
-        line = told.readline()
+    (pid, pipe), _coming = _coming, None
+    with pipe:
+        line = pipe.readline()
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
         os.waitpid(pid, 0)
     return archive(folder, json.loads(line) if line and not without else "", without)
@@ -66,7 +68,7 @@ def _state() -> str:
 
     try:
         return state(files())
-    except BadInput:  # told by who asks for the archive
+    except BadInput:  # `runtime` raises it again
         return ""
 
 
@@ -79,7 +81,7 @@ def _certificate() -> tuple[str, str]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "trainmaster")]), datetime.now(UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=3650))
@@ -88,4 +90,4 @@ def _certificate() -> tuple[str, str]:
     )  # fmt: skip
     form = serialization.PrivateFormat.PKCS8
     secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    return made.public_bytes(serialization.Encoding.PEM).decode(), secret.decode()
+    return certificate.public_bytes(serialization.Encoding.PEM).decode(), secret.decode()

@@ -3,9 +3,9 @@
 An input that names files of this machine is put into the submitter's place on the cluster, by content (`inputs/<digest>`), before the
 job starts, and is read there; the same content is put there once. An output is committed to that place (`outputs/<number>/NAME`), and
 whoever follows the job to its end brings it here, to where the job file said, `_SUCCESS` last; then it is removed there. Of a job that
-did not succeed nothing is brought: what there is lies where the job's status says.
+did not succeed nothing is brought: its status says where its outputs lie.
 
-What is carried is noted in the job's `site.json`, and its URLs there are those of the job from then on.
+The job's `site.json` notes what is carried; from then on the job has the URLs on the cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.jobs.places import URL, absolute, client_side, job_storage, kept, site_of
+from trainmaster.client.jobs.places import URL, absolute, client_side, job_storage, site_of, storage_errors
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.spec.job import HADOOP, Input, Job
 from trainmaster.core.spec.quantities import format_bytes
@@ -38,7 +38,7 @@ _BROUGHT = "brought"  # in the job's directory: the names of the outputs that ar
 
 def local_places(job: Job) -> dict[str, str]:
     """Return inputs.NAME, outputs.NAME -> URL of those that are paths of this machine."""
-    urls = {f"inputs.{name}": given.url for name, given in job.inputs.items()}
+    urls = {f"inputs.{name}": source.url for name, source in job.inputs.items()}
     urls |= {f"outputs.{name}": output.url for name, output in job.outputs.items()}
     return {key: url for key, url in urls.items() if not URL.match(url)}
 
@@ -49,29 +49,32 @@ def carried_paths(job: Job, base: Path) -> dict[str, str]:
 
 
 def rerouted(job: Job, local: Iterable[str], engine: str) -> Job:
-    """The job with URLs on the cluster in the place of those that are `local` (inputs.NAME, outputs.NAME). Raises BadInput where an input
-    cannot be carried, or a path of an output is taken.
+    """Return the job with URLs on the cluster in the place of those that are `local` (inputs.NAME, outputs.NAME). Raises BadInput where an
+    input cannot be carried, or a path of an output is taken.
     """
-    wanted = set(local)
-    if not wanted:
+    keys = set(local)
+    if not keys:
         return job
     store, inputs, outputs = client_side(engine).store(job), dict(job.inputs), dict(job.outputs)
-    for name in (name for name in inputs if f"inputs.{name}" in wanted):
+    for name in (name for name in inputs if f"inputs.{name}" in keys):
         inputs[name] = attrs.evolve(inputs[name], url=_place_of(inputs[name], store.inputs))
-    if ours := {name: made for name, made in outputs.items() if f"outputs.{name}" in wanted}:
+    if ours := {name: output for name, output in outputs.items() if f"outputs.{name}" in keys}:
         from trainmaster.data.checks import check_outputs
 
         check_outputs(attrs.evolve(job, outputs=ours))
         folder = f"{store.outputs}/{secrets.token_hex(6)}"
-        outputs |= {name: attrs.evolve(made, url=f"{folder}/{name}") for name, made in ours.items()}
+        outputs |= {name: attrs.evolve(output, url=f"{folder}/{name}") for name, output in ours.items()}
     return attrs.evolve(job, inputs=inputs, outputs=outputs)
 
 
 def restored(job: Job, carried: Mapping[str, str]) -> Job:
-    """The job as it was before `rerouted`, by what was noted."""
-    inputs = {name: attrs.evolve(one, url=carried.get(f"inputs.{name}", one.url)) for name, one in job.inputs.items()}
+    """Return the job as it was before `rerouted`, by the noted paths."""
+    inputs = {
+        name: attrs.evolve(source, url=carried.get(f"inputs.{name}", source.url)) for name, source in job.inputs.items()
+    }
     outputs = {
-        name: attrs.evolve(one, url=carried.get(f"outputs.{name}", one.url)) for name, one in job.outputs.items()
+        name: attrs.evolve(output, url=carried.get(f"outputs.{name}", output.url))
+        for name, output in job.outputs.items()
     }
     return attrs.evolve(job, inputs=inputs, outputs=outputs)
 
@@ -80,13 +83,13 @@ def carry(job: Job, carried: Mapping[str, str], engine: str) -> None:
     """Put the inputs where the job will read them. Raises BadInput where one has changed since, StorageFailed."""
     if any(key.startswith("outputs.") for key in carried):
         client_side(engine).store(job).private("outputs")
-    for name, given in job.inputs.items():
+    for name, source in job.inputs.items():
         if (url := carried.get(f"inputs.{name}")) is not None:
-            _put(attrs.evolve(given, url=url), given.url, client_side(engine).store(job).private("inputs"))
+            _put(attrs.evolve(source, url=url), source.url, client_side(engine).store(job).private("inputs"))
 
 
-def brought(job: str, status: dict[str, Any]) -> dict[str, Any]:
-    """The final status, with the outputs here that are to be here. Raises StorageFailed, and BadInput where a path is taken by now."""
+def bring_outputs(job: str, status: dict[str, Any]) -> dict[str, Any]:
+    """Bring the outputs that belong on this machine; returns the final status. Raises StorageFailed, BadInput where a path is taken."""
     places = {
         key.removeprefix("outputs."): Path(path)
         for key, path in site_of(job).get("carried", {}).items()
@@ -97,56 +100,56 @@ def brought(job: str, status: dict[str, Any]) -> dict[str, Any]:
     from trainmaster.core.spec.reading import job_from
 
     folder = job_storage(job)
-    made = job_from(json.loads((folder / "job.json").read_bytes())).outputs
-    with kept("note what was brought", folder), (folder / _BROUGHT).open("a+") as note:
-        fcntl.flock(note, fcntl.LOCK_EX)  # of two who follow the job one brings them
+    outputs = job_from(json.loads((folder / "job.json").read_bytes())).outputs
+    with storage_errors("note what was brought", folder), (folder / _BROUGHT).open("a+") as note:
+        fcntl.flock(note, fcntl.LOCK_EX)  # of two commands that follow the job one brings them
         note.seek(0)
         done = set(note.read().split())
         for name, place in places.items():
             if name not in done:
-                _bring(made[name].url, place, job, made[name].overwrite)
+                _bring(outputs[name].url, place, job, outputs[name].overwrite)
                 note.write(f"{name}\n")
                 note.flush()
     return {**status, "outputs": {**status.get("outputs", {}), **{name: str(place) for name, place in places.items()}}}
 
 
 def bringing(job: str, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What `follow` tells of a job, with its outputs brought before its end is told."""
+    """Yield the items of `follow`, and bring the job's outputs before its end is told."""
     for item in items:
-        yield {**item, "end": brought(job, item["end"])} if "end" in item else item
+        yield {**item, "end": bring_outputs(job, item["end"])} if "end" in item else item
 
 
-def _place_of(given: Input, inputs: str) -> str:
-    listing = _listed(given)
+def _place_of(source: Input, inputs: str) -> str:
+    listing = _listing_of(source)
     names = [listing.relative(file) for file in listing.files]
     folder = f"{inputs}/{_digest(listing)}"
     return f"{folder}/{names[0]}" if len(names) == 1 else folder
 
 
-def _listed(given: Input) -> Listing:
-    """Its files. Raises BadInput where they are none that can be carried."""
+def _listing_of(source: Input) -> Listing:
+    """Return an input's files. Raises BadInput where they cannot be carried."""
     from trainmaster.core.input.splits import visible
     from trainmaster.data.sources import list_input
 
-    place = f"inputs.{given.name}.url: {given.url}"
+    place = f"inputs.{source.name}.url: {source.url}"
     mend = "put it on storage that the nodes reach (hdfs://, s3://)"
-    if given.as_ == "mount" or given.format.startswith(HADOOP):
-        what = "what is mounted" if given.as_ == "mount" else "an input of a Hadoop format"
+    if source.as_ == "mount" or source.format.startswith(HADOOP):
+        subject = "what is mounted" if source.as_ == "mount" else "an input of a Hadoop format"
         raise BadInput(
-            f"{what} cannot be of this machine: the nodes do not see {given.url}", place=place, mend=mend,
+            f"{subject} cannot be of this machine: the nodes do not see {source.url}", place=place, mend=mend,
             anchor="not-on-the-cluster",
         )  # fmt: skip
-    listing = list_input(given)
+    listing = list_input(source)
     if listing.size > LARGEST:
         raise BadInput(
-            f"the input {given.name} has {format_bytes(listing.size)} on this machine, and at most {format_bytes(LARGEST)} are "
+            f"the input {source.name} has {format_bytes(listing.size)} on this machine, and at most {format_bytes(LARGEST)} are "
             "brought to a cluster with the job", place=place, mend=mend, anchor="not-on-the-cluster",
         )  # fmt: skip
     if len(listing.files) > 1 and not all(
         visible(part) for file in listing.files for part in listing.relative(file).split("/")
     ):
         raise BadInput(
-            f"the input {given.name} has files whose names begin with . or _, which are not brought to a cluster",
+            f"the input {source.name} has files whose names begin with . or _, which are not brought to a cluster",
             place=place, mend=mend, anchor="not-on-the-cluster",
         )  # fmt: skip
     return listing
@@ -161,16 +164,16 @@ def _digest(listing: Listing) -> str:
     return total.hexdigest()[:32]
 
 
-def _put(given: Input, url: str, inputs: str) -> None:
+def _put(source: Input, url: str, inputs: str) -> None:
     from trainmaster.data.store.stores import store_for
     from trainmaster.data.store.transfer import Flow, retried
 
-    listing = _listed(given)
+    listing = _listing_of(source)
     digest = _digest(listing)
     store = store_for(inputs)
     if digest not in url:
         raise BadInput(
-            f"the input {given.name} changed while it was submitted", place=f"inputs.{given.name}.url: {given.url}",
+            f"the input {source.name} changed while it was submitted", place=f"inputs.{source.name}.url: {source.url}",
             mend="submit again", anchor="no-input",
         )  # fmt: skip
     flow = Flow(listing.size, None, None)
@@ -182,10 +185,10 @@ def _put(given: Input, url: str, inputs: str) -> None:
 
         flow.run(files, put, store.threads)
 
-    if not store.renames:  # file by file; what a submission left that was killed is gone on with
-        there = {file.path: file.size for file in store.files(digest)}
+    if not store.renames:  # file by file; a submission that was killed is continued
+        stored = {file.path: file.size for file in store.files(digest)}
         put_all(
-            [file for file in listing.files if there.get(f"{digest}/{listing.relative(file)}") != file.size], digest
+            [file for file in listing.files if stored.get(f"{digest}/{listing.relative(file)}") != file.size], digest
         )
         return
     if store.exists(digest):
@@ -193,7 +196,7 @@ def _put(given: Input, url: str, inputs: str) -> None:
     draft = draft_of(digest)
     try:
         put_all(listing.files, draft)
-        if not store.exists(digest):  # of two who put the same, the second finds it there
+        if not store.exists(digest):  # of two processes that put the same, the second finds it there
             store.move(draft, digest)
     except FileExistsError:
         pass
@@ -202,7 +205,7 @@ def _put(given: Input, url: str, inputs: str) -> None:
 
 
 def _bring(url: str, place: Path, job: str, overwrite: bool) -> None:
-    """Have what is at `url` at `place`, then remove it there."""
+    """Bring the files at `url` to `place`, then remove them at `url`."""
     from trainmaster.core.fold.saving import is_save
     from trainmaster.core.input.splits import Listing
     from trainmaster.data.staging import download, is_staged, let_go
@@ -211,16 +214,18 @@ def _bring(url: str, place: Path, job: str, overwrite: bool) -> None:
 
     store = store_for(url)
     files = retried("look at an output", url, store.files)
-    there = [name for name in os.listdir(place) if not is_save(name)] if place.is_dir() else [place][: place.exists()]
-    if there and not overwrite:
+    existing = (
+        [name for name in os.listdir(place) if not is_save(name)] if place.is_dir() else [place][: place.exists()]
+    )
+    if existing and not overwrite:
         raise BadInput(
             f"{place} is there by now, so the output stays at {url}", place=str(place),
             mend=f"move it away, then: tm attach {job}", anchor="output-exists",
         )  # fmt: skip
     listing = Listing(f"{url}/", tuple(attrs.evolve(file, path=f"{url}/{file.path}") for file in files))
     print(f"bringing {place.name} ({format_bytes(listing.size)}) from the cluster", file=sys.stderr, flush=True)
-    draft = place.parent / f".{place.name}.{job}"  # an interrupted one goes on at the next call
-    with kept("bring an output", place):
+    draft = place.parent / f".{place.name}.{job}"  # an interrupted download goes on at the next call
+    with storage_errors("bring an output", place):
         place.parent.mkdir(parents=True, exist_ok=True)
         if not is_staged(str(draft)):  # of a call that was interrupted while it put the files in place
             shutil.rmtree(draft, ignore_errors=True)
@@ -234,7 +239,7 @@ def _bring(url: str, place: Path, job: str, overwrite: bool) -> None:
 
 
 def _put_in_place(draft: Path, place: Path) -> None:
-    """As a commit on this machine does it: what the earlier output's `_SUCCESS` lists gives way, and all else stays."""
+    """Move the files as a commit on this machine does: those that the earlier output's `_SUCCESS` lists give way, and all others stay."""
     from trainmaster.data.outputs import SUCCESS, listed
     from trainmaster.data.store.stores import LocalStore, remove_empty
 

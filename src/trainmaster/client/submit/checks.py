@@ -1,4 +1,4 @@
-"""Everything about a job that can be known to be wrong before anything is started."""
+"""Check everything about a job that can be known to be wrong before anything is started."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def _check_inputs(job: Job, engine: str) -> None:
         return
     from trainmaster.data.store.stores import local_path
 
-    for name, given in job.inputs.items():
-        if is_mount(given.url, engine):
+    for name, source in job.inputs.items():
+        if is_mount(source.url, engine):
             continue
-        if given.format.startswith(HADOOP) or given.options:
+        if source.format.startswith(HADOOP) or source.options:
             from trainmaster.data.formats.hadoop_formats import check
 
-            check(given)
+            check(source)
             continue
-        if given.format != "auto":
+        if source.format != "auto":
             from trainmaster.data.formats.formats import known
 
-            known(given.format, f"inputs.{name}.format")
+            known(source.format, f"inputs.{name}.format")
         # Others are listed by the master, which waits for nobody.
-        if given.as_ == "mount" or local_path(given.url) is not None:
+        if source.as_ == "mount" or local_path(source.url) is not None:
             from trainmaster.data.sources import list_input
 
-            list_input(given)
+            list_input(source)
 
 
 def check_files(job: Job, base: Path) -> None:
@@ -100,5 +100,5 @@ def archive_path(archive: str, base: Path) -> str:
     return f"{file}{mark}{name}"
 
 
-def _missing(what: str, place: str, base: Path) -> BadInput:
-    return BadInput(f"{what} does not exist", place=place, mend=f"it is looked for in {base}", anchor="no-file")
+def _missing(subject: str, place: str, base: Path) -> BadInput:
+    return BadInput(f"{subject} does not exist", place=place, mend=f"it is looked for in {base}", anchor="no-file")

@@ -30,7 +30,7 @@ Shipped = Sequence[tuple[str, int]]  # (name, bytes)
 
 
 def pack_files(job: Job, base: Path) -> str:
-    """The archive of the job's files, named by its content. Say on stderr what is not shipped, and what is much."""
+    """Return the archive of the job's files, named by its content. Say on stderr what is not shipped, and what is large."""
     import sys
 
     from trainmaster.client.watch.text import not_shipped
@@ -45,8 +45,8 @@ def pack_files(job: Job, base: Path) -> str:
 
 
 def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str]]:
-    """(name, bytes) of what is shipped, an empty folder as `name/`, and the names of what cannot be. Raises BadInput where it is more than
-    anybody ships on purpose.
+    """Return (name, bytes) of what is shipped, an empty folder as `name/`, and the names of what cannot be. Raises BadInput where it is
+    more than anybody ships on purpose.
     """
     members, left_out = _listed(job, base)
     return _sizes(members), left_out
@@ -55,7 +55,7 @@ def shipped_files(job: Job, base: Path) -> tuple[list[tuple[str, int]], list[str
 def _listed(job: Job, base: Path) -> tuple[list[Member], list[str]]:
     from trainmaster.data.archives import listed
 
-    members, left_out = listed(job.files, str(base), _elsewhere(job, base), _ours())
+    members, left_out = listed(job.files, str(base), _excluded_places(job, base), _ours())
     shipped = _sizes(members)
     total = sum(size for _, size in shipped)
     if total > LARGEST:
@@ -73,7 +73,7 @@ def _sizes(members: Sequence[Member]) -> list[tuple[str, int]]:
 
 
 def much_shipped(shipped: Shipped) -> list[str]:
-    """A line for the submitter, where so much is shipped that it may not be meant."""
+    """Return a line for the submitter, where so much is shipped that it may not be meant."""
     total = sum(size for _, size in shipped)
     if total < MUCH:
         return []
@@ -82,7 +82,7 @@ def much_shipped(shipped: Shipped) -> list[str]:
 
 
 def largest(shipped: Shipped, count: int = _SHOWN) -> list[tuple[str, int]]:
-    """The (path, bytes) of the largest entries of the job's directory. One with nearly all of its folder's bytes stands for the folder."""
+    """Return (path, bytes) of the largest entries of the job's directory. One with nearly all bytes of its folder stands for that."""
     sizes: Counter[str] = Counter()
     for name, size in shipped:
         parts = name.split("/")
@@ -108,10 +108,10 @@ def _described(entries: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{path} {format_bytes(size)}" for path, size in entries)
 
 
-def _elsewhere(job: Job, base: Path) -> list[str]:
-    """The places below `base` that the programs get, or write, another way. What lies there by now, of a run by hand, is not theirs."""
+def _excluded_places(job: Job, base: Path) -> list[str]:
+    """Return the places below `base` that programs get, or write, another way. Files there by now, of a run by hand, are not theirs."""
     places = [output.local or name for name, output in job.outputs.items() if output.as_ != "stream"]
-    places += [path for name, given in job.inputs.items() if _is_empty(base / (path := given.local or name))]
+    places += [path for name, source in job.inputs.items() if _is_empty(base / (path := source.local or name))]
     if job.checkpoint is not None:
         places.append(job.checkpoint.path)
     return [*places, *_local_places(job, base)]
@@ -125,7 +125,7 @@ def _is_empty(folder: Path) -> bool:
 def _local_places(job: Job, base: Path) -> Iterator[str]:
     from trainmaster.data.store.stores import local_path
 
-    urls = [given.url for given in job.inputs.values()] + [output.url for output in job.outputs.values()]
+    urls = [source.url for source in job.inputs.values()] + [output.url for output in job.outputs.values()]
     urls += [job.checkpoint.url if job.checkpoint is not None else "", job.storage]
     for url in filter(None, urls):
         if (path := local_path(url)) is not None:
@@ -134,7 +134,7 @@ def _local_places(job: Job, base: Path) -> Iterator[str]:
 
 
 def _ours() -> list[str]:
-    """Our state, and the user's caches."""
+    """Return the folders of our state, and of the user's caches."""
     from trainmaster.host.places import runtime_root
 
     return [str(state_dir()), str(runtime_root()), os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")]

@@ -53,7 +53,7 @@ def _check_is_mounted(storage: str) -> None:
 
 
 def _with_own_cores(role: Role) -> Role:
-    """The role with the threads that fit its own cores: the others of a node belong to other jobs."""
+    """Return the role with the threads that fit its own cores: the others of a node belong to other jobs."""
     return attrs.evolve(role, threads=CORES) if role.threads == MACHINE else role
 
 
@@ -66,44 +66,46 @@ def _places(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shipped]]:
-    """`site` with the names that this machine's files have in a container, and these files.
+    """Return `site` with the names that this machine's files have in a container, and these files.
 
-    What a container finds there by its engine is told as `brought:NAME` (see `data.cached`).
+    A file that the engine brings into the container is written as `brought:NAME` (see `data.cached`).
     """
-    told, files = dict(site), []
+    shipped_site, files = dict(site), []
     brings = client_side(site["engine"]).brings
     if archive := site.get("archive"):
         files.append(Shipped("files.tar.gz", Path(archive)))
-        told["archive"] = "files.tar.gz"
+        shipped_site["archive"] = "files.tar.gz"
     archives = []
-    for number, given in enumerate(site.get("archives") or ()):
-        source, _, alias = given.partition("#")
+    for number, entry in enumerate(site.get("archives") or ()):
+        source, _, alias = entry.partition("#")
         if not URL.match(source):
             path = Path(source)
             same = next((file.name for file in files if file.path == path), "")
-            if not same:  # of one file under two names a container has one (seen with Hadoop 3.4.2)
+            if not same:  # a container gets one file under one name only (seen with Hadoop 3.4.2)
                 files.append(Shipped(f"archive-{number}-{path.name}", path))
-            given = f"{same or f'archive-{number}-{path.name}'}#{alias or path.name.partition('.')[0]}"
-        archives.append(_brought(given, f"archive-{number}", brings, files))
+            entry = f"{same or f'archive-{number}-{path.name}'}#{alias or path.name.partition('.')[0]}"
+        archives.append(_reference(entry, f"archive-{number}", brings, files))
     if archives:
-        told["archives"] = archives
-    told["cache"] = [_brought(given, f"cache-{number}", brings, files) for number, given in enumerate(job.cache)]
-    wanted = job.environment
-    if wanted.path:
-        told["environment"] = wanted.path
-    elif wanted.archive or site.get("environment"):
-        url = wanted.archive if URL.match(wanted.archive) else ""
-        path = Path("" if url else wanted.archive or site["environment"])
+        shipped_site["archives"] = archives
+    shipped_site["cache"] = [
+        _reference(entry, f"cache-{number}", brings, files) for number, entry in enumerate(job.cache)
+    ]
+    environment = job.environment
+    if environment.path:
+        shipped_site["environment"] = environment.path
+    elif environment.archive or site.get("environment"):
+        url = environment.archive if URL.match(environment.archive) else ""
+        path = Path("" if url else environment.archive or site["environment"])
         files.append(Shipped(_ENVIRONMENT, path, url, unpacked=True, own=True))
-        told["environment"] = _ENVIRONMENT
-    return told, files
+        shipped_site["environment"] = _ENVIRONMENT
+    return shipped_site, files
 
 
-def _brought(given: str, name: str, brings: Callable[[str], bool], files: list[Shipped]) -> str:
-    """`given`, URL#NAME, as agents are told of it; where the engine brings it, under `name`, that is one more of `files`."""
-    url, _, alias = given.partition("#")
+def _reference(entry: str, name: str, brings: Callable[[str], bool], files: list[Shipped]) -> str:
+    """Return `entry`, URL#NAME, as agents read it; where the engine brings it, under `name`, append it to `files`."""
+    url, _, alias = entry.partition("#")
     if not brings(url):
-        return given
+        return entry
     from trainmaster.data.cached import ARCHIVES, BROUGHT, plain
 
     same = next((file.name for file in files if file.url == url and not file.own), "")

@@ -33,8 +33,9 @@ def same_job(key: str, job: Job, base: Path, engine: str) -> str:
 
 
 def _submitted_under(key: str) -> str:
-    """Return the job that was submitted under `key` before, or "". Who submitted it and died before its master began has submitted nothing;
-    on a cluster, before the cluster had it. Raises BadInput, or EngineFailed, where the cluster cannot be asked.
+    """Return the job that was submitted under `key` before, or "". A submitter that died before the job's master began has submitted
+    nothing; on a cluster, one that died before the cluster had the job. Raises BadInput, or EngineFailed, where the cluster cannot be
+    asked.
     """
     while name := _holder(key):
         is_submitted = backend_of(name).is_submitted(name)
@@ -48,12 +49,12 @@ def _submitted_under(key: str) -> str:
 
 
 def _holder(key: str) -> str:
-    """The job that has taken `key`, or ""."""
-    return _held_by(key)[0]
+    """Return the job that has taken `key`, or ""."""
+    return _holder_and_claim(key)[0]
 
 
-def _held_by(key: str) -> tuple[str, dict[str, Any] | None]:
-    """The job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
+def _holder_and_claim(key: str) -> tuple[str, dict[str, Any] | None]:
+    """Return the job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
     try:
         name, _, text = key_file(key).read_text().partition("\n")
     except FileNotFoundError:
@@ -82,7 +83,7 @@ def _rows(claim: Mapping[str, Any]) -> dict[str, str]:
 
 def _refuse_another(key: str, name: str, claim: Mapping[str, Any]) -> None:
     """Raise BadInput where the job that has `key` is not the one that is submitted now: its user would take the old one for the new one."""
-    earlier = _held_by(key)[1]
+    earlier = _holder_and_claim(key)[1]
     if earlier is None or claim == earlier:
         return
     try:
@@ -94,17 +95,17 @@ def _refuse_another(key: str, name: str, claim: Mapping[str, Any]) -> None:
     if not changed:
         return
     first = changed[0]
-    more = f", and {len(changed) - 1} more keys" if len(changed) > 1 else ""
+    others = f", and {len(changed) - 1} more keys" if len(changed) > 1 else ""
     raise BadInput(
         f"the idempotency key {key} belongs to {name}, which is another job",
-        place=f"{first}: {rows.get(first, 'none')}, in {name}: {known.get(first, 'none')}{more}",
+        place=f"{first}: {rows.get(first, 'none')}, in {name}: {known.get(first, 'none')}{others}",
         mend=f"use another key for this job, or go on with that one: tm attach {name}",
         anchor="key-taken",
     )
 
 
 def give_up(key: str, name: str) -> None:
-    """Free `key` where `name` still has it: of all who have waited for that job in vain, the first frees it, and then takes it."""
+    """Free `key` where `name` still has it: of all submitters that waited for that job in vain, the first frees it, and then takes it."""
     import fcntl
 
     folder = os.open(key_file(key).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -117,7 +118,7 @@ def give_up(key: str, name: str) -> None:
 
 
 def take(key: str, name: str, claim: Mapping[str, Any]) -> bool:
-    """Whether `key` is ours from now on."""
+    """Take `key`; returns whether it is ours from now on."""
     path = key_file(key)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{name}")

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import attrs
 
-from trainmaster.client.spec.environment import done, made, wrong
+from trainmaster.client.spec.environment import environment_error, make_once, run_command
 
 ARCHIVE = "environment.tar.gz"
 _KEY = "requirements"
-_LEFT = (
+_LEFT_OUT = (
     "site-packages",
     "dist-packages",
     "test",
@@ -81,7 +81,7 @@ _ORIGIN = b"$ORIGIN/../lib\0"
 
 @attrs.frozen(slots=True)
 class Interpreter:
-    """What a Python says of itself."""
+    """A Python, as it describes itself."""
 
     version: str
     number: tuple[int, int]
@@ -91,25 +91,25 @@ class Interpreter:
     shared: Path  # its libpython, where it has one
 
 
-def archive(listed: Path, environ: Mapping[str, str]) -> Path:
-    """The archive of the python3 that `environ` finds and what `listed` names. Raises BadInput, naming the key."""
+def archive(requirements: Path, environ: Mapping[str, str]) -> Path:
+    """Return the archive of the python3 that `environ` finds, with the packages of `requirements`. Raises BadInput, naming the key."""
     python = interpreter(environ)
-    told = f"portable {python.version} {python.prefix}"
-    return made(_KEY, listed, told, lambda place: _make(listed, place, python, environ)) / ARCHIVE
+    identity = f"portable {python.version} {python.prefix}"
+    return make_once(_KEY, requirements, identity, lambda place: _make(requirements, place, python, environ)) / ARCHIVE
 
 
 def interpreter(environ: Mapping[str, str]) -> Interpreter:
-    """The one of `environ`, else ours. A virtual environment's is the one it was made with."""
+    """Return the python3 of `environ`, else ours; of a virtual environment, the one that it was made with."""
     python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
-    told = json.loads(done(_KEY, [python, "-c", _ASK], environ))
-    paths = {name: Path(told[name]) for name in ("prefix", "executable", "library", "shared")}
-    return Interpreter(told["version"], tuple(told["number"]), **paths)
+    facts = json.loads(run_command(_KEY, [python, "-c", _ASK], environ))
+    paths = {name: Path(facts[name]) for name in ("prefix", "executable", "library", "shared")}
+    return Interpreter(facts["version"], tuple(facts["number"]), **paths)
 
 
-def _make(listed: Path, place: Path, python: Interpreter, environ: Mapping[str, str]) -> None:
+def _make(requirements: Path, place: Path, python: Interpreter, environ: Mapping[str, str]) -> None:
     root = place / "environment"
     copy(python, root)
-    _install(listed, root, environ)
+    _install(requirements, root, environ)
     _loosen(root)
     with tarfile.open(place / ARCHIVE, "w:gz", compresslevel=_FAST) as packed:
         for entry in sorted(root.iterdir()):
@@ -118,22 +118,22 @@ def _make(listed: Path, place: Path, python: Interpreter, environ: Mapping[str, 
 
 
 def copy(python: Interpreter, root: Path) -> None:
-    """The interpreter with its standard library as `root`. Raises BadInput where it cannot be moved."""
+    """Copy the interpreter with its standard library to `root`. Raises BadInput where it cannot be moved."""
     (root / "bin").mkdir(parents=True)
     name = f"python{python.number[0]}.{python.number[1]}"
     shutil.copy2(python.executable, root / "bin" / name)
     for link in ("python3", "python"):
         (root / "bin" / link).symlink_to(name)
     library = root / os.path.relpath(python.library, python.prefix)
-    shutil.copytree(python.library, library, ignore=shutil.ignore_patterns(*_LEFT), ignore_dangling_symlinks=True)
+    shutil.copytree(python.library, library, ignore=shutil.ignore_patterns(*_LEFT_OUT), ignore_dangling_symlinks=True)
     (library / "site-packages").mkdir(exist_ok=True)
     if python.shared.is_file():
         (root / "lib").mkdir(exist_ok=True)
         shutil.copy2(python.shared, root / "lib" / python.shared.name)
     lead_beside(root / "bin" / name)
-    _look(root, python)
+    _check_copy(root, python)
     goal = library.parent / f"python{python.number[0]}{python.number[1]}.zip"
-    done(_KEY, [str(root / "bin" / "python3"), "-I", "-c", _ZIP, str(library), str(goal), *_APART], {})
+    run_command(_KEY, [str(root / "bin" / "python3"), "-I", "-c", _ZIP, str(library), str(goal), *_APART], {})
     for entry in list(library.iterdir()):
         if entry.name in _APART:
             continue
@@ -141,38 +141,42 @@ def copy(python: Interpreter, root: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    _look(root, python)
+    _check_copy(root, python)
 
 
-def _look(root: Path, python: Interpreter) -> None:
-    """Run the copy, which must stand on nothing of the original's."""
-    told = subprocess.run(
+def _check_copy(root: Path, python: Interpreter) -> None:
+    """Run the copy. Raises BadInput where it uses anything of the original."""
+    completed = subprocess.run(
         [root / "bin" / "python3", "-I", "-c", _LOADED], env={}, capture_output=True, text=True, check=False, timeout=60
     )
-    prefix, _, maps = told.stdout.partition("\n")
+    prefix, _, maps = completed.stdout.partition("\n")
     loaded = {Path(line.split(maxsplit=5)[5].strip()) for line in maps.splitlines() if line.count("/")}
     foreign = [path for path in loaded if "libpython" in path.name and not path.is_relative_to(root.resolve())]
-    if told.returncode != 0 or Path(prefix) != root or foreign:
-        raise wrong(
+    if completed.returncode != 0 or Path(prefix) != root or foreign:
+        raise environment_error(
             _KEY, str(python.executable),
             f"this Python cannot be moved: its copy {f'loads {foreign[0]}' if foreign else 'does not run'}",
             f"use one that can be (uv python install {'.'.join(map(str, python.number))}, first on PATH), or environment.archive",
         )  # fmt: skip
 
 
-def _install(listed: Path, root: Path, environ: Mapping[str, str]) -> None:
-    here = str(root / "bin" / "python3")
+def _install(requirements: Path, root: Path, environ: Mapping[str, str]) -> None:
+    own_python = str(root / "bin" / "python3")
     uv = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=os.path.dirname(sys.executable))
     if uv is None:
-        done(_KEY, [here, "-m", "ensurepip"], environ)
-    how = [uv, "pip", "install", "--python", here, "--compile-bytecode"] if uv else [here, "-m", "pip", "install", "-q"]
-    done(_KEY, [*how, "-r", str(listed)], environ)
+        run_command(_KEY, [own_python, "-m", "ensurepip"], environ)
+    how = (
+        [uv, "pip", "install", "--python", own_python, "--compile-bytecode"]
+        if uv
+        else [own_python, "-m", "pip", "install", "-q"]
+    )
+    run_command(_KEY, [*how, "-r", str(requirements)], environ)
 
 
 def _loosen(root: Path) -> None:
     """Have scripts find the interpreter beside them, wherever that is. (Debian's Python has them put into `local/bin`.)"""
-    elsewhere = root / "local" / "bin"
-    for script in elsewhere.iterdir() if elsewhere.is_dir() else ():
+    debian_bin = root / "local" / "bin"
+    for script in debian_bin.iterdir() if debian_bin.is_dir() else ():
         script.rename(root / "bin" / script.name)
     for script in (root / "bin").iterdir():
         if script.is_symlink() or not script.is_file():

@@ -1,4 +1,4 @@
-"""What submitting would do, without doing it: the job as understood, what is asked of the engine, what is shipped, how inputs divide."""
+"""Show what submitting would do, without it: the job as understood, what is asked of the engine, what is shipped, how inputs divide."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _SHOWN = 8
 
 
 def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
-    """Plain data; raises BadInput as submitting would."""
+    """Return the preview as plain data. Raises BadInput as submitting would."""
     where = backend(engine)
     plain, values = place(job, base, os.environ, where)
     check(plain, where, probe=False)
     if where.on_this_machine and plain.environment == Environment():
         check_commands(plain, base, os.environ)
-    asked = requests(plain)
+    container_requests = requests(plain)
     objects = {}
     if registry.engine(engine).capabilities.dry_run_objects:
-        objects = {"objects": client_side(engine).objects(plain, asked)}
+        objects = {"objects": client_side(engine).objects(plain, container_requests)}
     return {
         "job": job_to(plain),
         "directory": str(base),
         "engine": engine,
-        "requests": [attrs.asdict(request) for request in asked],
+        "requests": [attrs.asdict(request) for request in container_requests],
         "secrets": names(values),
         **objects,
         "threads": thread_shares(plain, engine),
@@ -56,33 +56,32 @@ def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
 
 
 def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
-    """The files that are shipped, where a task works in a directory of its own, and the names of what cannot be."""
+    """Return the files that are shipped, where a task works in a directory of its own, and the names of those that cannot be."""
     if not any(role.workdir == COPIED for role in job.roles.values()):
         return {"files": None, "left_out": []}
-    found, left_out = shipped_files(described, base)
-    return {"files": [{"name": name, "bytes": size} for name, size in found], "left_out": left_out}
+    shipped, left_out = shipped_files(described, base)
+    return {"files": [{"name": name, "bytes": size} for name, size in shipped], "left_out": left_out}
 
 
 def thread_shares(job: Job, engine: str) -> dict[str, Any]:
-    """Role -> the fewest and the most threads of each of its programs when they first start with no other job beside them, whether another
-    job on this machine would make them fewer (`shared`), and the variables that say so; those that the user has set are not among them.
+    """Return role -> the fewest and the most threads of each of its programs when they first start with no other job beside them, whether
+    another job on this machine would make them fewer (`shared`), and the variables that say so, without those that the user has set.
     """
     from trainmaster.core.machine.ranks import copies
     from trainmaster.core.spec.threads import CORES, MACHINE, thread_count, thread_variables
     from trainmaster.host.machine import cores
 
-    here = registry.engine(
-        engine
-    ).capabilities.on_this_machine  # programs have the submitter's variables there, and a machine that they share
+    # On this machine programs have the submitter's variables, and share the machine.
+    is_local = registry.engine(engine).capabilities.on_this_machine
     shares = {}
     for role in job.roles.values():
-        threads = CORES if role.threads == MACHINE and not here else role.threads
+        threads = CORES if role.threads == MACHINE and not is_local else role.threads
         running = copies(role.processes, role.resources.gpus)
         most, least = (
             thread_count(threads, role.resources.cores, running, cores(), tasks)
             for tasks in tasks_at_start(job, role.name)
         )
-        variables = thread_variables(most, dict.fromkeys([*(os.environ if here else ()), *role.env], ""))
+        variables = thread_variables(most, dict.fromkeys([*(os.environ if is_local else ()), *role.env], ""))
         shares[role.name] = {"min": least, "max": most, "variables": sorted(variables), "shared": threads == MACHINE}
     return shares
 
@@ -95,14 +94,14 @@ def tasks_at_start(job: Job, role: str) -> tuple[int, int]:
 
     stage = stages(job.roles)
     begun = [other for other in job.roles.values() if stage[other.name] <= stage[role]]
-    succeeded = {name for other in begun for name, what in other.after.items() if what == SUCCEEDED}
+    succeeded = {name for other in begun for name, condition in other.after.items() if condition == SUCCEEDED}
     replicas = [other.replicas for other in begun if other.name not in succeeded]
-    most = sum(some.max for some in replicas)
-    return (most if job.gang is False else sum(some.min for some in replicas)), most
+    most = sum(size.max for size in replicas)
+    return (most if job.gang is False else sum(size.min for size in replicas)), most
 
 
 def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
-    """The threads of each role's programs, for people."""
+    """Yield the threads of each role's programs, for people."""
     for role, share in shares.items():
         count = f"{share['min']}" if share["min"] == share["max"] else f"{share['min']} to {share['max']}"
         by_user = sorted({*THREADS} - {*share["variables"]})
@@ -115,47 +114,55 @@ def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
 
 
 def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
-    """How an input of this machine divides; others are listed when the job runs."""
+    """Return how an input of this machine divides; others are listed when the job runs."""
     from trainmaster.data.store.stores import local_path
 
-    given = job.inputs[name]
+    source = job.inputs[name]
     readers = [
         f"{role.name}:{i}"
         for role in job.roles.values()
-        if given in uses(job, role.name)
+        if source in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    elsewhere = local_path(given.url) is None or registry.is_mount(given.url, engine)
-    if given.as_ == "mount" or elsewhere or given.format.startswith(HADOOP):
-        return {"url": given.url, "as": given.as_, "readers": readers}
+    elsewhere = local_path(source.url) is None or registry.is_mount(source.url, engine)
+    if source.as_ == "mount" or elsewhere or source.format.startswith(HADOOP):
+        return {"url": source.url, "as": source.as_, "readers": readers}
     from trainmaster.core.input.splits import parts
     from trainmaster.data.sources import list_input
 
-    listing = list_input(given)
-    told = {"url": given.url, "as": given.as_, "readers": readers, "files": len(listing.files), "bytes": listing.size}
-    if given.as_ == "stream":
-        told["parts"] = _streamed(given, listing, readers)
-    elif given.as_ in ("download", "list"):
-        divided = parts(listing.files, len(readers), "whole" if given.split == "whole" else "split")
-        told["parts"] = {
+    listing = list_input(source)
+    facts = {
+        "url": source.url,
+        "as": source.as_,
+        "readers": readers,
+        "files": len(listing.files),
+        "bytes": listing.size,
+    }
+    if source.as_ == "stream":
+        facts["parts"] = _stream_parts(source, listing, readers)
+    elif source.as_ in ("download", "list"):
+        divided = parts(listing.files, len(readers), "whole" if source.split == "whole" else "split")
+        facts["parts"] = {
             task: {"files": len(part), "bytes": sum(file.size for file in part)}
             for task, part in zip(readers, divided, strict=True)
         }
-    return told
+    return facts
 
 
-def _streamed(given: Input, listing: Listing, readers: list[str]) -> dict[str, dict[str, int]]:
-    """Each task's part of a stream: ranges of the files that can be cut, else whole files."""
+def _stream_parts(source: Input, listing: Listing, readers: list[str]) -> dict[str, dict[str, int]]:
+    """Return each task's part of a stream: ranges of the files that can be cut, else whole files."""
     from trainmaster.core.input.splits import split_records
     from trainmaster.data.formats.formats import cuttable
 
-    whole = given.split == "whole"
-    divided = split_records(listing.files, 1 if whole else len(readers), lambda file: cuttable(given.format, file.path))
+    whole = source.split == "whole"
+    divided = split_records(
+        listing.files, 1 if whole else len(readers), lambda file: cuttable(source.format, file.path)
+    )
     sizes = {file.path: file.size for file in listing.files}
     parts = [
         {
             "files": len(part),
-            "bytes": sum((sizes[one.path] if one.end is None else one.end) - one.start for one in part),
+            "bytes": sum((sizes[span.path] if span.end is None else span.end) - span.start for span in part),
         }
         for part in divided
     ]
@@ -163,35 +170,35 @@ def _streamed(given: Input, listing: Listing, readers: list[str]) -> dict[str, d
 
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    """The job as one would write it: a fixed number of replicas is a number."""
+    """Return the job as a user would write it: a fixed number of replicas is a number."""
     roles = {
         name: {**role, "replicas": role["replicas"]["min"]} if len(set(role["replicas"].values())) == 1 else role
         for name, role in job["roles"].items()
     }
-    told: dict[str, Any] = readable({**job, "roles": roles})
-    return told
+    written: dict[str, Any] = readable({**job, "roles": roles})
+    return written
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
-    """The same for people; where an engine makes objects, these as YAML, and the rest as its comments."""
-    if "objects" not in found:
-        yield from _lines(found)
+def lines(plan: dict[str, Any]) -> Iterator[str]:
+    """Yield the preview for people; where an engine makes objects, these are YAML, and all else is comments in it."""
+    if "objects" not in plan:
+        yield from _lines(plan)
         return
     from trainmaster.kube.manifest import as_yaml
 
-    yield from (f"# {line}".rstrip() for line in _lines(found))
+    yield from (f"# {line}".rstrip() for line in _lines(plan))
     yield "---"
-    yield from as_yaml(found["objects"]).splitlines()
+    yield from as_yaml(plan["objects"]).splitlines()
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(plan: dict[str, Any]) -> Iterator[str]:
     import yaml
 
-    yield from yaml.safe_dump(_plain(found["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
+    yield from yaml.safe_dump(_plain(plan["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
     yield ""
-    yield f"asked of {found['engine']}, in {found['directory']}:"
+    yield f"asked of {plan['engine']}, in {plan['directory']}:"
     groups: dict[tuple[Any, ...], int] = {}
-    for request in found["requests"]:
+    for request in plan["requests"]:
         key = (
             request["role"],
             request["cores"],
@@ -210,17 +217,19 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             *(f"{number} {name}" for name, number in extended),
         ]
         yield f"  {count} x {role}: {', '.join(parts)}{', together' if gang else ''}"
-    yield from thread_lines(found["threads"])
-    if found["files"] is not None:
-        total = sum(file["bytes"] for file in found["files"])
-        yield f"shipped: {format_count(len(found['files']), 'file')}, {format_bytes(total)}"
-        yield from much_shipped([(file["name"], file["bytes"]) for file in found["files"]])
-    if found["left_out"]:
-        yield not_shipped(found["left_out"])
-    for name, told in found["inputs"].items():
-        size = f", {format_count(told['files'], 'file')}, {format_bytes(told['bytes'])}" if "files" in told else ""
-        yield f"input {name}: {told['as']} of {told['url']}{size}"
-        for task, part in list(told.get("parts", {}).items())[:_SHOWN]:
+    yield from thread_lines(plan["threads"])
+    if plan["files"] is not None:
+        total = sum(file["bytes"] for file in plan["files"])
+        yield f"shipped: {format_count(len(plan['files']), 'file')}, {format_bytes(total)}"
+        yield from much_shipped([(file["name"], file["bytes"]) for file in plan["files"]])
+    if plan["left_out"]:
+        yield not_shipped(plan["left_out"])
+    for name, source in plan["inputs"].items():
+        size = (
+            f", {format_count(source['files'], 'file')}, {format_bytes(source['bytes'])}" if "files" in source else ""
+        )
+        yield f"input {name}: {source['as']} of {source['url']}{size}"
+        for task, part in list(source.get("parts", {}).items())[:_SHOWN]:
             yield f"  {task}: {format_count(part['files'], 'file')}, {format_bytes(part['bytes'])}"
-    if found["secrets"]:
-        yield f"secrets, kept in no file: {', '.join(found['secrets'])}"
+    if plan["secrets"]:
+        yield f"secrets, kept in no file: {', '.join(plan['secrets'])}"

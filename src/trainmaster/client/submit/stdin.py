@@ -74,7 +74,7 @@ class Stdin:
 
 
 def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
-    """The stdin to pass on: of the task that the user names, or of a job's only task on this machine; None where there is none.
+    """Return the stdin to pass on: of the task that the user names, or of a job's only task on this machine; None where there is none.
 
     Raises BadInput where `task` cannot have it.
     """
@@ -82,7 +82,7 @@ def chosen(job: Job, engine: str, task: str | None) -> Stdin | None:
 
     known = task_names(job)
     if task is None:
-        has_it = len(known) == 1 and not _refusal(job, engine, known[0]) and _is_there()
+        has_it = len(known) == 1 and not _refusal(job, engine, known[0]) and _may_have_input()
         return Stdin(known[0]) if has_it else None
     if task == NONE:
         return None
@@ -112,22 +112,21 @@ def unread_note(job: Job, engine: str) -> str:
 
 def _refusal(job: Job, engine: str, task: str) -> str:
     """Return why a task cannot have the command's stdin; "" where it can."""
-    if not registry.engine(
-        engine
-    ).capabilities.on_this_machine:  # its programs, unlike our stdin, are of other machines
+    # The programs of a cluster, unlike our stdin, are on other machines.
+    if not registry.engine(engine).capabilities.on_this_machine:
         return f"a program on {engine} has an empty stdin"
     if any(source.as_ == "stream" for source in job.inputs.values()):
         return "an input `as: stream` is the programs' stdin"
-    if not _single(job, task):
+    if not _has_one_copy(job, task):
         return f"{task} has several copies of its program"
     return ""
 
 
-def _single(job: Job, task: str) -> bool:
+def _has_one_copy(job: Job, task: str) -> bool:
     return job.roles[task.partition(":")[0]].processes == 1
 
 
-def _is_there() -> bool:
+def _may_have_input() -> bool:
     """Return True where our stdin may have something: not where it is closed or /dev/null, or a terminal in whose background we are."""
     try:
         if os.isatty(0):
@@ -139,7 +138,7 @@ def _is_there() -> bool:
 
 
 def _waits() -> bool:
-    """Return True where our stdin is a pipe or a socket with something in it. An empty one may be a service's, that nobody writes to."""
+    """Return True where our stdin is a pipe or a socket with something in it. An empty one may be a service's, to which nobody writes."""
     from array import array
     from fcntl import ioctl
     from termios import FIONREAD

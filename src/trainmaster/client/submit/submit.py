@@ -29,8 +29,8 @@ from trainmaster.client.jobs.places import (
     absolute,
     in_id,
     job_storage,
-    kept,
     state_dir,
+    storage_errors,
 )
 from trainmaster.client.submit.checks import archive_path, check, check_files
 from trainmaster.client.submit.idempotency import claim_of, give_up, key_file, same_job, take
@@ -67,7 +67,7 @@ def submit(
     submitter = submitters() if environ is None else dict(environ)
     where = backend(engine)
     while True:
-        with kept("keep the job", state_dir()):
+        with storage_errors("keep the job", state_dir()):
             if key and (known := same_job(key, job, base, engine)):
                 announce(known)
                 return known
@@ -95,7 +95,7 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
     from trainmaster.client.spec.secrets import separated
 
     plain, values = separated(job, environ, base)
-    inputs = {name: attrs.evolve(given, url=absolute(given.url, base)) for name, given in plain.inputs.items()}
+    inputs = {name: attrs.evolve(source, url=absolute(source.url, base)) for name, source in plain.inputs.items()}
     outputs = {name: attrs.evolve(output, url=absolute(output.url, base)) for name, output in plain.outputs.items()}
     checkpoint = plain.checkpoint
     if checkpoint is not None and checkpoint.url:
@@ -110,7 +110,7 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
     if plain.environment != Environment():
         from trainmaster.client.spec.environment import placed as environment_placed
 
-        environment = environment_placed(plain.environment, base, here=where.on_this_machine)
+        environment = environment_placed(plain.environment, base, is_local=where.on_this_machine)
         placed = attrs.evolve(placed, environment=environment)
     return where.place(placed), values
 
@@ -118,7 +118,7 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
 def ship(
     described: Job, job: Job, values: Values, base: Path, environ: Mapping[str, str], where: Backend
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the job is on this machine, its `site.json`; and its payload, which is kept in no file."""
+    """Return the job's facts on this machine, its `site.json`; and its payload, which is kept in no file."""
     from trainmaster.host.allowance import Allowance
 
     facts, programs = where.ship(described, job, base, environ)
@@ -126,7 +126,7 @@ def ship(
         from trainmaster.host.places import check_sockets
 
         check_sockets(new_id(job.name))  # all ids of a name are of one length
-    with kept("keep the job", state_dir()):
+    with storage_errors("keep the job", state_dir()):
         site = site_facts(job, base, values, described) | {"engine": where.engine} | facts
     token = os.urandom(32).hex()
     return site, {"token": token, "secrets": values, "environ": programs, "allowance": Allowance.present().to_json()}
@@ -140,12 +140,12 @@ def record(
 
     The job's token is locked until the block is over: nobody takes the job up while it is started or undone.
     """
-    with kept("keep the job", state_dir()):
+    with storage_errors("keep the job", state_dir()):
         name, storage = _take_id(job.name)
         with _undone_where_it_fails(storage, key, name):
             locked = _write(storage, job, site, payload["token"])
     with locked, _undone_where_it_fails(storage, key, name):
-        with kept("keep the job", state_dir()):
+        with storage_errors("keep the job", state_dir()):
             is_taken = bool(key) and not take(key, name, claim)
         if is_taken:
             _undo(storage, key, name)
@@ -165,7 +165,7 @@ def _undone_where_it_fails(storage: Path, key: str, name: str) -> Iterator[None]
 
 
 def _undo(storage: Path, key: str, name: str) -> None:
-    """Nothing was started: leave nothing."""
+    """Remove all that was made for a job of which nothing was started."""
     import shutil
 
     shutil.rmtree(storage, ignore_errors=True)
@@ -178,19 +178,19 @@ def again(job: str, *, fork: bool = False, announce: Callable[[str], object] = l
     from trainmaster.core.spec.reading import job_from
 
     storage = job_storage(job)
-    told = json.loads((storage / SITE_FILE).read_bytes())
-    if "cwd" not in told:
+    site = json.loads((storage / SITE_FILE).read_bytes())
+    if "cwd" not in site:
         raise BadInput(
             f"{job} was submitted from another machine, and its files are there", mend=f"tm retry {job} there", anchor="job-elsewhere"
         )  # fmt: skip
     try:
         described = job_from(json.loads((storage / JOB_FILE).read_bytes()))
-        if told.get("carried"):
+        if site.get("carried"):
             from trainmaster.client.submit.carried import restored
 
-            described = restored(described, told["carried"])
+            described = restored(described, site["carried"])
         return submit(
-            described, base=Path(told["cwd"]), fork=fork, engine=told.get("engine", DEFAULT), announce=announce
+            described, base=Path(site["cwd"]), fork=fork, engine=site.get("engine", DEFAULT), announce=announce
         )
     except BadInput as error:
         if error.anchor == "unset-variable":
@@ -199,26 +199,28 @@ def again(job: str, *, fork: bool = False, announce: Callable[[str], object] = l
 
 
 def submitters() -> dict[str, str]:
-    """Our environment without what Python itself has put there: LC_CTYPE, where the locale is C (PEP 538)."""
-    taken = dict(os.environ)
-    if taken.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
-        given = [line for line in Path("/proc/self/environ").read_bytes().split(b"\0") if line.startswith(b"LC_CTYPE=")]
-        if not given:
-            del taken["LC_CTYPE"]
-    return taken
+    """Return our environment without what Python itself has put there: LC_CTYPE, where the locale is C (PEP 538)."""
+    environ = dict(os.environ)
+    if environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
+        inherited = [
+            line for line in Path("/proc/self/environ").read_bytes().split(b"\0") if line.startswith(b"LC_CTYPE=")
+        ]
+        if not inherited:
+            del environ["LC_CTYPE"]
+    return environ
 
 
 def site_facts(job: Job, base: Path, values: Values, described: Job | None = None) -> dict[str, Any]:
-    """What the job is on this machine: its directory, its shipped files, its secrets' names. `described`: the job as its user wrote it."""
+    """Return the facts of this machine: directory, shipped files, names of secrets. `described`: the job as its user wrote it."""
     from trainmaster.client.spec.secrets import names
     from trainmaster.client.submit.files import pack_files
 
-    told: dict[str, Any] = {"cwd": str(base), "secret_names": names(values)}
+    facts: dict[str, Any] = {"cwd": str(base), "secret_names": names(values)}
     if any(role.workdir == COPIED for role in job.roles.values()):
-        told["archive"] = pack_files(described or job, base)
+        facts["archive"] = pack_files(described or job, base)
     if job.archives:
-        told["archives"] = list(job.archives)
-    return told
+        facts["archives"] = list(job.archives)
+    return facts
 
 
 def new_id(name: str) -> str:
@@ -243,11 +245,11 @@ def _write(storage: Path, job: Job, facts: Mapping[str, Any], token: str) -> Tex
 
     from trainmaster.core.spec.reading import job_to
 
-    held = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
+    token_file = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
     with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(held, fcntl.LOCK_EX)
-    held.write(token)
-    held.flush()
+        fcntl.flock(token_file, fcntl.LOCK_EX)
+    token_file.write(token)
+    token_file.flush()
     (storage / SITE_FILE).write_text(json.dumps(facts))
     (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
-    return held
+    return token_file

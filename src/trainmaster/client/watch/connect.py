@@ -1,4 +1,4 @@
-"""What the client knows of one job: from its master while that lives, from the event log always.
+"""The client learns of a job from its master while that lives, and from the event log always.
 
 `live` gives the master, over its Unix socket; `Past` folds the log, which is the job, and so works when the master is gone, between two
 masters, and years after the end. Both give the same facts in the same form.
@@ -24,7 +24,7 @@ def live(job: str) -> Live | None:
     """Return the job's master, or None where none answers."""
     try:
         token = (job_storage(job) / TOKEN_FILE).read_text().strip()
-        if not token:  # found on its cluster when it was over, and its token with it
+        if not token:  # the job was found on its cluster when it was over, and has no token
             return None
         connect = functools.partial(backend_of(job).connect, job, token)
         connect().close()
@@ -36,22 +36,22 @@ def live(job: str) -> Live | None:
 
 
 def status(job: str) -> Facts:
-    """The job's status, from whoever knows it; of one that was just submitted, as soon as there is one."""
+    """Return the job's status, from its master or its log; of a job that was just submitted, as soon as there is one."""
     while True:
         try:
             master = live(job)
             status = _stored_status(job) if master is None else master.status()
             note_end(job, status)
             return status
-        except Disconnected:  # it ended meanwhile, and the log knows; or it stands still
+        except Disconnected:  # the master ended meanwhile, and the log knows; or it stands still
             return _stored_status(job, silent=live(job) is not None)
-        except NotFound:  # it has not begun
+        except NotFound:  # the log has not begun
             if (before := backend_of(job).status_before(job)) is not None:
                 return before
             if not beginning(job) and live(job) is None:
                 raise
             time.sleep(0.02)
-        except BadInput as refusal:  # who may not ask a job's master may be allowed to read its log
+        except BadInput as refusal:  # a user who may not ask a job's master may be allowed to read its log
             if refusal.anchor != "rights":
                 raise
             return _stored_status(job, refusal=refusal.message)
@@ -66,17 +66,17 @@ def note_end(job: str, status: Facts) -> None:
 
 
 def _stored_status(job: str, silent: bool = False, refusal: str = "") -> Facts:
-    """What the log says; and where nobody goes on writing it before it has ended, that. `silent`: its master is there. `refusal`: why it
-    may not be asked.
+    """Return what the log says; where the job has not ended and nobody goes on writing the log, `waiting` says so. `silent`: the master is
+    there. `refusal`: why the master may not be asked.
     """
     from trainmaster.core.machine.report import status
 
     state = Past(job).state()
-    found = status(state)
+    report = status(state)
     if state.ended is None and refusal:
-        found["waiting"] = f"this is what its log says, for its master may not be asked: {refusal}"
+        report["waiting"] = f"this is what its log says, for its master may not be asked: {refusal}"
     elif state.ended is None and silent:
-        found["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
+        report["waiting"] = f"its master does not answer; it is ended by force with tm kill --force {job}"
     elif state.ended is None and (waiting := backend_of(job).standstill(job)) is not None:
-        found["waiting"] = waiting
-    return found
+        report["waiting"] = waiting
+    return report

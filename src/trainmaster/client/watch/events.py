@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from trainmaster.client.watch.restarts import told, who
+from trainmaster.client.watch.restarts import failure_text, incident_text
 from trainmaster.client.watch.text import names, progress
 from trainmaster.core.machine.events import EVENTS
 from trainmaster.core.machine.reasons import words
@@ -20,7 +20,7 @@ Data = Mapping[str, Any]
 
 
 def event_line(event: Data, utc: bool = False) -> str:
-    """One event in words; a type that this version does not know is shown with its data."""
+    """Return one event in words; a type that this version does not know is shown with its data."""
     head = f"{clock(event['at'], utc)}  {event['n']:>5}  {event['type']:<20}"
     kind = EVENTS.get(event["type"])
     data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
@@ -30,7 +30,7 @@ def event_line(event: Data, utc: bool = False) -> str:
 
 
 def clock(at: float, utc: bool = False) -> str:
-    """A time by this machine's clock and zone, or in UTC, with milliseconds: read years later, and beside another machine's log."""
+    """Return a time by this machine's zone, or in UTC, with milliseconds: it is read years later, and beside another machine's log."""
     parts = time.gmtime(at) if utc else time.localtime(at)
     zone = "Z" if utc else time.strftime(" %z", parts)
     return time.strftime("%Y-%m-%d %H:%M:%S", parts) + f".{int(at % 1 * 1000):03d}{zone}"
@@ -48,12 +48,12 @@ class _Fields:
 
 
 def _tasks(event: Data) -> str:
-    return names([one[0] for one in event.get("tasks") or event.get("attempts") or ()])
+    return names([entry[0] for entry in event.get("tasks") or event.get("attempts") or ()])
 
 
-def _made(event: Data) -> str:
+def _output_size(event: Data) -> str:
     outputs = event["outputs"].values() if "outputs" in event else [event]
-    files, size = (sum(int(made.get(figure) or 0) for made in outputs) for figure in ("files", "bytes"))
+    files, size = (sum(int(output.get(figure) or 0) for output in outputs) for figure in ("files", "bytes"))
     return str(event.get("gave_up") or f"{format_count(files, 'file')}, {format_bytes(size)}")
 
 
@@ -67,7 +67,7 @@ def _reached(event: Data) -> str:
     )
 
 
-def _wanted(event: Data) -> str:
+def _awaited_resource(event: Data) -> str:
     if not event.get("resource"):
         return "nothing is waited for any more"
     free = f", free {event['free']}" if event.get("free") else ""
@@ -76,23 +76,23 @@ def _wanted(event: Data) -> str:
 
 _DERIVED: dict[str, Callable[[Data], str]] = {
     "tasks": _tasks,
-    "made": _made,
-    "wanted": _wanted,
+    "made": _output_size,
+    "wanted": _awaited_resource,
     "shards": _shards,
     "reached": _reached,
-    "follows": told,
-    "cause": lambda event: who(event["cause"]),
+    "follows": incident_text,
+    "cause": lambda event: failure_text(event["cause"]),
     "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),
 }
 
 
 def _why(data: Data) -> str:
-    """What an event adds to its words: the reason it carries, or what was said."""
+    """Return what an event adds to its words: the reason that it carries, or what was said."""
     if "reason" in data:
         figures = {**(data.get("figures") or {}), "task": data.get("task", "")}
         return f": {words(str(data['reason']), figures)}"
-    told = (
+    detail = (
         data.get("why") or data.get("state") or ("outputs" not in data and "files" not in data and data.get("gave_up"))
     )
-    return f": {told}" if told else ""
+    return f": {detail}" if detail else ""

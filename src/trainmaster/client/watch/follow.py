@@ -46,7 +46,7 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Facts]:
-    """Everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task.
+    """Yield everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task.
 
     `resume(job)` is called when no master has answered for a while; it may start one.
     """
@@ -54,10 +54,10 @@ def follow(
     where = backend_of(job)
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
     alone = None  # since when no master answers
-    looked = None  # when it was last looked whether somebody must take the job up
+    looked = None  # the last look whether somebody must take the job up
     deserted = 0  # looks in a row that have seen nobody
-    why, asked = "", -LOOK_ELSEWHERE  # what it says, and when it was asked
-    away, met = None, False  # since when neither it nor the storage could be asked; whether a master has answered
+    why, asked_at = "", -LOOK_ELSEWHERE  # what the backend says of the wait, and when it was asked
+    away, met = None, False  # since when neither cluster nor storage could be asked; whether a master has answered
     while True:
         master = _reach(job, met)
         if master is not None:
@@ -70,32 +70,31 @@ def follow(
             continue
         now = clock()
         alone = now if alone is None else alone
-        left = more = (
-            False  # whether nobody is left to do what follows the end; whether there may be more output already
-        )
+        # Whether nobody is left to do what follows the end; whether there may be more output already.
+        nobody_left = has_more = False
         try:
-            more = yield from _with_output(stored.news())
+            has_more = yield from _with_output(stored.news())
             alone += clock() - now  # whoever reads slowly does not wait for a master
             if clock() - max(alone, looked or alone) > where.patience and (stored.begun or not beginning(job)):
                 looked = clock()
                 deserted = deserted + 1 if not resume(job) and where.is_abandoned(job) and live(job) is None else 0
-                left = deserted >= where.looks
+                nobody_left = deserted >= where.looks
                 yield from stored.news()
-            if stored.closed or (left and stored.ended):
+            if stored.closed or (nobody_left and stored.ended):
                 yield from stored.end()
                 return
-            if clock() - asked > LOOK_ELSEWHERE:
-                why, asked = where.waits(job), clock()
+            if clock() - asked_at > LOOK_ELSEWHERE:
+                why, asked_at = where.waits(job), clock()
             away = None
         except TrainmasterError as error:
             if where.on_this_machine or not _passes(error, away) or clock() - (away or now) > OUTLASTED:
                 raise
             away = now if away is None else away
-            why, left = f"{error.message}; the job may go on meanwhile", False
-        if left:
+            why, nobody_left = f"{error.message}; the job may go on meanwhile", False
+        if nobody_left:
             raise where.gone(job) or _nobody(job)
         yield {"lost": clock() - alone} | ({"why": why} if why else {})
-        wait(0.0 if more else _pause(clock() - alone) if stored.quick else LOOK_MOST)
+        wait(0.0 if has_more else _pause(clock() - alone) if stored.quick else LOOK_MOST)
 
 
 def _pause(alone: float) -> float:
@@ -125,14 +124,14 @@ def _reach(job: str, met: bool) -> Live | None:
 
 
 def _passes(error: TrainmasterError, away: float | None) -> bool:
-    """Whether it may pass by itself: a cluster or a storage that is away; one that is back may refuse for a moment whom it knows."""
+    """Tell whether an error may pass by itself: a cluster or a storage is away; one that is back may refuse for a moment whom it knows."""
     if isinstance(error, NotFound) or error.anchor == "log-damaged":
         return False
     return isinstance(error, EngineFailed) or away is not None
 
 
 def _nobody(job: str) -> EngineFailed:
-    """Nobody works for the job, and nobody can: its master died before it could note that it had begun, or was ended by force."""
+    """Return the error of a job that nobody can go on with: its master died before it noted that it had begun, or was ended by force."""
     if site_of(job).get("shared"):
         return EngineFailed(
             f"{job} is over on its cluster, and its end is not written yet",
@@ -143,7 +142,7 @@ def _nobody(job: str) -> EngineFailed:
         last = (
             (job_storage(job) / "logs" / "master" / "start.log").read_text(errors="replace").strip().splitlines()[-1:]
         )
-    except OSError:  # it died before it had a log
+    except OSError:  # the master died before it had a log
         last = []
     return EngineFailed(
         f"no process of {job} is left, and it has not ended" + (f": {last[0]}" if last else ""),
@@ -154,14 +153,14 @@ def _nobody(job: str) -> EngineFailed:
 
 
 class _Seen:
-    """What was handed out."""
+    """The items that were handed out."""
 
     def __init__(self) -> None:
         self.event = 0
         self.positions: dict[tuple[str, int], int] = {}  # (task, attempt) -> end of the output handed out
 
     def news(self, item: Facts) -> Facts | None:
-        """`item`, or what of it is new."""
+        """Return `item`, or the part of it that is new; None where nothing is."""
         if (event := item.get("event")) is not None:
             if event["n"] <= self.event:
                 return None
@@ -199,13 +198,13 @@ def _relay(
             elif (fresh := seen.news(item)) is not None:
                 yield fresh
             heard = clock()
-    except Disconnected:  # dead, or it stands still
+    except Disconnected:  # the master is dead, or stands still
         yield {"lost": clock() - heard}
     return False
 
 
 class _Stored:
-    """What the job's storage tells while no master answers: its log, folded as it grows, and its tasks' output.
+    """The job's storage, read while no master answers: its log, folded as it grows, and its tasks' output.
 
     A master begins to listen only after the first programs have started, and one that has nothing else to do ends before.
     """
@@ -215,7 +214,7 @@ class _Stored:
         self._reader: Reader | None = None
         self._state: State | None = None
         self.quick = self._past.storage.local  # a look costs next to nothing
-        self.bare = self.quick and on_this_machine  # what agents have printed can be read here at once
+        self.bare = self.quick and on_this_machine  # output that agents have written can be read here at once
 
     @property
     def begun(self) -> bool:
@@ -227,13 +226,13 @@ class _Stored:
 
     @property
     def closed(self) -> bool:
-        """Whether what follows the end is done too."""
+        """Tell whether what follows the end is done too."""
         from trainmaster.core.decide.plan import closed
 
         return self._state is not None and closed(self._state)
 
     def news(self) -> Iterator[Facts]:
-        """What was not handed out yet. Of output that of the present attempts; the rest comes at the end, or by the next master."""
+        """Yield what was not handed out yet. Of output that of the present attempts; the rest comes at the end, or by the next master."""
         for line in self._read():
             if (fresh := self._seen.news({"event": json.loads(line)})) is not None:
                 yield fresh
@@ -243,7 +242,7 @@ class _Stored:
                     yield from itertools.islice(self._output(task.key, task.attempt, 0, growing=True), AT_ONCE)
 
     def end(self) -> Iterator[Facts]:
-        """All that was not handed out, and the final status."""
+        """Yield all that was not handed out, and the final status."""
         from trainmaster.core.machine.report import status
 
         assert self._state is not None
@@ -256,7 +255,7 @@ class _Stored:
         yield {"end": end}
 
     def up_to(self, piece: Facts) -> Iterator[Facts]:
-        """The output that a bare piece stands for, as far as it was not handed out."""
+        """Yield the output that a bare piece stands for, as far as it was not handed out."""
         for item in self._output(piece["task"], piece["attempt"], piece["offset"], piece["growing"]):
             yield item
             if item["log"]["next"] >= piece["next"]:
@@ -268,7 +267,7 @@ class _Stored:
                 yield fresh
 
     def _read(self) -> list[bytes]:
-        """Lines that came, folded."""
+        """Return the lines that came, after folding them."""
         from trainmaster.core.fold.changes import fold
         from trainmaster.core.machine.events import decode
         from trainmaster.core.machine.state import State
@@ -294,15 +293,15 @@ class _Stored:
 def wait_for_end(
     job: str, timeout: float | None = None, resume: Resume = lambda job: None, tell: Callable[[str], None] = lambda why: None
 ) -> Facts | None:  # fmt: skip
-    """The final status, or None when `timeout` seconds passed before. `tell`: called with what the job waits for, where that takes long."""
+    """Return the final status, None after `timeout` seconds. `tell`: called with what the job waits for, where that takes long."""
     limit = None if timeout is None else time.monotonic() + timeout
-    loud, said = time.monotonic() + QUIET, ""
+    loud, last_why = time.monotonic() + QUIET, ""
     for item in follow(job, resume=resume):
         if "end" in item:
             return dict(item["end"])
         why = (item.get("status") or {}).get("waiting") or item.get("why") or ""
-        if why and why != said and time.monotonic() > loud:
-            said = why
+        if why and why != last_why and time.monotonic() > loud:
+            last_why = why
             tell(why)
         if limit is not None and time.monotonic() > limit:  # a living master says something each second
             return None

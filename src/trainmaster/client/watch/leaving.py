@@ -1,4 +1,4 @@
-"""What becomes of a job whose command ends before it: it goes on, or is killed.
+"""Leave a job whose command ends before it: the job goes on, or is killed.
 
 A signal that asks for the command's end, a terminal that is closed and a pipe that nobody reads any more mean the same.
 """
@@ -75,7 +75,7 @@ def _say(text: str) -> None:
 def _drop_unread() -> int:
     """Have output that nobody reads any more go nowhere, so that Python does not fail at its own end.
 
-    Returns the signal that such an end is told by: SIGHUP of a terminal, SIGPIPE of a pipe; 0 where all output is read.
+    Returns the signal that stands for such an end: SIGHUP of a terminal, SIGPIPE of a pipe; 0 where all output is read.
     """
     import select
     import stat

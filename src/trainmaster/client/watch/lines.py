@@ -26,7 +26,7 @@ class Beginnings:
         self._begun: set[tuple[str, int]] = set()
 
     def cut(self, piece: Mapping[str, Any]) -> str:
-        """The new text of `piece`, from the beginning of a line on."""
+        """Return the new text of `piece`, from the beginning of a line on."""
         data: str = piece["data"]
         key = piece["task"], piece["attempt"]
         if key in self._begun:
@@ -47,7 +47,7 @@ class Lines:
         self._beginnings = Beginnings()
 
     def add(self, piece: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The lines that `piece` completes; an earlier attempt of its task has said all."""
+        """Return the lines that `piece` completes; an earlier attempt of its task has said all."""
         task, key = piece["task"], (piece["task"], piece["attempt"])
         earlier = [other for other in self._parts if other[0] == task and other[1] < key[1]]
         blocks = [self._parts.pop(other) + "\n" for other in earlier]
@@ -64,13 +64,13 @@ class Lines:
         return next((text for (name, _), text in self._parts.items() if name == task), "")
 
     def close(self) -> list[tuple[str, str]]:
-        """What is left, at the end."""
+        """Return what is left, at the end."""
         parts, self._parts = self._parts, {}
         return [(task, f"{line}\n") for (task, _), line in parts.items()]
 
 
 def without_reports(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The blocks without the lines by which programs report their progress, which has a place of its own."""
+    """Yield the blocks without the lines by which programs report their progress, which has a place of its own."""
     for task, block in blocks:
         if REPORTER in block:  # also behind the name of one of several copies
             block = re.sub(rf"^(?:{re.escape(task)}\.\d+ )?{REPORTER}[^\n]*\n", "", block, flags=re.MULTILINE)
@@ -79,14 +79,14 @@ def without_reports(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, st
 
 
 def last(pieces: Iterable[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The last `count` lines of pieces, as pieces of at most a line. What an attempt has printed last may be without its end."""
+    """Return the last `count` lines of pieces, as pieces of at most a line. The last line of an attempt may be without its end."""
     lines: deque[list[dict[str, Any]]] = deque(maxlen=count)
     before: dict[str, Any] = {}
     for piece in pieces:
         offset = piece["offset"]
         texts = [piece["data"]] if "left_out" in piece else _LINE.findall(piece["data"])
-        for left, text in zip(range(len(texts), 0, -1), texts, strict=True):
-            end = piece["next"] if left == 1 else offset + len(exact(text))
+        for remaining, text in zip(range(len(texts), 0, -1), texts, strict=True):
+            end = piece["next"] if remaining == 1 else offset + len(exact(text))
             part = {**piece, "offset": offset, "next": end, "data": text}
             if any(before.get(name) != part[name] for name in ("task", "attempt")) or before["data"].endswith("\n"):
                 line: list[dict[str, Any]] = []
@@ -97,18 +97,18 @@ def last(pieces: Iterable[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 
 
 def without_progress(pieces: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The pieces without the lines by which programs report their progress; all else as it was, and as soon as it was."""
+    """Yield the pieces without the lines by which programs report their progress; all else as it was, and as soon as it was."""
     middle: dict[tuple[str, int], bool] = {}  # whether a line is being shown
-    held: dict[tuple[str, int], dict[str, Any]] = {}  # the beginning of one that may become such a line
+    beginnings: dict[tuple[str, int], dict[str, Any]] = {}  # of a line that may become such a report
     for piece in pieces:
         key = piece["task"], piece["attempt"]
-        before = held.pop(key, {"data": ""})
+        before = beginnings.pop(key, {"data": ""})
         kept = []
         for line in _LINE.findall(before["data"] + piece["data"]):
             if middle.get(key) or not (line.startswith(REPORTER) or REPORTER.startswith(line)):
                 kept.append(line)
                 middle[key] = not line.endswith("\n")
             elif not line.endswith("\n"):
-                held[key] = {**piece, "data": line}
+                beginnings[key] = {**piece, "data": line}
         yield {**piece, "data": "".join(kept)}
-    yield from (piece for piece in held.values() if not piece["data"].startswith(REPORTER))
+    yield from (piece for piece in beginnings.values() if not piece["data"].startswith(REPORTER))

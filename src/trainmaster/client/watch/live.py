@@ -29,20 +29,20 @@ class Live:
         return self._once("GET", "/status")
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0) -> Iterator[Facts]:
-        """Pieces {task, attempt, offset, next, data} of what is there of one task's output, of its latest attempt where None."""
+        """Yield pieces {task, attempt, offset, next, data} of one task's output so far, of its latest attempt where None."""
         return self._lines(f"/logs/{quote(task)}", {"offset": offset} | ({"attempt": attempt} if attempt else {}))
 
     def stream(
         self, after: int = 0, logs: bool = False, tail: int | None = None, bare: bool = False
     ) -> Iterator[Facts]:
-        """Events, output, status and samples as they come; {"end": status} last. `tail`: bytes of what was printed before. `bare`: of
+        """Yield events, output, status and samples as they come; {"end": status} last. `tail`: bytes of what was printed before. `bare`: of
         output only how far it has come.
         """
         query = {"after": after} | ({"logs": 1} if logs else {}) | ({} if tail is None else {"tail": tail})
         return self._lines("/stream", query | ({"bare": 1} if bare else {}))
 
     def act(self, verb: str, **fields: Any) -> Facts:
-        """kill or save."""
+        """Have the master kill or save."""
         return self._once("POST", f"/actions/{verb}", fields)
 
     def _once(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Facts:
@@ -50,8 +50,8 @@ class Live:
             answer: Facts = json.loads(response.read())
             return answer
 
-    def _lines(self, path: str, asked: Mapping[str, Any]) -> Iterator[Facts]:
-        with _Request(self, "GET", f"{path}?{urlencode(asked)}", None, ANSWER) as response:
+    def _lines(self, path: str, query: Mapping[str, Any]) -> Iterator[Facts]:
+        with _Request(self, "GET", f"{path}?{urlencode(query)}", None, ANSWER) as response:
             while line := response.readline():
                 if not line.endswith(b"\n"):
                     raise Disconnected("the master went away in the middle of a line")

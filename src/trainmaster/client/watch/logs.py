@@ -1,4 +1,4 @@
-"""What tasks printed, as pieces {task, attempt, offset, next, data}: from the master while it lives, else from storage.
+"""Read what tasks printed, as pieces {task, attempt, offset, next, data}: from the master while it lives, else from storage.
 
 `offset` and `next` count bytes printed, and the text of a piece stands for its bytes exactly
 (`log.output.exact`). A piece with `left_out` stands for so many bytes that are kept no more; its data says so.
@@ -29,26 +29,26 @@ _NOWHERE: Positions = {}
 def pieces(
     job: str, task: str | None = None, attempt: int | None = None, follow: bool = False, after: Positions = _NOWHERE
 ) -> Iterator[Facts]:
-    """The output of one task, or of all; with `follow` it goes on until the job ends, and `after` says what is known.
+    """Yield the output of one task, or of all; with `follow` it goes on until the job ends, and `after` says what is known.
 
-    Raises NotFound where there is no such task or attempt. That of `master` is what all the job's masters wrote, `attempt` being an epoch.
+    Raises NotFound where there is no such task or attempt. The task `master` is all that the job's masters wrote, `attempt` an epoch.
     """
     if task not in (None, MASTER):
         check_task(job, task, Past(job).tasks())
     if follow:
-        found = _masters_following(job, attempt) if task == MASTER else _following(job, task, attempt)
-        return (new for piece in found if (new := _beyond(piece, after)) is not None)
+        stream = _masters_following(job, attempt) if task == MASTER else _following(job, task, attempt)
+        return (new for piece in stream if (new := _beyond(piece, after)) is not None)
     if task == MASTER:
         return _masters(job, attempt, {})
     if task is not None:
-        _begun(job, task, attempt or 1)
-        return _one(job, task, attempt)
-    return _all(job, attempt)
+        _check_attempt(job, task, attempt or 1)
+        return _task_output(job, task, attempt)
+    return _all_output(job, attempt)
 
 
-def noted(found: Iterable[Facts], seen: dict[str, tuple[int, int]]) -> Iterator[Facts]:
+def noted(stream: Iterable[Facts], seen: dict[str, tuple[int, int]]) -> Iterator[Facts]:
     """Hand the pieces on, and note in `seen` how far each task's go."""
-    for piece in found:
+    for piece in stream:
         seen[piece["task"]] = piece["attempt"], piece["next"]
         yield piece
 
@@ -56,24 +56,24 @@ def noted(found: Iterable[Facts], seen: dict[str, tuple[int, int]]) -> Iterator[
 def lines_of(
     present: Iterable[Facts], coming: Iterable[Facts], tail: int | None, follow: bool, progress: bool, longest: int
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Blocks: the last lines of the present pieces, then those of the coming ones; a line that is not whole only where nothing is to come.
+    """Yield blocks: the last lines of the present pieces, then those of the coming ones; a line that is not whole only at the end.
 
     `longest`: characters of a line until it is cut.
     """
     lines = Lines(longest)
-    wanted = (lambda blocks: blocks) if progress else without_reports
+    select = (lambda blocks: blocks) if progress else without_reports
     kept: deque[tuple[str, str]] = deque(maxlen=tail)
 
     def keep(blocks: Iterable[tuple[str, str]]) -> None:
-        for task, block in wanted(blocks):
+        for task, block in select(blocks):
             kept.extend((task, f"{line}\n") for line in block[:-1].rsplit("\n", tail or 0))
 
     keep(block for piece in present for block in lines.add(piece))
     if not follow:
         keep(lines.close())
     yield from kept
-    yield from wanted(block for piece in coming for block in lines.add(piece))
-    yield from wanted(lines.close())
+    yield from select(block for piece in coming for block in lines.add(piece))
+    yield from select(lines.close())
 
 
 def _beyond(piece: Facts, known: Positions) -> Facts | None:
@@ -90,14 +90,14 @@ def _following(job: str, task: str | None, attempt: int | None) -> Iterator[Fact
             yield piece
 
 
-def _all(job: str, attempt: int | None) -> Iterator[Facts]:
+def _all_output(job: str, attempt: int | None) -> Iterator[Facts]:
     past = Past(job)
     for task in past.printed() if live(job) is None else past.tasks():
-        yield from _one(job, task, attempt)
+        yield from _task_output(job, task, attempt)
 
 
-def _one(job: str, task: str, attempt: int | None) -> Iterator[Facts]:
-    """What is there now of one task."""
+def _task_output(job: str, task: str, attempt: int | None) -> Iterator[Facts]:
+    """Yield the present output of one task."""
     offset = 0
     master = live(job)
     if master is not None:
@@ -106,27 +106,27 @@ def _one(job: str, task: str, attempt: int | None) -> Iterator[Facts]:
                 offset, attempt = piece["next"], piece["attempt"]
                 yield piece
             return
-        except Disconnected:  # it ended meanwhile; the rest is stored
+        except Disconnected:  # the master ended meanwhile; the rest is stored
             pass
     yield from Past(job).log(task, attempt, offset)
 
 
 def _masters(job: str, epoch: int | None, after: Mapping[int, int]) -> Iterator[Facts]:
-    """What was written before a master had a log of its own, and then each one's log."""
+    """Yield what was written before a master had a log of its own, and then each master's log."""
     if epoch is None:
-        begun = job_storage(job) / "logs" / "master" / "start.log"
-        text = begun.read_text(errors="replace") if begun.exists() else ""
-        told = {"task": MASTER, "attempt": 0, "offset": 0, "next": len(text.encode()), "data": text}
-        if (piece := beyond(told, after.get(0, 0))) is not None:
+        start_log = job_storage(job) / "logs" / "master" / "start.log"
+        text = start_log.read_text(errors="replace") if start_log.exists() else ""
+        start = {"task": MASTER, "attempt": 0, "offset": 0, "next": len(text.encode()), "data": text}
+        if (piece := beyond(start, after.get(0, 0))) is not None:
             yield piece
     past = Past(job)
-    for one in past.attempts(MASTER):
-        if epoch in (None, one):
-            yield from past.log(MASTER, one, after.get(one, 0))
+    for number in past.attempts(MASTER):
+        if epoch in (None, number):
+            yield from past.log(MASTER, number, after.get(number, 0))
 
 
 def _masters_following(job: str, epoch: int | None) -> Iterator[Facts]:
-    """Looked for each time that the job says how it is, and once more when its master has nothing left to do."""
+    """Yield the masters' logs as they grow: read at each status of the job, and once more when its master has nothing left to do."""
     seen: dict[int, int] = {}
     for item in follow_job(job, resume=resume):
         if "event" not in item:
@@ -171,14 +171,14 @@ def _nearest_task(task: str, known: Collection[str], roles_too: bool) -> str:
 
 
 def for_people(piece: Facts) -> Facts:
-    """A piece whose text may be printed: bytes that are no UTF-8 are replaced."""
+    """Return a piece whose text may be printed: bytes that are no UTF-8 are replaced."""
     return {**piece, "data": readable(piece["data"])}
 
 
-def _begun(job: str, task: str, attempt: int) -> None:
-    if attempt == 1:  # of a task that has not begun there is nothing yet: no fault
+def _check_attempt(job: str, task: str, attempt: int) -> None:
+    if attempt == 1:  # a task that has not begun has no output yet: no fault
         return
-    last = next((found["attempt"] for found in status(job)["tasks"] if found["task"] == task), 1)
+    last = next((row["attempt"] for row in status(job)["tasks"] if row["task"] == task), 1)
     if attempt > last:
         raise NotFound(
             f"{task} had no attempt {attempt}: its last one is {last}",

@@ -73,7 +73,7 @@ class Loss(TypedDict):
 
 
 class Status(TypedDict):
-    """How a job is doing, or how it ended: `state` is pending, running, ending, or the final succeeded, failed or killed."""
+    """A job while it runs, or after its end: `state` is pending, running, ending, or the final succeeded, failed or killed."""
 
     job: str
     name: str

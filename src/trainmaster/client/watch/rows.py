@@ -40,8 +40,8 @@ class Rows:
             self._console.print(Segments([Segment(text)]), soft_wrap=True)
 
     def news(self, seen: Watching) -> None:
-        for told in seen.news:
-            self._console.print(Text(told, "bold"), soft_wrap=True)
+        for line in seen.news:
+            self._console.print(Text(line, "bold"), soft_wrap=True)
         seen.news.clear()
 
     def draw(self, seen: Watching) -> None:

@@ -1,4 +1,4 @@
-"""What the commands say, as plain lines: tables, tasks, the end of a job."""
+"""The commands print these plain lines: tables, tasks, the end of a job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def clean(text: str, colours: bool = True) -> str:
-    """Lines of a program as they may be put on a terminal: no moving, no erasing, no titles; colours at most, each to its line's end.
+    """Return lines of a program as a terminal may show them: no moving, no erasing, no titles; colours at most, each to its line's end.
 
-    Of a line that wrote over itself (a progress bar), what was there last.
+    A line that wrote over itself (a progress bar) is shown as it was last.
     """
     text = _CONTROL.sub(lambda sequence: sequence[0] if sequence[1] else "", last_state(readable_text(text)))
     if not colours:
@@ -35,23 +35,23 @@ def clean(text: str, colours: bool = True) -> str:
 
 
 def last_state(text: str) -> str:
-    """Lines as they were last seen where they wrote over themselves, as a progress bar does."""
+    """Return lines as they were last seen where they wrote over themselves, as a progress bar does."""
     if "\r" not in text:
         return text
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:
-    """Aligned lines; the last column may be as long as it likes."""
+    """Return aligned lines; the last column may be as long as it likes."""
     texts = [[str(cell) for cell in row] for row in (list(head), *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
 
 
 def readable(value: Any) -> Any:
-    """A value out of a written job, for people: sizes that nobody wrote, like `107374182B`, to three figures."""
+    """Return a value out of a written job, for people: sizes that nobody wrote, like `107374182B`, to three figures."""
     if isinstance(value, dict):
-        return {name: readable(one) for name, one in value.items()}
+        return {name: readable(part) for name, part in value.items()}
     odd = isinstance(value, str) and _ODD.fullmatch(value)
     return format_bytes(int(value[:-1])) if odd else value
 
@@ -60,20 +60,20 @@ def ago(at: float | None, now: float) -> str:
     return "" if at is None else f"{format_seconds(max(0.0, round(now - at)))} ago"
 
 
-def names(found: Sequence[str]) -> str:
-    """`worker:0, worker:1 and 6 more`."""
-    if len(found) <= _SHOWN:
-        return ", ".join(found)
-    return ", ".join(found[: _SHOWN - 1]) + f" and {len(found) - _SHOWN + 1} more"
+def names(entries: Sequence[str]) -> str:
+    """Return names as a list in words: `worker:0, worker:1 and 6 more`."""
+    if len(entries) <= _SHOWN:
+        return ", ".join(entries)
+    return ", ".join(entries[: _SHOWN - 1]) + f" and {len(entries) - _SHOWN + 1} more"
 
 
 def not_shipped(left_out: Sequence[str]) -> str:
-    """What of a job's files its tasks will not have."""
+    """Name the files of a job that its tasks will not have."""
     return f"not shipped, for they lead elsewhere or are no files: {names(left_out)}"
 
 
 def task_rows(status: Mapping[str, Any]) -> list[str]:
-    """One line a task: state, phase, attempt, node, progress, cores, memory."""
+    """Return one line a task: state, phase, attempt, node, progress, cores, memory."""
     rows = []
     for task in status["tasks"]:
         rows.append(
@@ -92,13 +92,13 @@ def task_rows(status: Mapping[str, Any]) -> list[str]:
 
 
 def _stage(task: Mapping[str, Any]) -> str:
-    """Its state, and finer what it does: the phase that the program named, or ours."""
+    """Return a task's state, and finer what it does: the phase that the program named, or ours."""
     finer = task.get("doing") or task["phase"]
     return state_word(task) if finer == task["state"] else f"{task['state']} ({finer})"
 
 
 def _words(task: Mapping[str, Any]) -> str:
-    """How the task ended, or its last attempt before the present one."""
+    """Say how the task ended, or its last attempt before the present one."""
     if task["state"] == "killed" and not task.get("started") and task["attempt"] == 1:
         return "had not started"
     past = task.get("past") or ()
@@ -108,12 +108,12 @@ def _words(task: Mapping[str, Any]) -> str:
 
 
 def state_word(task: Mapping[str, Any]) -> str:
-    """A task's state; one that was stopped because the job was complete did not fail by that."""
+    """Return a task's state; one that was stopped because the job was complete did not fail by that."""
     return "stopped" if task["state"] == "killed" and task.get("reason") == "not-needed" else str(task["state"])
 
 
 def progress(task: Mapping[str, Any]) -> str:
-    """`42 % step 1200`, whichever is known."""
+    """Return `42 % step 1200`, whichever is known."""
     value, step = task.get("progress"), task.get("step")
     parts = [f"{value * 100:.0f} %"] if isinstance(value, int | float) else []
     parts += [f"step {step}"] if step is not None else []
@@ -125,21 +125,21 @@ def _figure(value: Any, form: str) -> str:
 
 
 def standing(status: Mapping[str, Any], now: float) -> str:
-    """One line about a job that has not ended: its state, for how long, what it waits for or does."""
-    what = status["waiting"] or status["phase"]
-    doing = f": {what}" if what != status["state"] else ""
+    """Return one line about a job that has not ended: its state, for how long, what it waits for or does."""
+    activity = status["waiting"] or status["phase"]
+    doing = f": {activity}" if activity != status["state"] else ""
     again = f", {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
     return f"{status['job']} {status['state']}, submitted {ago(status['submitted'], now)}{again}{doing}"
 
 
 def shard_figures(shards: Mapping[str, int]) -> str:
-    """`1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`."""
+    """Return `1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`."""
     done = f"{shards['done']:,} of {format_count(shards['total'], 'shard')} done"
     return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out"
 
 
 def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
-    """The last words about a job: what came out of it, or why it failed and what to do."""
+    """Return the last words about a job: what came out of it, or why it failed and what to do."""
     took = format_seconds(round((status.get("ended") or status["at"]) - status["submitted"], 1))
     again = f", after {format_count(status['restarts'], 'restart')}" if status.get("restarts") else ""
     lines = [f"{status['job']} {status['state']} after {took}{again}"]
@@ -148,10 +148,10 @@ def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]
         _, failed = _alike(
             [task for task in status["tasks"] if task["state"] == "failed" and task.get("counts", True)], {}
         )
-        lines += [f"  {names(tasks)} {told}: completion.failures allows it" for told, tasks in failed.items()]
+        lines += [f"  {names(tasks)} {words}: completion.failures allows it" for words, tasks in failed.items()]
     else:
         lines += failure_lines(status)
-    lines += [f"  given up at the end: {what}" for what in status.get("gave_up", ())]
+    lines += [f"  given up at the end: {text}" for text in status.get("gave_up", ())]
     return lines + loss_lines(status)
 
 
@@ -196,26 +196,26 @@ def left_out_lines(left_out: Mapping[str, int]) -> list[str]:
 
 
 def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Files and bytes of each output, over the tasks that committed."""
-    found: dict[str, dict[str, int]] = {}
+    """Return files and bytes of each output, over the tasks that committed."""
+    sizes: dict[str, dict[str, int]] = {}
     for event in events:
         if event["type"] == "output-committed":
-            for name, made in (event.get("outputs") or {}).items():
-                total = found.setdefault(name, {"files": 0, "bytes": 0})
+            for name, output in (event.get("outputs") or {}).items():
+                total = sizes.setdefault(name, {"files": 0, "bytes": 0})
                 for key in total:
-                    total[key] += int(made.get(key) or 0)
-    return found
+                    total[key] += int(output.get(key) or 0)
+    return sizes
 
 
-def _size(found: Mapping[str, Any] | None) -> str:
-    return f" ({format_count(found['files'], 'file')}, {format_bytes(found['bytes'])})" if found else ""
+def _size(figures: Mapping[str, Any] | None) -> str:
+    return f" ({format_count(figures['files'], 'file')}, {format_bytes(figures['bytes'])})" if figures else ""
 
 
 def failure_lines(status: Mapping[str, Any]) -> list[str]:
-    """Why the job failed, the first failing task with its last lines, what to do; the same failure of others in one line.
+    """Say why the job failed: the first failing task with its last lines, what to do; the same failure of others in one line.
 
-    Where the job failed by one task's failure, that is told; where by a rule of its own (too many failures, its time), the rule, and then
-    the tasks.
+    Where the job failed by one task's failure, the first line is that; where by a rule of its own (too many failures, its time), it is the
+    rule, and the tasks follow.
     """
     end = status.get("reason") or {}
     failed = sorted(
@@ -236,27 +236,27 @@ def failure_lines(status: Mapping[str, Any]) -> list[str]:
     alike, others = _alike(failed, first)
     if alike:
         lines.append(f"  the same happened to {names(alike)}")
-    lines += [f"  {names(tasks)} {told}" for told, tasks in others.items()]
+    lines += [f"  {names(tasks)} {words}" for words, tasks in others.items()]
     if end.get("advice"):
         lines.append(f"  {end['advice']}")
     return lines
 
 
 def _alike(failed: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> tuple[list[str], dict[str, list[str]]]:
-    """Other failed tasks: those with the first one's error, and the rest by their words."""
+    """Return other failed tasks: those with the first one's error, and the rest by their words."""
     alike: list[str] = []
     others: dict[str, list[str]] = {}
     for task in failed:
         if task["task"] == first.get("task"):
             continue
-        if task.get("reason") == first.get("reason") and _last(task) == _last(first):
+        if task.get("reason") == first.get("reason") and _last_line(task) == _last_line(first):
             alike.append(task["task"])
         else:
             others.setdefault(task.get("words") or task["state"], []).append(task["task"])
     return alike, others
 
 
-def _last(told: Mapping[str, Any]) -> str:
-    """The last line that says something, numbers left out: ranks and addresses differ where errors do not."""
-    lines = [line.strip() for line in told.get("tail") or () if line.strip()]
+def _last_line(task: Mapping[str, Any]) -> str:
+    """Return the last line that is not empty, numbers left out: ranks and addresses differ where errors do not."""
+    lines = [line.strip() for line in task.get("tail") or () if line.strip()]
     return re.sub(r"\d+", "#", lines[-1]) if lines else ""

@@ -1,8 +1,8 @@
 """Watching a job: every task's output as it comes, and above the prompt what each task does.
 
-Not on a terminal it is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal it begins with
-one line that is written over, for a short job is over before a drawing library is loaded; after a moment live rows appear under the
-output: one line about the job, and one a task. Ours, above, are failures and what they lead to, and what a job waits for.
+Where stdout is no terminal it is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal it
+begins with one line that is written over, for a short job is over before a drawing library is loaded; after a moment live rows appear under
+the output: one line about the job, and one a task. Ours, above, are failures and what they lead to, and what a job waits for.
 
 Watching changes nothing: whoever stops watching leaves the job running.
 """
@@ -92,18 +92,18 @@ class First:
     def news(self, seen: Watching) -> None:
         if seen.news:
             self.close()
-            self._out.write("".join(f"\x1b[1m{told}\x1b[0m\n" for told in seen.news))
+            self._out.write("".join(f"\x1b[1m{line}\x1b[0m\n" for line in seen.news))
             self._out.flush()
             seen.news.clear()
 
     def draw(self, seen: Watching) -> None:
         import shutil
 
-        told = f"{seen.job} {seen.headline}"
-        if told != self._drawn:
-            self._out.write(f"\r\x1b[K{told[: shutil.get_terminal_size().columns - 1]}")
+        line = f"{seen.job} {seen.headline}"
+        if line != self._drawn:
+            self._out.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
             self._out.flush()
-            self._drawn = told
+            self._drawn = line
 
     def close(self) -> None:
         """Take the line away."""
@@ -114,5 +114,5 @@ class First:
 
 
 def detached(job: str, say: Callable[[str], object]) -> None:
-    """What to do after having stopped watching."""
+    """Say what to do after having stopped watching."""
     say(f"{job} goes on. Watch it again: tm attach {job}   end it: tm kill {job}")

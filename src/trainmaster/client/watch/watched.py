@@ -1,4 +1,4 @@
-"""A job as it was seen so far, and one row of figures a task: what the drawings on a terminal are made of."""
+"""A job as it was seen so far, and one row of figures a task, for the drawings on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told 
 
 
 class Watching:
-    """What was seen of a job so far, for whoever draws it."""
+    """A job as it was seen so far, for whoever draws it."""
 
     def __init__(self, job: str) -> None:
         self.job = job
@@ -31,8 +31,8 @@ class Watching:
         self.left_out = Counter[str]()  # task -> bytes of its output that were gone when they were to be read
         self.commits: list[Facts] = []
         self.cpu: dict[str, deque[float]] = {}
-        self.columns: set[int] = set()  # of the rows, that ever had something to show: they stay
-        self.news: list[str] = []  # what is to be said of failures
+        self.columns: set[int] = set()  # columns of the rows that ever had something to show: they stay
+        self.news: list[str] = []  # lines about failures
         self._restarts = Restarts()
         self._last: dict[str, Facts] = {}  # task -> its last sample
 
@@ -42,8 +42,8 @@ class Watching:
             self.lost, self.why = item.get("lost", 0.0), item.get("why", "")
         if (piece := item.get("log")) is not None:
             return list(without_reports(self.lines.add(piece)))
-        if told := item.get("told"):
-            self.news.append(told)
+        if text := item.get("told"):
+            self.news.append(text)
         if (event := item.get("event")) is not None:
             self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
             if event["type"] == "output-committed":
@@ -52,10 +52,10 @@ class Watching:
         if status is not None:
             self.status = status
             for task in status["tasks"]:
-                self._sampled(task)
+                self._note_sample(task)
         return list(without_reports(self.lines.close())) if "end" in item else []
 
-    def _sampled(self, task: Facts) -> None:
+    def _note_sample(self, task: Facts) -> None:
         """A status repeats the last sample until the next one is there; its time tells them apart. A new master has none at first, and
         that of an earlier attempt says nothing of the present one.
         """
@@ -75,7 +75,7 @@ class Watching:
 
     @property
     def waiting(self) -> str:
-        """What the job waits for, with figures; "" while it waits for nothing."""
+        """Say what the job waits for, with figures; "" while it waits for nothing."""
         if self.lost > LOST and self.why:
             return self.why
         if self.lost > LOST:
@@ -84,7 +84,7 @@ class Watching:
 
     @property
     def headline(self) -> str:
-        """What the job does as a whole, with figures."""
+        """Say what the job does as a whole, with figures."""
         return self.waiting or str(self.status.get("phase") or "starting")
 
     def summary(self) -> list[str]:
@@ -96,7 +96,7 @@ def colour(task: str) -> str:
 
 
 def spark(values: Iterable[float], most: float | None = None) -> str:
-    """Values as bars, the highest as high as it gets."""
+    """Return values as bars, the highest as high as it gets."""
     known = list(values)
     top = max([most or 0.0, *known], default=0.0)
     return "".join(
@@ -105,7 +105,7 @@ def spark(values: Iterable[float], most: float | None = None) -> str:
 
 
 def task_cells(seen: Watching, task: Facts, now: float) -> tuple[str, ...]:
-    """One live row, as in HEAD. What a task used is of interest while it uses it."""
+    """Return one live row, as in HEAD. The use of a task is of interest while its program runs."""
     name, word = task["task"], state_word(task)
     if task["state"] != "running":
         return (name, _attempt(task, task["phase"] if task["state"] in ("pending", "staging") else word))

@@ -43,7 +43,7 @@ def clusters() -> list[Cluster]:
 
 def find(name: str = "hadoop") -> Cluster:
     """A cluster by name. NotFound where there is none."""
-    return records.found(Cluster.read, name, KIND)
+    return records.find(Cluster.read, name, KIND)
 
 
 def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None) -> Cluster:

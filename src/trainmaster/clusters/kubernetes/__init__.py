@@ -41,7 +41,7 @@ def clusters() -> list[Cluster]:
 
 def find(name: str = "kubernetes") -> Cluster:
     """A cluster by name. NotFound where there is none."""
-    return records.found(Cluster.read, name, KIND)
+    return records.find(Cluster.read, name, KIND)
 
 
 def up(

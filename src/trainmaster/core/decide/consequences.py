@@ -1,4 +1,4 @@
-"""What follows from the state alone, once it is true: the facts that no single stimulus states.
+"""Derive the facts that follow from the state alone: no single stimulus states them.
 
 Each rule looks at counters that `fold` keeps, so that a job of ten thousand tasks is not walked for every report.
 """
@@ -23,7 +23,7 @@ PARTIAL_BACKOFF = 30.0  # s before a gang that was granted in part asks again
 
 
 def advance(state: State, now: float) -> list[Fact]:
-    """The next facts that follow from the state at `now`; none when nothing more does."""
+    """Return the next facts that follow from the state at `now`; none when nothing more does."""
     if not state.id or state.ended is not None:
         return []
     facts = _deadlines(state, now)
@@ -49,7 +49,7 @@ def _job_passed(state: State, key: str, now: float) -> list[Fact]:
 
 
 def _gone_passed(state: State, key: str, now: float) -> list[Fact]:
-    """An agent is out of reach longer than its own grace allows it to run its program."""
+    """Write off the container of an agent that is out of reach longer than its own grace allows it to run its program."""
     task = state.tasks[key]
     figures = {"seconds": state.known_job.timeouts.grace, "node": task.node}
     return failures.container_gone(state, task, "unreachable", figures, now, gone=False)
@@ -64,7 +64,7 @@ def _start_passed(state: State, key: str, now: float) -> list[Fact]:
 
 
 def _stop_passed(state: State, key: str, now: float) -> list[Fact]:
-    """An agent that is there was told to stop its program, and has not said that it has ended."""
+    """Write off the container of a connected agent that was ordered to stop its program and has not reported its end."""
     task = state.tasks[key]
     figures = {"seconds": state.role(task).stop.grace, "node": task.node}
     return failures.container_gone(state, task, "unreachable", figures, now, gone=False)
@@ -135,31 +135,31 @@ def _group(state: State, group: Group) -> list[Fact]:
 
 
 def _open(state: State, group: Group) -> list[Fact]:
-    """A later group begins when all that its roles wait for have succeeded."""
+    """Open a later group once all the roles that its roles wait for have succeeded."""
     jobs = state.known_job.roles
     for name in group.roles:
-        for other, what in jobs[name].after.items():
-            if what == "succeeded" and state.done[other] < role_size(state, other):
+        for dependency, condition in jobs[name].after.items():
+            if condition == "succeeded" and state.done[dependency] < role_size(state, dependency):
                 return []
     return [("step-done", {"step": f"open:{group.number}", "gave_up": ""})]
 
 
 def _size_group(state: State, group: Group) -> list[Fact]:
-    """Fix the members once every role has its least number of containers, with what is granted then; nobody waits for who has failed."""
+    """Fix the members once every role has its least number of containers, with those granted then; failed tasks are not waited for."""
     sizes = {}
     for name in group.roles:
         replicas = state.known_job.roles[name].replicas
-        there = group.granted[name] + state.over[name]
-        if there < replicas.min:
+        available = group.granted[name] + state.over[name]
+        if available < replicas.min:
             return []
-        sizes[name] = replicas.max if there >= replicas.max else _prefix(state, name)
+        sizes[name] = replicas.max if available >= replicas.max else _prefix(state, name)
         if sizes[name] < replicas.min:
             return []
     return [("sized", {"group": group.number, "sizes": sizes})]
 
 
 def _prefix(state: State, role: str) -> int:
-    """How many tasks of a role, from index 0 on, hold a container or are over: indexes have no gaps."""
+    """Count the tasks of a role, from index 0 on, that hold a container or are over: indexes have no gaps."""
     size = 0
     while (task := state.tasks.get(f"{role}:{size}")) is not None and (task.hold == GRANTED or task.final):
         size += 1
@@ -167,7 +167,7 @@ def _prefix(state: State, role: str) -> int:
 
 
 def _form(state: State, group: Group) -> list[Fact]:
-    """All are prepared, but for those that are over for good: the group's next generation is formed."""
+    """Form the group's next generation once all members are prepared, but for those that are over for good."""
     single, whole = group.single, group.whole
     over = 0 if group_unit(group.number) in state.incidents else whole[ENDED] + whole[DONE]
     waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY] - over
@@ -184,13 +184,13 @@ def _form(state: State, group: Group) -> list[Fact]:
 
 
 def ranks(state: State, tasks: list[Task], previous: dict[str, int]) -> dict[str, int]:
-    """The order of the containers of counting tasks (GROUP_RANK), by task."""
+    """Return the rank of the container of each counting task (GROUP_RANK), by task."""
     members = [Member(task.key, task.role, task.index, task.node, 1, task.counts) for task in tasks if task.counts]
     return {rank.task: rank.group_rank for rank in assign(members, previous or None)}
 
 
 def _rewind(state: State, group: Group) -> list[Fact]:
-    """All that ran has stopped: name the set that is restored, and return the shards that were done since its first byte changed."""
+    """Name the set that is restored, now that all that ran has stopped; return the shards that were done since its first byte changed."""
     saved = state.checkpoint or {}
     facts: list[Fact] = [("rewound", {"group": group.number, "set": saved.get("set")})]
     for name, table in state.shards.items():
@@ -201,7 +201,7 @@ def _rewind(state: State, group: Group) -> list[Fact]:
 
 
 def _rejoin(state: State, group: Group) -> list[Fact]:
-    """A member that starts or restarts alone takes its old place in the generation."""
+    """Give a member that starts or restarts alone its old place in the generation."""
     if group.single[READY] + (0 if group.gang else group.whole[READY]) == 0 or (group.gang and group.forming):
         return []
     facts: list[Fact] = []
@@ -231,7 +231,7 @@ def _commit(state: State, group: Group) -> list[Fact]:
                 attempts.append([key, task.attempt])
     if group.whole[UPLOADED] and not group.doomed:
         everyone = group.whole[UPLOADED] == sum(group.whole.values())
-        first = state.known_job.completion.first  # its success ends the job: it waits for nobody
+        first = state.known_job.completion.first  # its success ends the job, so it waits for no other role
         attempts += [
             [task.key, task.attempt]
             for task in (state.members(group) if everyone or first else ())
@@ -244,7 +244,7 @@ def _commit(state: State, group: Group) -> list[Fact]:
 
 
 def _end(state: State) -> list[Fact]:
-    """The first reason, in this order, why the job ends now."""
+    """Return the first reason, in this order, why the job ends now."""
     if state.kill is not None:
         return [_ending("killed", "killed-by-user", {"by": state.kill["by"], "why": state.kill.get("why", "")})]
     if state.timed_out:
@@ -277,7 +277,7 @@ def _all_done(state: State) -> bool:
 
 
 def _independent(state: State, allowed: float) -> list[Fact]:
-    """Of independent tasks a fraction may fail."""
+    """End a job of independent tasks, of which the fraction `allowed` may fail."""
     tasks = sum(size for _, size in _counting(state))
     figures = {"failed": state.failures, "tasks": tasks}
     if state.failures > allowed * tasks:
@@ -287,12 +287,12 @@ def _independent(state: State, allowed: float) -> list[Fact]:
 
 
 def _starved(state: State) -> list[Fact]:
-    """A role that waits for another to succeed, or to run, can never start once a task of that one is over without success."""
+    """Fail the job where a role can never start: a task of a role that it waits for is over without success."""
     for name, role in state.known_job.roles.items():
-        for other, what in role.after.items():
-            failed = state.over[other] > state.done[other]
-            if failed and (_to_start(state, name) if what == "running" else not _group_of(state, name).opened):
-                return [_ending("failed", "dependency-failed", {"role": other})]
+        for dependency, condition in role.after.items():
+            failed = state.over[dependency] > state.done[dependency]
+            if failed and (_to_start(state, name) if condition == "running" else not _group_of(state, name).opened):
+                return [_ending("failed", "dependency-failed", {"role": dependency})]
     return []
 
 
@@ -301,7 +301,7 @@ def _group_of(state: State, role: str) -> Group:
 
 
 def _to_start(state: State, role: str) -> bool:
-    """Whether a task of the role has still to start, for the first time or again."""
+    """Tell whether a task of the role has still to start, for the first time or again."""
     return state.running[role] + state.over[role] - state.done[role] < role_size(state, role)
 
 
@@ -318,7 +318,7 @@ def _ending(final: str, reason: str, figures: Any, cause: Task | None = None) ->
 
 
 def _towards_end(state: State) -> list[Fact]:
-    """The order of the end: programs are over, agents store their logs and leave, then `ended`."""
+    """Return the next fact of the end: programs are over, agents store their logs and leave, then `ended`."""
     if not state.leaving:
         if any(group.doomed or group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups):
             return []
@@ -330,5 +330,5 @@ def _towards_end(state: State) -> list[Fact]:
 
 def _end_of(state: State, gave_up: str) -> list[Fact]:
     assert state.ending is not None
-    told = {name: state.ending[name] for name in ("state", "reason", "figures")}
-    return [("ended", {**told, "gave_up": gave_up})]
+    outcome = {name: state.ending[name] for name in ("state", "reason", "figures")}
+    return [("ended", {**outcome, "gave_up": gave_up})]

@@ -1,4 +1,4 @@
-"""What a stimulus means: `decide(state, stimulus, now)` gives the events it becomes.
+"""Turn a stimulus into events: `decide(state, stimulus, now)`.
 
 Two halves. *Reactions* turn one stimulus into the facts it states, refusing what is stale: a report is taken only from the present
 container and attempt of a task, in its place in the order of phases, and once. *Advances* (in `advance`, the stimulus None) turn what
@@ -19,11 +19,11 @@ from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import GRANTED, State, Task, gets_further, unit_of, units_of
 
-STAGED_PART = 1 / 16  # of what is fetched: who fetches less within `timeouts.start` fetches too slowly
+STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
 
 
 def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[Fact]:
-    """The facts that `stimulus` states at the time `now` (s since 1970), or with None those that follow from the state alone."""
+    """Return the facts that `stimulus` states at the time `now` (s since 1970), or with None those that follow from the state alone."""
     if stimulus is None:
         return advance(state, now)
     return _REACTIONS[type(stimulus)](state, stimulus, now)
@@ -32,55 +32,56 @@ def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[
 # -- the user and the master --
 
 
-def _submitted(state: State, told: stimuli.Submitted, now: float) -> list[Fact]:
-    since = {} if told.since is None else {"since": told.since}
-    return [] if state.id else [("submitted", {"id": told.id, "job": dict(told.job), **since})]
+def _submitted(state: State, stimulus: stimuli.Submitted, now: float) -> list[Fact]:
+    since = {} if stimulus.since is None else {"since": stimulus.since}
+    return [] if state.id else [("submitted", {"id": stimulus.id, "job": dict(stimulus.job), **since})]
 
 
-def _master_started(state: State, told: stimuli.MasterStarted, now: float) -> list[Fact]:
+def _master_started(state: State, stimulus: stimuli.MasterStarted, now: float) -> list[Fact]:
     is_short = now - state.taken < limits.SHORT_LIFE
-    takeovers = state.takeovers + 1 if is_short else 1
-    started = {"read": dict(told.read), "place": told.place, "takeovers": takeovers, "lease": limits.LEASE}
+    # A master that leaves no last words was killed or deleted: that is nothing that the job has done.
+    takeovers = (state.takeovers if is_short else 0) + bool(is_short and stimulus.before)
+    started = {"read": dict(stimulus.read), "place": stimulus.place, "takeovers": takeovers, "lease": limits.LEASE}
     facts: list[Fact] = [("master-started", started)]
-    if state.id and state.ending is None and takeovers > limits.TAKEOVERS:
-        figures = {"masters": state.takeovers, "detail": told.before}
+    if state.id and state.ending is None and takeovers >= limits.TAKEOVERS:
+        figures = {"masters": takeovers, "detail": stimulus.before}
         facts.append(("ending", {"state": "failed", "reason": "master-failed", "figures": figures}))
     return facts
 
 
-def _kill(state: State, told: stimuli.KillRequested, now: float) -> list[Fact]:
+def _kill(state: State, stimulus: stimuli.KillRequested, now: float) -> list[Fact]:
     if state.ending is not None or state.kill is not None:
         return []
-    return [("kill-requested", {"by": told.by, "why": told.why})]
+    return [("kill-requested", {"by": stimulus.by, "why": stimulus.why})]
 
 
-def _given_up(state: State, told: stimuli.GivenUp, now: float) -> list[Fact]:
+def _given_up(state: State, stimulus: stimuli.GivenUp, now: float) -> list[Fact]:
     if state.ending is not None:
         return []
-    return [("ending", {"state": "failed", "reason": told.reason, "figures": dict(told.figures)})]
+    return [("ending", {"state": "failed", "reason": stimulus.reason, "figures": dict(stimulus.figures)})]
 
 
-def _save(state: State, told: stimuli.SaveRequested, now: float) -> list[Fact]:
-    if state.ending is not None or any(save["save"] == told.save for save in state.saves):
+def _save(state: State, stimulus: stimuli.SaveRequested, now: float) -> list[Fact]:
+    if state.ending is not None or any(save["save"] == stimulus.save for save in state.saves):
         return []
-    return [("save-requested", {"save": told.save, "by": "user"})]
+    return [("save-requested", {"save": stimulus.save, "by": "user"})]
 
 
-def _storage_lost(state: State, told: stimuli.StorageLost, now: float) -> list[Fact]:
-    figures = {"seconds": state.known_job.timeouts.storage, "detail": told.detail}
+def _storage_lost(state: State, stimulus: stimuli.StorageLost, now: float) -> list[Fact]:
+    figures = {"seconds": state.known_job.timeouts.storage, "detail": stimulus.detail}
     ending: Fact = ("ending", {"state": "failed", "reason": "storage-lost", "figures": figures})
     # No commit could be recorded any more: none is waited for, whatever the job ends by.
     committing = any(group.whole[COMMITTING] + group.single[COMMITTING] for group in state.groups)
     return [*([ending] if state.ending is None else []), *([("commits-abandoned", {})] if committing else [])]
 
 
-def _secrets_lost(state: State, told: stimuli.SecretsLost, now: float) -> list[Fact]:
+def _secrets_lost(state: State, stimulus: stimuli.SecretsLost, now: float) -> list[Fact]:
     if state.ending is not None:
         return []
     return [("ending", {"state": "failed", "reason": "secrets-lost", "figures": {"job": state.id}})]
 
 
-def _tick(state: State, told: stimuli.Tick, now: float) -> list[Fact]:
+def _tick(state: State, stimulus: stimuli.Tick, now: float) -> list[Fact]:
     return []  # advances look at the deadlines
 
 
@@ -88,107 +89,113 @@ def _tick(state: State, told: stimuli.Tick, now: float) -> list[Fact]:
 
 
 def _holder(state: State, key: str, serial: int) -> Task | None:
-    """The task whose present container, or ask, is (key, serial)."""
+    """Return the task whose present container, or ask, is (key, serial)."""
     task = state.tasks.get(key)
     return task if task is not None and task.serial == serial and task.hold != "none" else None
 
 
-def _granted(state: State, told: stimuli.Granted, now: float) -> list[Fact]:
-    task = state.tasks.get(told.task)
-    if task is None or (task.hold == GRANTED and task.serial == told.serial):
-        return []  # told twice
-    if not state.admits(told.task, told.serial):
-        return [("stray", {"task": told.task, "serial": told.serial, "container": told.container})]
-    return [("granted", {"task": told.task, "serial": told.serial, "container": told.container, "node": told.node,
-                         "devices": list(told.devices)})]  # fmt: skip
+def _granted(state: State, grant: stimuli.Granted, now: float) -> list[Fact]:
+    task = state.tasks.get(grant.task)
+    if task is None or (task.hold == GRANTED and task.serial == grant.serial):
+        return []  # the engine told it twice
+    if not state.admits(grant.task, grant.serial):
+        return [("stray", {"task": grant.task, "serial": grant.serial, "container": grant.container})]
+    return [("granted", {"task": grant.task, "serial": grant.serial, "container": grant.container, "node": grant.node,
+                         "devices": list(grant.devices)})]  # fmt: skip
 
 
-def _refused(state: State, told: stimuli.Refused, now: float) -> list[Fact]:
-    if _holder(state, told.task, told.serial) is None or state.refused is not None:
+def _refused(state: State, stimulus: stimuli.Refused, now: float) -> list[Fact]:
+    if _holder(state, stimulus.task, stimulus.serial) is None or state.refused is not None:
         return []
-    return [("refused", {"task": told.task, "serial": told.serial, "detail": told.detail})]
+    return [("refused", {"task": stimulus.task, "serial": stimulus.serial, "detail": stimulus.detail})]
 
 
-def _waiting(state: State, told: stimuli.Waiting, now: float) -> list[Fact]:
+def _waiting(state: State, stimulus: stimuli.Waiting, now: float) -> list[Fact]:
     facts = {
-        "resource": told.resource,
-        "asked": told.asked,
-        "free": told.free,
-        "detail": told.detail,
-        "position": told.position,
+        "resource": stimulus.resource,
+        "asked": stimulus.asked,
+        "free": stimulus.free,
+        "detail": stimulus.detail,
+        "position": stimulus.position,
     }
-    if not told.resource:  # for nothing any more
+    if not stimulus.resource:  # for nothing any more
         return [] if state.waiting is None else [("waiting", facts)]
     return [] if state.waiting == facts or state.ending is not None else [("waiting", facts)]
 
 
-def _container_over(state: State, told: stimuli.ContainerExited | stimuli.ContainerLost, now: float) -> list[Fact]:
-    task = _holder(state, told.task, told.serial)
+def _container_over(state: State, stimulus: stimuli.ContainerExited | stimuli.ContainerLost, now: float) -> list[Fact]:
+    task = _holder(state, stimulus.task, stimulus.serial)
     if task is None:
         return []
-    status = getattr(told, "status", None)
-    figures = {"status": status, "node": task.node, **told.figures}
-    if told.reason == "no-master":
+    status = getattr(stimulus, "status", None)
+    figures = {"status": status, "node": task.node, **stimulus.figures}
+    if stimulus.reason == "no-master":
         figures["seconds"] = state.known_job.timeouts.grace
-    reason = told.reason or ("agent-lost" if status is not None and status < 0 else "container-exited")
-    return failures.container_gone(state, task, reason, figures, now, told=told.reason is not None)
+    reason = stimulus.reason or ("agent-lost" if status is not None and status < 0 else "container-exited")
+    return failures.container_gone(state, task, reason, figures, now, by_engine=stimulus.reason is not None)
 
 
-def _warned(state: State, told: stimuli.Warned, now: float) -> list[Fact]:
-    task = _holder(state, told.task, told.serial)
+def _warned(state: State, warning: stimuli.Warned, now: float) -> list[Fact]:
+    task = _holder(state, warning.task, warning.serial)
     if task is None:
         return []
-    figures = {} if told.figures is None else {"figures": dict(told.figures)}
-    fact = {"task": told.task, "seconds": told.seconds, "reason": told.reason, **figures}
+    figures = {} if warning.figures is None else {"figures": dict(warning.figures)}
+    fact = {"task": warning.task, "seconds": warning.seconds, "reason": warning.reason, **figures}
     return [("warned", fact), *(_taken_back(state, task, fact, now) if task.left else [])]
 
 
 def _taken_back(state: State, task: Task, warned: Mapping[str, Any] | None, now: float) -> list[Fact]:
-    """The facts of an attempt whose agent has left because its container is taken back. The engine may see the end much later: Kubernetes
-    tells of no container before the last one of its pod has ended, and a sidecar may use the whole grace.
+    """Return the facts of an attempt whose agent has left because its container is taken back. The engine may see the end much later:
+    Kubernetes tells of no container before the last one of its pod has ended, and a sidecar may use the whole grace.
     """
     if warned is None or "figures" not in warned or task.phase not in LIVE:
         return []
     figures = {"node": task.node, **warned["figures"]}
-    return failures.container_gone(state, task, warned["reason"], figures, now, told=True, gone=False)
+    return failures.container_gone(state, task, warned["reason"], figures, now, by_engine=True, gone=False)
 
 
-def _gang_overdue(state: State, told: stimuli.GangOverdue, now: float) -> list[Fact]:
-    """The same as when `timeouts.start` passes."""
-    group = next((one for one in state.groups if f"group-{one.number}" == told.gang), None)
+def _gang_overdue(state: State, stimulus: stimuli.GangOverdue, now: float) -> list[Fact]:
+    """Return the same facts as when `timeouts.start` passes."""
+    group = next((group for group in state.groups if f"group-{group.number}" == stimulus.gang), None)
     if group is None or group.sizes is not None or state.ending is not None or not any(group.granted.values()):
         return []
-    return [("grants-returned", {"group": group.number, "seconds": told.seconds, "until": now + PARTIAL_BACKOFF})]
+    return [("grants-returned", {"group": group.number, "seconds": stimulus.seconds, "until": now + PARTIAL_BACKOFF})]
 
 
 # -- agents --
 
 
-def _connected(state: State, told: stimuli.Connected, now: float) -> list[Fact]:
-    if not state.admits(told.task, told.serial):
+def _connected(state: State, stimulus: stimuli.Connected, now: float) -> list[Fact]:
+    if not state.admits(stimulus.task, stimulus.serial):
         return []
-    hello = told.hello
-    return [("agent-connected", {"task": told.task, "serial": told.serial, "node": hello.get("node", ""),
+    hello = stimulus.hello
+    return [("agent-connected", {"task": stimulus.task, "serial": stimulus.serial, "node": hello.get("node", ""),
                                  "address": hello.get("address", ""), "container": hello.get("container", "")})]  # fmt: skip
 
 
-def _disconnected(state: State, told: stimuli.Disconnected, now: float) -> list[Fact]:
-    task = _holder(state, told.task, told.serial)
+def _disconnected(state: State, stimulus: stimuli.Disconnected, now: float) -> list[Fact]:
+    task = _holder(state, stimulus.task, stimulus.serial)
     if task is None or not task.connected:
         return []
-    return [("agent-disconnected", {"task": told.task, "serial": told.serial, "lease": limits.LEASE})]
+    return [("agent-disconnected", {"task": stimulus.task, "serial": stimulus.serial, "lease": limits.LEASE})]
 
 
-def _report(state: State, told: stimuli.Report, now: float) -> list[Fact]:
-    task = state.tasks.get(told.task)
-    react = REPORTS.get(told.kind)
-    if task is None or react is None or task.serial != told.serial or task.hold != GRANTED or told.n <= task.reported:
+def _report(state: State, report: stimuli.Report, now: float) -> list[Fact]:
+    task = state.tasks.get(report.task)
+    react = REPORTS.get(report.kind)
+    if (
+        task is None
+        or react is None
+        or task.serial != report.serial
+        or task.hold != GRANTED
+        or report.n <= task.reported
+    ):
         return []
-    if told.attempt != task.attempt and told.kind != "left":
+    if report.attempt != task.attempt and report.kind != "left":
         return []  # of an attempt that is over
-    facts = react(state, task, told.data, now)
+    facts = react(state, task, report.data, now)
     for _, data in facts[:1]:
-        data.update({"task": task.key, "attempt": told.attempt, "report": told.n})
+        data.update({"task": task.key, "attempt": report.attempt, "report": report.n})
     return facts
 
 
@@ -196,8 +203,8 @@ Data = Mapping[str, Any]
 
 
 def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    """A sample, so no event, unless it moves the limit of the start: half of that has passed, and a part of the whole was fetched since the
-    last time. What trickles in is waited for no longer than what does not come at all.
+    """Return an event only where the limit of the start moves: half of that limit has passed, and `STAGED_PART` of the whole was fetched
+    since the last time. Else the report is a mere sample. An input that trickles in is waited for no longer than one that does not come.
     """
     done, total, limit = data.get("done", 0), data.get("total", 0), state.known_job.timeouts.start
     deadline = state.deadlines.get(("start", task.key))
@@ -221,8 +228,8 @@ def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    """Progress is an event only where it gives a budget back: beyond the best so far, for a program that always fails at one place reaches
-    that place each time.
+    """Return an event only for progress that gives a budget back: it must exceed the best so far, since a program that always fails at one
+    place reaches that place each time.
     """
     if task.phase not in (STARTING, RUNNING) or task.doomed or not units_of(task) & state.budgets.keys():
         return []
@@ -258,22 +265,23 @@ def _checkpoint(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     fact = {name: data[name] for name in keep if name in data}
     # An agent knows moments; what had been done at each is written down as ranges.
     if isinstance(fact.get("marks"), Mapping):
-        marks = {name: at for name, at in fact["marks"].items() if name in state.shards}
+        marks = {name: moment for name, moment in fact["marks"].items() if name in state.shards}
         fact["marks"] = {
-            name: state.shards[name].marks(at) if isinstance(at, int) else at for name, at in marks.items()
+            name: state.shards[name].marks(moment) if isinstance(moment, int) else moment
+            for name, moment in marks.items()
         }
-    # A set shows progress only of programs that tell of none: who fails at one place stores a newer set each time too.
+    # A set shows progress only of programs that report none: a program that fails at one place stores a newer set each time too.
     fact["refunds"] = unit_of(task) not in state.reached
     return [("checkpoint-saved", fact)]
 
 
 def _saved(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    told = {"save": data.get("save", ""), "files": data.get("files", 0), "bytes": data.get("bytes", 0)}
-    return [("saved", told | ({"gave_up": data["gave_up"]} if data.get("gave_up") else {}))]
+    fact = {"save": data.get("save", ""), "files": data.get("files", 0), "bytes": data.get("bytes", 0)}
+    return [("saved", fact | ({"gave_up": data["gave_up"]} if data.get("gave_up") else {}))]
 
 
 def _trouble(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    """Something beside the program went wrong, and it goes on: a note for whoever looks."""
+    """Note that something beside the program went wrong, while the program goes on."""
     keep = ("what", "detail", "bytes", "save")
     return [("trouble", {name: data[name] for name in keep if name in data})]
 
@@ -315,13 +323,13 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
 # -- what was done --
 
 
-def _did(state: State, told: stimuli.Did, now: float) -> list[Fact]:
+def _did(state: State, stimulus: stimuli.Did, now: float) -> list[Fact]:
     facts: dict[tuple[type, str], list[list[Any]]] = {}
-    for action in told.actions:
+    for action in stimulus.actions:
         if isinstance(action, CommitFor):
-            return _did_commit(state, action, told)
+            return _did_commit(state, action, stimulus)
         if isinstance(action, Step):
-            return _did_step(state, action, told)
+            return _did_step(state, action, stimulus)
         if isinstance(action, Order):
             facts.setdefault((Order, action.verb), []).append([action.task, action.serial, action.attempt, action.id])
         else:
@@ -333,30 +341,31 @@ def _ordered(verb: str) -> dict[str, Any]:
     return {**({"verb": verb} if verb else {}), **({"limit": _LIMITS[verb]} if verb in _LIMITS else {})}
 
 
-_LIMITS = {"stop": limits.STOP, "commit": limits.COMMIT}  # verb -> s that an agent has to say that it was carried out
+# Verb -> seconds that an agent has to report that it was carried out.
+_LIMITS = {"stop": limits.STOP, "commit": limits.COMMIT}
 _DONE = {Ask: "asked", Release: "released", Order: "ordered"}
 
 
-def _did_commit(state: State, action: CommitFor, told: stimuli.Did) -> list[Fact]:
+def _did_commit(state: State, action: CommitFor, stimulus: stimuli.Did) -> list[Fact]:
     task = state.tasks[action.task]
     if task.phase != COMMITTING or task.attempt != action.attempt:
         return []
-    if told.gave_up:
-        return failures.commit_failed(task, {"detail": told.gave_up})
-    return [("output-committed", {"task": task.key, "attempt": task.attempt, "outputs": dict(told.result)})]
+    if stimulus.gave_up:
+        return failures.commit_failed(task, {"detail": stimulus.gave_up})
+    return [("output-committed", {"task": task.key, "attempt": task.attempt, "outputs": dict(stimulus.result)})]
 
 
-def _did_step(state: State, action: Step, told: stimuli.Did) -> list[Fact]:
+def _did_step(state: State, action: Step, stimulus: stimuli.Did) -> list[Fact]:
     if action.name == "list-inputs":
         if state.ending is not None or state.listings is not None:
             return []  # too late: the job ends already by another reason
-        if told.gave_up or "missing" in told.result:
-            missing = dict(told.result.get("missing") or {"detail": told.gave_up})
+        if stimulus.gave_up or "missing" in stimulus.result:
+            missing = dict(stimulus.result.get("missing") or {"detail": stimulus.gave_up})
             return [
                 ("ending", {"state": "failed", "reason": missing.pop("reason", "input-missing"), "figures": missing})
             ]
-        return [("inputs-listed", dict(told.result))]
-    return [("step-done", {"step": action.name, "gave_up": told.gave_up})]
+        return [("inputs-listed", dict(stimulus.result))]
+    return [("step-done", {"step": action.name, "gave_up": stimulus.gave_up})]
 
 
 _REACTIONS: dict[type, Callable[..., list[Fact]]] = {

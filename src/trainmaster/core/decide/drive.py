@@ -1,4 +1,4 @@
-"""The core as one thing: stimuli in, events and actions out.
+"""Drive the whole core: stimuli in, events and actions out.
 
 `Drive` owns a state. The shell around it (a master, or a simulated one) hands it batches of stimuli, puts the events on the log, waits
 until they are durable where one is a barrier, and only then carries out the actions, each of which it reports back as `Did`.
@@ -30,7 +30,7 @@ class Drive:
         )
 
     def take(self, stimuli: Iterable[Stimulus], now: float) -> tuple[list[Event], list[Action]]:
-        """The events that `stimuli` become at `now`, and the actions then called for. Times of events never fall."""
+        """Return the events that `stimuli` become at `now`, and the actions then called for. Times of events never fall."""
         events: list[Event] = []
         # Else no deadline would pass until a clock that is behind the last master's has caught up.
         if self._ahead is None:
@@ -48,14 +48,14 @@ class Drive:
         return events, actions
 
     def _go_on(self, now: float, events: list[Event]) -> None:
-        """What follows by itself."""
+        """Fold the facts that follow from the state alone."""
         decisions = 0
         while facts := decide(self.state, None, now):
             self._fold(facts, now, events)
             deadline = self.state.next_deadline()  # drops deadlines that were moved or cleared
             decisions += 1
             if decisions >= PASSED_A_TURN and deadline is not None and deadline <= now:
-                return  # ten thousand agents that are given up together hold nobody up
+                return  # ten thousand agents that are given up together do not block the loop
 
     def _fold(self, facts: list[Fact], now: float, events: list[Event]) -> None:
         for rest, (kind, data) in zip(range(len(facts) - 1, -1, -1), facts, strict=True):
@@ -66,7 +66,7 @@ class Drive:
 
     @property
     def wake(self) -> float | None:
-        """When, by the caller's clock, time next becomes a stimulus; None while nothing waits for it."""
+        """Return when, by the caller's clock, time next becomes a stimulus; None while no deadline is set."""
         deadline = self.state.next_deadline()
         return None if deadline is None else deadline - (self._ahead or 0.0)
 
@@ -76,5 +76,5 @@ class Drive:
 
 
 def needs_barrier(events: Iterable[Event]) -> bool:
-    """Whether any of `events` must be on stable storage before the actions that follow."""
+    """Tell whether any of `events` must be on stable storage before the actions that follow."""
     return any(EVENTS[event.type].barrier for event in events)

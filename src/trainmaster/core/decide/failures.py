@@ -1,6 +1,6 @@
-"""What a failure costs and leads to: restart at once, settle the cause afterwards.
+"""Charge a failure and decide what it leads to: restart at once, settle the cause afterwards.
 
-When an attempt ends badly its unit restarts at once, charged by the reason told first. What else is told within `SETTLE` seconds (the
+When an attempt ends badly its unit restarts at once, charged by the first reported reason. Later reports within `SETTLE` seconds (the
 engine's word, the death of a peer that explains an error) may show another root cause; `settle` then corrects the budget. Where no
 restart is left, the unit is stopped and settled first, and what was charged wrongly brings a restart after all.
 """
@@ -28,8 +28,8 @@ Figures = Mapping[str, Any]
 
 
 def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
-    """The facts of an agent's word that the current attempt ended, and not well."""
-    reason, figures = _told(data)
+    """Return the facts of an agent's report that the current attempt ended, and not well."""
+    reason, figures = _reason_and_figures(data)
     if task.phase == COMMITTING and not task.doomed:
         return commit_failed(
             task,
@@ -48,10 +48,10 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
 
 
 def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
-    """The facts of an agent's word that the program failed, told before its attempt ends: the last set of its checkpoint is still stored,
-    and a restart begins from that. Peers are stopped at once, and what it failed by is there in time to be found the root cause.
+    """Return the facts of an agent's report that the program failed, sent before its attempt ends: the last set of its checkpoint is still
+    stored, and a restart begins from that. Peers are stopped at once, and the reason is known in time to be found the root cause.
     """
-    reason, figures = _told(data)
+    reason, figures = _reason_and_figures(data)
     facts: list[Fact] = [
         ("died", {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), **_reached(data)})
     ]
@@ -62,8 +62,8 @@ def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) 
     )
 
 
-def _told(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Reason and figures of an end as an agent tells it."""
+def _reason_and_figures(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the reason and the figures of an end as an agent reports it."""
     reason = data.get("reason")
     figures = {**(data.get("figures") or {})}
     if data.get("status") is not None:
@@ -72,12 +72,12 @@ def _told(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _reached(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The best progress of an attempt that ended, as its agent reports it: that of a later attempt is held against it."""
+    """Return the best progress of an attempt that ended, as its agent reports it; later attempts are compared with it."""
     return {"reached": dict(data["reached"])} if data.get("reached") else {}
 
 
 def _end_reason(state: State) -> str:
-    """Why the end stops a task: the kill itself, or that the job is over."""
+    """Return why the end stops a task: the kill itself, or that the job is over."""
     assert state.ending is not None
     if state.ending["state"] == "killed":
         return "killed-by-user"
@@ -85,7 +85,7 @@ def _end_reason(state: State) -> str:
 
 
 def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -> list[Fact]:
-    """A named committer could not commit; its peers may have, so nothing restarts."""
+    """Fail a named committer that could not commit; its peers may have committed, so nothing restarts."""
     facts = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures)}
     return [
         ("attempt-ended", facts),
@@ -94,14 +94,14 @@ def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -
 
 
 def container_gone(
-    state: State, task: Task, reason: str, figures: Figures, now: float, *, told: bool = False, gone: bool = True
+    state: State, task: Task, reason: str, figures: Figures, now: float, *, by_engine: bool = False, gone: bool = True
 ) -> list[Fact]:
-    """The facts of a container that ended or was given up.
+    """Return the facts of a container that ended or was given up.
 
-    `told`: the engine itself named the reason. `gone`: the engine holds it no more; else it is to be released.
+    `by_engine`: the engine itself named the reason. `gone`: the engine holds it no more; else it is to be released.
     """
     if task.phase not in LIVE or (task.phase == COMMITTING and not task.doomed):
-        word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if told else {}
+        word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if by_engine else {}
         ended: Fact = ("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word})
         return [ended, *(_lost_early(state, task, reason, figures, now) if _expected(state, task) else [])]
     fact = {
@@ -112,25 +112,25 @@ def container_gone(
         "figures": dict(figures),
         "gone": gone,
     }
-    if task.doomed and not told:
+    if task.doomed and not by_engine:
         fact["stopped"] = True
     facts: list[Fact] = [("attempt-written-off", fact)]
     return (
         facts
         if task.doomed or task.final
-        else facts + failure(state, task, reason, figures, 0.0 if told else UNTIMED, now)
+        else facts + failure(state, task, reason, figures, 0.0 if by_engine else UNTIMED, now)
     )
 
 
 def _expected(state: State, task: Task) -> bool:
-    """Whether the first attempt was still to begin in the task's container; what ends one that was used belongs to the failure before."""
+    """Tell whether the first attempt was still to begin in the task's container; the end of a used one belongs to the failure before."""
     idle = task.used or task.blocked or task.resized or task.left or task.out or task.final
     return task.phase == NEW and task.hold == GRANTED and not idle and state.ending is None
 
 
 def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: float) -> list[Fact]:
-    """A container was lost before an attempt began in it. Nothing restarts, so no scope forbids another one, and no peer is stopped; but it
-    backs off, and has an end, as free restarts do.
+    """Ask for another container where one was lost before an attempt began in it. Nothing restarts, so no scope forbids that, and no peer
+    is stopped; but the asks back off, and have an end, as free restarts do.
     """
     facts: list[Fact] = []
     unit = Unit(TASK, task.key)
@@ -145,7 +145,7 @@ def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: fl
 
 
 def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: float, now: float) -> list[Fact]:
-    """What follows when an attempt of `task` failed by itself."""
+    """Return the facts that follow when an attempt of `task` failed by itself."""
     if state.ending is not None:
         return []
     cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": elapsed}
@@ -185,9 +185,9 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
         "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
         "settle": SETTLE, "soon": SOON,
     }  # fmt: skip
-    more = state.role(task).retry_memory
-    if again and cause["reason"] == "out-of-memory" and more:
-        fact["memory_factor"] = round(task.memory_factor * more, 4)
+    growth = state.role(task).retry_memory
+    if again and cause["reason"] == "out-of-memory" and growth:
+        fact["memory_factor"] = round(task.memory_factor * growth, 4)
     return "incident", fact
 
 
@@ -202,7 +202,7 @@ def _counts(fact: Mapping[str, Any]) -> dict[str, int]:
 
 
 def backoff(count: int, seed: str, first: float = 1.0) -> float:
-    """Seconds before the `count`-th restart in a row: 0, then `first` doubling up to 5 min, each within 25 % by the seed."""
+    """Return the seconds before the `count`-th restart in a row: 0, then `first` doubling up to 5 min, each within 25 % by the seed."""
     if count <= 1:
         return 0.0
     spread = int.from_bytes(blake2b(f"{seed}/{count}".encode(), digest_size=4).digest(), "big") / 2**32
@@ -211,7 +211,7 @@ def backoff(count: int, seed: str, first: float = 1.0) -> float:
 
 
 def settle(state: State, incident: Incident, now: float) -> list[Fact]:
-    """The facts that close an incident: its root cause, and what follows where no restart had been left."""
+    """Return the facts that close an incident: its root cause, and what follows where no restart had been left."""
     facts = _settlement(state, incident)
     if incident.again:
         return facts
@@ -251,6 +251,6 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
 
 
 def _nearness(evidence: Mapping[str, Any]) -> tuple[int, float]:
-    """How near to the root cause: the engine's word, then deaths, then errors, then consequences; the earlier the nearer."""
+    """Rank evidence by its nearness to the root cause: the engine's word, deaths, errors, consequences; the earlier the nearer."""
     elapsed = evidence["elapsed"]
     return REASONS[evidence["reason"]].rank, UNTIMED if elapsed is None else elapsed

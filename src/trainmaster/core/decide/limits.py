@@ -5,7 +5,7 @@ from __future__ import annotations
 KILL_TIME = 5.0  # s between the KILL of a program and the certainty that it is gone
 LEASE = KILL_TIME + 2.0  # s beyond its grace and its program's that an agent out of reach may still run something
 SHORT_LIFE = 30.0  # s that a master lives at least, unless it dies of what it has to do
-TAKEOVERS = 20  # masters in a row that lived shorter and did nothing, then the job ends
+TAKEOVERS = 20  # masters in a row that failed sooner than that, having done nothing; then the job ends
 STOP = (
     KILL_TIME + 120.0
 )  # s beyond its program's grace that an agent has to stop an attempt: it stores the last of its checkpoint

@@ -1,4 +1,4 @@
-"""What to do next: `plan(state, now)` compares what should be with what is.
+"""Plan the next actions: `plan(state, now)` compares the desired state with the actual state.
 
 For each task: should it have a container, and what should its agent be doing about the current attempt? For the job: which step of its
 beginning or end comes next? An action is planned while the events do not say that it was done, so planning twice asks for nothing new
@@ -25,17 +25,17 @@ CLOSING = (
 
 
 def plan(state: State, now: float) -> list[Action]:
-    """The actions that are called for, looking only at what is not settled."""
+    """Return the actions that are called for, looking only at unsettled tasks."""
     return _plan(state, state.unsettled)
 
 
 def plan_all(state: State, now: float) -> list[Action]:
-    """The same by the full comparison."""
+    """Return the same actions by the full comparison."""
     return _plan(state, state.tasks)
 
 
 def settle(state: State, planned: Iterable[Action]) -> None:
-    """Keep as unsettled only the tasks that `plan` has just planned something for; called by whoever owns the state."""
+    """Keep as unsettled only the tasks that `plan` has just planned something for; called by the owner of the state."""
     state.unsettled = {action.task: None for action in planned if not isinstance(action, Step)}
 
 
@@ -52,52 +52,52 @@ def _plan(state: State, keys: Iterable[str]) -> list[Action]:
 
 
 def looks_first(job: Job) -> bool:
-    """Whether something must be looked at before anything is prepared: inputs, or a place where checkpoint sets may be already."""
+    """Tell whether storage must be read before any task is prepared: inputs, or a place where checkpoint sets may be already."""
     return bool(job.inputs) or (job.checkpoint is not None and bool(job.checkpoint.url))
 
 
 def _pruning(state: State) -> list[Action]:
-    """Old saves go once a newer one is whole."""
+    """Remove old saves once a newer one is whole."""
     name = None if state.ended else save_to_prune(state)
     return [Step(f"prune-saves:{name}")] if name else []
 
 
 def _closing(state: State) -> list[Action]:
-    """The next step of the list that follows `ended`, one at a time; containers are released before `unregister`."""
+    """Return the next step of the list that follows `ended`, one at a time; containers are released before `unregister`."""
     if state.ended is None:
         return []
     for name in CLOSING:
         if name not in state.steps:
-            held = name == "unregister" and (state.strays or any(task.hold != NONE for task in state.tasks.values()))
-            return [] if held else [Step(name)]
+            blocked = name == "unregister" and (state.strays or any(task.hold != NONE for task in state.tasks.values()))
+            return [] if blocked else [Step(name)]
     return []
 
 
 def makes_room(state: State) -> list[Step]:
-    """Steps of the end that may be taken ahead of their turn while the log cannot be written: nobody needs any more what they remove."""
+    """Return the steps of the end that may run early while the log cannot be written: nobody needs any more what they remove."""
     return [Step("remove-staging")] if state.leaving else []  # what fills the disk may be our own tasks' directories
 
 
 def ends_something(action: Action) -> bool:
-    """Whether an action may be carried out although nothing of it can be written: it starts nothing and commits nothing."""
+    """Tell whether an action may be carried out although it cannot be logged: it starts nothing and commits nothing."""
     return isinstance(action, Release | Step) or (isinstance(action, Order) and action.verb in ("stop", "leave"))
 
 
 def closed(state: State) -> bool:
-    """Whether the job is over and nothing is left to do."""
+    """Tell whether the job is over and nothing is left to do."""
     return state.ended is not None and all(name in state.steps for name in CLOSING)
 
 
 def task_actions(state: State, task: Task) -> list[Action]:
-    """What one task calls for: at most one action about its container and one order to its agent."""
+    """Return what one task calls for: at most one action about its container and one order to its agent."""
     if task.phase == COMMITTING and task.hold == NONE:
         return [CommitFor(task.key, task.attempt)]
-    wanted = _container_wanted(state, task)
+    needs_container = _needs_container(state, task)
     if task.hold == BARRED:
         return [Release(task.key, task.serial)]
     if task.hold == NONE:
-        return [Ask(task.key, task.serial + 1)] if wanted else []
-    if not wanted:
+        return [Ask(task.key, task.serial + 1)] if needs_container else []
+    if not needs_container:
         return _give_back(state, task)
     if task.hold != GRANTED or not task.connected:
         return []
@@ -108,7 +108,7 @@ def task_actions(state: State, task: Task) -> list[Action]:
     return [*orders]
 
 
-def _container_wanted(state: State, task: Task) -> bool:
+def _needs_container(state: State, task: Task) -> bool:
     if state.ended is not None:
         return False
     if task.live:
@@ -122,7 +122,7 @@ def _container_wanted(state: State, task: Task) -> bool:
 
 
 def _give_back(state: State, task: Task) -> list[Action]:
-    """Release what is not wanted any more; an agent that is there stores its logs first."""
+    """Release a container that is not needed any more; a connected agent stores its logs first."""
     if state.ended is None and task.hold == GRANTED:
         if task.connected and not task.left:
             leave = Order(task.key, task.serial, task.attempt, "leave", str(task.serial))
@@ -133,7 +133,7 @@ def _give_back(state: State, task: Task) -> list[Action]:
 
 
 def _order(state: State, task: Task) -> str:
-    """The verb that the agent should have heard about the current attempt; "" for none."""
+    """Return the verb that the agent should have heard about the current attempt; "" for none."""
     if task.doomed:
         return "stop" if _may_stop(state, task) else ""
     if task.phase in (NEW, STAGING):  # again on a new connection: the order may have been lost with the last
@@ -144,7 +144,7 @@ def _order(state: State, task: Task) -> str:
 
 
 def _may_prepare(state: State, task: Task) -> bool:
-    """Members of one generation are prepared from one checkpoint: after all that ran before have stopped."""
+    """Tell whether a task may be prepared: members of one generation share a checkpoint, so all that ran before must have stopped."""
     group = state.groups[task.group]
     if task.final or task.blocked or state.ending is not None or group.sizes is None:
         return False
@@ -154,13 +154,13 @@ def _may_prepare(state: State, task: Task) -> bool:
 
 
 def _may_start(state: State, task: Task) -> bool:
-    """Roles that `after` names as running come first."""
-    first = [other for other, what in state.role(task).after.items() if what == "running"]
-    return all(state.running[other] >= role_size(state, other) for other in first)
+    """Tell whether all roles that `after` names as running do run."""
+    dependencies = [dependency for dependency, condition in state.role(task).after.items() if condition == "running"]
+    return all(state.running[dependency] >= role_size(state, dependency) for dependency in dependencies)
 
 
 def _may_stop(state: State, task: Task) -> bool:
-    """At the end, roles stop in the opposite order of `after`, those that serve others last."""
+    """Tell whether a task may stop: at the end, roles stop in the opposite order of `after`, those that serve others last."""
     if task.doomed != "end":
         return True
     roles = state.known_job.roles
@@ -173,13 +173,15 @@ def _may_stop(state: State, task: Task) -> bool:
 
 
 def _stops_last(roles: Mapping[str, Role], name: str) -> bool:
-    """Whether the role stops after those it serves; where it starts behind one of them they would wait for each other."""
+    """Tell whether the role stops after those it serves; where it starts after one of them they would wait for each other."""
     role = roles[name]
-    return role.serves and all(what != "running" or _stops_last(roles, other) for other, what in role.after.items())
+    return role.serves and all(
+        condition != "running" or _stops_last(roles, dependency) for dependency, condition in role.after.items()
+    )
 
 
 def _extra_orders(state: State, task: Task) -> list[Action]:
-    """Orders beside the attempt's main line: warnings, saves, and the time given once a peer has finished."""
+    """Return the orders beside the attempt's main line: warnings, saves, and the time given once a peer has finished."""
     orders: list[Action] = []
     if task.phase != RUNNING or task.doomed:
         return orders

@@ -1,7 +1,7 @@
-"""What each event changes: `fold(state, event)`, a table of small functions over one mutable state.
+"""Apply events to the state: `fold(state, events)`, a table of small functions over one mutable state.
 
-Folding decides nothing. Whatever an event means for the future was put into it when it was decided, so that a replay of the log, by a
-later version or on another machine, gives the state that was. Events of unknown types change only the position. Events of one decision
+Folding decides nothing. An event carries all that it means for the future, put there when it was decided, so that a replay of the log,
+by a later version or on another machine, gives the same state. Events of unknown types change only the position. Events of one decision
 count together or not at all: each but the last says how many follow (`rest`), and is held until they are there.
 """
 
@@ -92,7 +92,7 @@ def _submitted(state: State, data: Data, at: float) -> None:
 
 
 def _master_started(state: State, data: Data, at: float) -> None:
-    """A new master has sent nothing yet, and must hear of every agent and ask again."""
+    """Reset what the last master did: a new one has sent nothing yet, and must hear of every agent and ask again."""
     state.waiting = None
     state.takeovers, state.taken = data["takeovers"], at
     for task in state.tasks.values():
@@ -105,7 +105,7 @@ def _master_started(state: State, data: Data, at: float) -> None:
 
 
 def _arm_gone(state: State, task: Task, at: float) -> None:
-    """Set when the task's agent, if it stays out of reach, has surely stopped its program: `at`, its grace and its program's later."""
+    """Set when the task's agent, if it stays out of reach, has surely stopped its program: `at` plus its own and its program's grace."""
     state.arm("gone", task.key, at + state.known_job.timeouts.grace + state.role(task).stop.grace)
 
 
@@ -233,7 +233,7 @@ def _arm_start(state: State, task: Task, at: float) -> None:
 
 
 def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[State, Data, float], None]:
-    """A change that a numbered report made: remembers the number, so that the report is not taken in twice."""
+    """Wrap a change that a numbered report made: the task remembers the number, so that no report is taken in twice."""
 
     def folded(state: State, data: Data, at: float) -> None:
         task = state.tasks[data["task"]]
@@ -351,7 +351,7 @@ def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def _rewound(state: State, data: Data, at: float) -> None:
-    """The group's next attempts begin from a set; members that are to be prepared were waiting for its name."""
+    """Set the checkpoint set that the group's next attempts begin from; members that are to be prepared waited for its number."""
     group = state.groups[data["group"]]
     group.rewinding, group.set = False, data["set"]
     for task in state.members(group):
@@ -394,7 +394,7 @@ def _ending(state: State, data: Data, at: float) -> None:
 
 
 def _commits_abandoned(state: State, data: Data, at: float) -> None:
-    """What is being committed is stopped like the rest; where nobody is left to be stopped, it is over."""
+    """Stop the commits under way like the rest; a commit whose container is gone is over."""
     for task in state.tasks.values():
         if task.phase == COMMITTING and task.hold != GRANTED:
             move(state, task, ENDED, at)
@@ -435,7 +435,7 @@ def _step_done(state: State, data: Data, at: float) -> None:
         _opened(state, state.groups[int(data["step"][5:])])
 
 
-# What a master that works brings about, and one that dies of its job at once does not.
+# Only a master that works brings these about; one that its job kills at once does not.
 _ADVANCES = frozenset(
     {"started", "progressed", "shards-done", "checkpoint-saved", "exited", "uploaded", "attempt-ended"}
 )

@@ -1,7 +1,7 @@
-"""Fields that events of earlier versions lack, with what the versions that wrote them took for granted.
+"""Supply the fields that events of earlier versions lack, with the numbers that those versions assumed.
 
-An event says itself what its future depends on, so that a later version replays a log alike. Before version 1.1 these numbers stood in
-the code, and were those here.
+An event carries all that its future depends on, so that a later version replays a log alike. Before version 1.1 these numbers stood in
+the code, with the values below.
 """
 
 from __future__ import annotations

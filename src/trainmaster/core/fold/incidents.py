@@ -1,4 +1,4 @@
-"""What events of failures change: an attempt that ends, the incident it belongs to, and how that is settled.
+"""Apply events of failures: an attempt that ends, the incident that it belongs to, and how that is settled.
 
 Part of `fold`; `failures` decides, this only takes in what was decided.
 """
@@ -38,13 +38,13 @@ Data = Mapping[str, Any]
 
 
 def died(state: State, task: Task, data: Data, at: float) -> None:
-    """The attempt lasts until its agent says that it ended; what it failed by is known already."""
+    """Note why the program failed; the attempt lasts until its agent reports its end."""
     note_reached(state, task, data.get("reached") or {})
     _evidence(state, task, data)
 
 
 def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
-    """The current attempt is over and not well; what comes next was decided by whoever doomed it, or is decided after this."""
+    """End the current attempt, which failed; the event that doomed it decided what comes next, or a later event will."""
     reason = data["reason"]
     figures = dict(data.get("figures") or {})
     note_reached(state, task, data.get("reached") or {})
@@ -65,7 +65,7 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def note_reached(state: State, task: Task, progress: Data) -> None:
-    """Remember the progress that was told, where it is the unit's best."""
+    """Remember the reported progress, where it is the unit's best."""
     for name in ("value", "step"):
         number = progress.get(name)
         best = state.reached.setdefault(unit_of(task), Reached()) if number is not None else Reached()
@@ -124,7 +124,7 @@ def settled(state: State, data: Data, at: float) -> None:
 
 
 def _charge(state: State, unit: Unit, data: Data) -> None:
-    """Take over the counts of an incident. Logs of before `quick` and `total` were counted have none."""
+    """Take over the counts of an incident. Logs written before `quick` and `total` were counted have neither."""
     own = state.budgets.setdefault(unit, Budget())
     budget = state.budgets.setdefault(unit_from(data["budget"]), Budget())  # the same one, where a group restarts
     own.spent += data["spent"] - budget.spent
@@ -133,10 +133,10 @@ def _charge(state: State, unit: Unit, data: Data) -> None:
 
 
 def give_back(state: State, task: Task, keep_total: bool = False) -> None:
-    """Give back what the task's unit has spent, and no more: a task that gets on gives back nothing of a peer that always fails."""
+    """Give back what the task's unit has spent, and no more: a task that progresses gives back nothing of a peer that always fails."""
     for unit in units_of(task) & state.budgets.keys():
         own, role = state.budgets.pop(unit), Unit(ROLE, task.role)
-        if own.spent and role in state.budgets:  # which has the charges of its other tasks too
+        if own.spent and role in state.budgets:  # the role's budget has the charges of its other tasks too
             state.budgets[role].spent -= own.spent
             if not state.budgets[role].spent:
                 del state.budgets[role]
@@ -154,7 +154,7 @@ def backoff_over(state: State, data: Data, at: float) -> None:
 
 
 def task_failed(state: State, data: Data, at: float) -> None:
-    """The unit of a task failed for good: the task by its reason, its peers because of it."""
+    """Fail the unit of a task for good: the task by its reason, its peers because of it."""
     culprit = state.tasks[data["task"]]
     for task in [culprit, *(_unit_tasks(state, unit_of(culprit)) if culprit.whole else ())]:
         if task.final or task.phase == COMMITTING:
@@ -168,12 +168,12 @@ def task_failed(state: State, data: Data, at: float) -> None:
             finalize(state, task, KILLED)
         if task.phase in LIVE:  # prepared, or slower to stop than the cause was to settle
             doom(state, task, "fail")
-        elif task.phase == NEW:  # nobody waits for an attempt of it to begin
+        elif task.phase == NEW:  # no attempt of it will begin
             move(state, task, ENDED, at)
 
 
 def _evidence(state: State, task: Task, data: Data) -> None:
-    """Keep what is told of a failure while its incident is open; ends that we asked for tell nothing."""
+    """Keep the evidence of a failure while its incident is open; ends that the master ordered prove nothing."""
     incident = state.incidents.get(unit_of(task))
     if incident is not None and data.get("reason") and not data.get("stopped"):
         figures = data.get("figures") or {}
@@ -184,20 +184,21 @@ def _evidence(state: State, task: Task, data: Data) -> None:
 
 
 def _hasten(state: State, unit: Unit, at: float) -> None:
-    """An incident that ends its unit is settled as soon as all members are over; a death by a signal from outside waits a moment more."""
+    """Settle an incident that ends its unit once all members are over; a death by a signal from outside waits `soon` seconds more."""
     incident = state.incidents.get(unit)
     if incident is None or incident.again:
         return
     if state.groups[int(unit.name)].doomed if unit.kind == GROUP else state.tasks[unit.name].doomed:
         return
     outside = any(
-        one["reason"] == "signal" and one["figures"].get("name") in ("SIGKILL", "SIGTERM") for one in incident.evidence
+        evidence["reason"] == "signal" and evidence["figures"].get("name") in ("SIGKILL", "SIGTERM")
+        for evidence in incident.evidence
     )
     state.arm("settle", unit.text, max(at, incident.opened + incident.soon) if outside else at)
 
 
 def _unit_tasks(state: State, unit: Unit) -> list[Task]:
-    """The members of a unit that are not over."""
+    """Return the members of a unit that are not over."""
     if unit.kind != GROUP:
         return [state.tasks[unit.name]]
     return [task for task in state.members(state.groups[int(unit.name)]) if task.whole and not task.final]

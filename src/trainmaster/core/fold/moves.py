@@ -1,4 +1,4 @@
-"""The moves that several events share: a phase entered, a task doomed, renewed, dropped or made final.
+"""Make the moves that several events share: a phase entered, a task doomed, renewed, dropped or made final.
 
 Every counter of a group follows its members here, and every task that may have something to do is noted as unsettled.
 """
@@ -10,7 +10,7 @@ from trainmaster.core.machine.state import BARRED, GRANTED, KILLED, NONE, SUCCEE
 
 
 def move(state: State, task: Task, phase: str, at: float) -> None:
-    """Bring the attempt into `phase`; every counter follows. Raises IllegalTransition, and then nothing has changed."""
+    """Bring the attempt into `phase` and adjust every counter. Raises IllegalTransition; then nothing has changed."""
     check_transition(task.key, task.phase, phase)
     before, task.phase, task.since = task.phase, phase, at
     group = state.groups[task.group]
@@ -62,7 +62,7 @@ def touch_role(state: State, role: str) -> None:
 
 
 def renew(state: State, task: Task, at: float) -> None:
-    """The task's next attempt, in another container where this one is to be taken back."""
+    """Begin the task's next attempt, in another container where this one will be taken back."""
     undoom(state, task)
     if task.hold == GRANTED and task.warned is not None:
         task.resized = True
@@ -74,7 +74,7 @@ def renew(state: State, task: Task, at: float) -> None:
 
 
 def drop(state: State, task: Task, *, gone: bool = True) -> None:
-    """The container is no longer the task's; where the engine may still hold it (not `gone`) it is to be released."""
+    """Take the container from the task; where the engine may still hold it (not `gone`) it must be released."""
     if task.hold == GRANTED:
         state.groups[task.group].granted[task.role] -= 1
     task.hold = NONE if gone else BARRED
@@ -82,7 +82,9 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
     task.resized = task.used = False
     state.arm("gone", task.key, None)
     state.arm("start", task.key, None)
-    state.arm("commit", task.key, None)  # the agent's: where one is due still, the master commits in its place
+    state.arm(
+        "commit", task.key, None
+    )  # the agent's deadline: where a commit is still due, the master commits in its place
     state.touch(task)
 
 
@@ -106,6 +108,6 @@ def finalize(state: State, task: Task, final: str) -> None:
 
 
 def return_leases(state: State, task: Task) -> None:
-    """What the attempt leased and did not report is free again; it counts nothing from now on."""
+    """Free the shards that the attempt leased and did not report; it counts no shards from now on."""
     for table in state.shards.values():
         table.write_off((task.key, task.attempt))

@@ -1,4 +1,4 @@
-"""What events of saves change: outputs that are stored as they are while their programs run. And what saves are called.
+"""Apply events of saves, and name saves: outputs that are stored as they are while their programs run.
 
 The events are part of `fold`. A save's name is the time, UTC, at which it was asked for; names sort by it.
 """
@@ -15,23 +15,23 @@ from trainmaster.core.machine.state import State, Task
 
 Data = Mapping[str, Any]
 SAVES = "_saves"  # the folder of an output that holds its saves
-BESIDE = "interResult_"  # names that begin so lie in the output itself, where those who used XLearning look for them
+BESIDE = "interResult_"  # saves with this prefix lie in the output itself, where users of XLearning look for them
 NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?|interResult_\d{4}(_\d\d){5}(\.\d+)?")
 _STYLES = {"time": "%Y-%m-%dT%H-%M-%SZ", "interResult": f"{BESIDE}%Y_%m_%d_%H_%M_%S"}
 
 
 def save_name(at: float, style: str) -> str:
-    """What a save that is asked for at this time is called; `style` is `saves.names` of the job."""
+    """Return the name of a save that is asked for at this time; `style` is `saves.names` of the job."""
     return datetime.fromtimestamp(at, UTC).strftime(_STYLES[style])
 
 
 def save_folder(name: str) -> str:
-    """Where a save lies in its output."""
+    """Return the path of a save in its output."""
     return name if name.startswith(BESIDE) else f"{SAVES}/{name}"
 
 
 def is_save(name: str) -> bool:
-    """Whether what lies in an output under this name is saves, or one."""
+    """Tell whether this name in an output is that of a save, or of the folder of saves."""
     return name == SAVES or (name.startswith(BESIDE) and NAME.fullmatch(name) is not None)
 
 
@@ -40,9 +40,9 @@ def save_requested(state: State, data: Data, at: float) -> None:
     writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
     busy = any(save["left"] for save in state.saves) or save_to_prune(state)
     if data.get("by") == "schedule" and (busy or not writing):
-        return  # what storage has no time for would only pile up
-    left = {task.key: None for task in writing}
-    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": left})
+        return  # saves that storage has no time for would only pile up
+    waiting = {task.key: None for task in writing}
+    state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": waiting})
     for task in writing:
         state.touch(task)
 
@@ -62,8 +62,8 @@ def saved(state: State, task: Task, data: Data, at: float) -> None:
 
 
 def save_to_prune(state: State) -> str | None:
-    """The first save that is made, up to which old ones are still to be removed: one after the other, for two at once are in each
-    other's way.
+    """Return the first complete save up to which old ones must still be removed: one after the other, since two prunings at once would
+    collide.
     """
     newer = (save for save in state.saves[state.known_job.saves.keep :] if not save.get("pruned"))
     first = next(newer, None)
@@ -71,11 +71,13 @@ def save_to_prune(state: State) -> str | None:
 
 
 def saves_pruned(state: State, newest: str) -> None:
-    """Of those up to `newest` only the last are there; one that failed is none, but of the newest that is still to be told."""
-    done = [save for save in state.saves if save["save"] <= newest]
-    there = [save["save"] for save in done if save["tasks"]][-state.known_job.saves.keep :]
+    """Forget the saves up to `newest` that were removed: the last `keep` are left. A failed save counts as none, but the newest is
+    kept, for its failure has still to be shown.
+    """
+    older = [save for save in state.saves if save["save"] <= newest]
+    kept = [save["save"] for save in older if save["tasks"]][-state.known_job.saves.keep :]
     state.saves = [
         save | {"pruned": save["save"] == newest}
         for save in state.saves
-        if save["save"] in there or save["save"] >= newest
+        if save["save"] in kept or save["save"] >= newest
     ]

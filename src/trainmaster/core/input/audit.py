@@ -1,9 +1,9 @@
 """The proof that each record was counted exactly once, made from the event log alone.
 
-It keeps no leases and trusts none: it walks the events, and holds every `shards-done` against what was done before.
-A restored checkpoint set begins a new line: what was done after the set's marks no longer counts, must have been
-returned, and is to be counted again. So at the end each shard that is done was counted once along the sets that
-were really restored, and what was counted and taken back is shown as such.
+The audit keeps no leases and trusts none: it walks the events, and checks every `shards-done` against the shards done
+before. A restored checkpoint set begins a new line: shards done after the set's marks no longer count, must have been
+returned, and are to be counted again. So at the end each shard that is done was counted once along the sets that were
+really restored, and shards that were counted and taken back are shown as such.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAULTS_SHOWN = 100
 
 @attrs.frozen(slots=True)
 class InputAudit:
-    """What the log says of one input. Ranges are in shard numbers; `records` is None where a program did not count them."""
+    """The account of one input by the log. Ranges are in shard numbers; `records` is None where a program did not count them."""
 
     input: str
     total: int | None  # shards of all epochs; None where the input's list is not known
@@ -49,35 +49,35 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Nothing was counted twice, by a barred attempt, or against a restored set. What is missing is told by `complete`."""
-        return not any(found.faults for found in self.inputs)
+        """Tell whether no shard was counted twice, by a barred attempt, or against a restored set. See `complete` for missing shards."""
+        return not any(entry.faults for entry in self.inputs)
 
     @property
     def complete(self) -> bool:
-        return all(found.complete for found in self.inputs)
+        return all(entry.complete for entry in self.inputs)
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, "complete": self.complete, "inputs": [attrs.asdict(found) for found in self.inputs]}
+        return {"ok": self.ok, "complete": self.complete, "inputs": [attrs.asdict(entry) for entry in self.inputs]}
 
     def lines(self) -> list[str]:
-        """The verdict for people, one fact a line."""
-        told = []
-        for found in self.inputs:
-            of = "" if found.total is None else f" of {found.total:,}"
-            records = "" if found.records is None else f", {found.records:,} records"
-            told.append(f"{found.input}: {found.counted:,}{of} shards counted exactly once{records}")
-            told += [
+        """Return the verdict for people, one fact a line."""
+        lines = []
+        for entry in self.inputs:
+            of = "" if entry.total is None else f" of {entry.total:,}"
+            records = "" if entry.records is None else f", {entry.records:,} records"
+            lines.append(f"{entry.input}: {entry.counted:,}{of} shards counted exactly once{records}")
+            lines += [
                 f"  epoch {i}: {n:,} records"
-                for i, n in enumerate(found.epochs)
-                if n is not None and len(found.epochs) > 1
+                for i, n in enumerate(entry.epochs)
+                if n is not None and len(entry.epochs) > 1
             ]
-            if found.restored:
-                told.append(
-                    f"  restored {', '.join(found.restored)}: {found.taken_back:,} shards were taken back and counted again"
+            if entry.restored:
+                lines.append(
+                    f"  restored {', '.join(entry.restored)}: {entry.taken_back:,} shards were taken back and counted again"
                 )
-            told += [f"  not counted: shards {first} to {end - 1}" for first, end in found.missing]
-            told += [f"  fault: {fault}" for fault in found.faults]
-        return told
+            lines += [f"  not counted: shards {first} to {end - 1}" for first, end in entry.missing]
+            lines += [f"  fault: {fault}" for fault in entry.faults]
+        return lines
 
 
 def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = None) -> Audit:
@@ -86,27 +86,27 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
     `tables`: inputs as they were listed (nothing done), for totals and record numbers.
     """
     books = {name: _Book(name, table) for name, table in (tables or {}).items()}
-    off: dict[str, int] = {}
+    written_off: dict[str, int] = {}
     sets: dict[str, Mapping[str, Any]] = {}
     for event in whole(events):
         data = event.data
         if event.type == "attempt-written-off":
-            off[data["task"]] = max(data["attempt"], off.get(data["task"], 0))
+            written_off[data["task"]] = max(data["attempt"], written_off.get(data["task"], 0))
         elif event.type == "checkpoint-saved":
             sets[str(data["set"])] = data.get("marks") or {}
-        elif event.type == "inputs-listed" and (found := data.get("checkpoint")):  # a set that an earlier job left
-            sets[str(found["set"])] = found.get("marks") or {}
+        elif event.type == "inputs-listed" and (checkpoint := data.get("checkpoint")):  # a set of an earlier job
+            sets[str(checkpoint["set"])] = checkpoint.get("marks") or {}
         elif event.type in ("shards-done", "shards-returned"):
             book = books.setdefault(data["input"], _Book(data["input"], None))
             if event.type == "shards-returned":
                 book.returned(event, sets)
             else:
-                book.done(event, barred=data["attempt"] <= off.get(data["task"], 0))
+                book.done(event, barred=data["attempt"] <= written_off.get(data["task"], 0))
     return Audit(tuple(book.closed() for book in books.values()))
 
 
 class _Book:
-    """One input while the events go by."""
+    """The account of one input while the events are read."""
 
     def __init__(self, name: str, table: ShardTable | None) -> None:
         self.name, self.table = name, table
@@ -150,7 +150,7 @@ class _Book:
             )
 
     def returned(self, event: Recorded, sets: Mapping[str, Mapping[str, Any]]) -> None:
-        name = str(event.data.get("set") or "")  # none: the programs began anew
+        name = str(event.data.get("set") or "")  # "": the programs began anew
         back = RangeSet.from_json(event.data["ranges"])
         if stray := back.difference(self.counted):
             self._fault(event, f"shards {stray.to_json()} were returned and had not been counted")

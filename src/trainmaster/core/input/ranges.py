@@ -32,26 +32,26 @@ class RangeSet:
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> RangeSet:
-        """The set of these numbers, in any order."""
-        made = cls()
+        """Return the set of these numbers, in any order."""
+        ranges = cls()
         first = end = -1
         for n in numbers:  # consecutive numbers are added as one range
             if n == end:
                 end += 1
                 continue
             if first >= 0:
-                made.add(first, end)
+                ranges.add(first, end)
             first, end = n, n + 1
         if first >= 0:
-            made.add(first, end)
-        return made
+            ranges.add(first, end)
+        return ranges
 
     @classmethod
     def from_json(cls, value: Any) -> RangeSet:
-        """The set that `to_json` wrote, or any list of ranges in any order. Raises ValueError on anything else."""
+        """Read the set that `to_json` wrote, or any list of ranges in any order. Raises ValueError on anything else."""
         if not isinstance(value, (list, tuple)):
             raise ValueError("ranges are a list of [first, end]")
-        made = cls()
+        ranges = cls()
         for pair in value:
             if not (
                 isinstance(pair, (list, tuple)) and len(pair) == 2 and type(pair[0]) is int and type(pair[1]) is int
@@ -60,22 +60,22 @@ class RangeSet:
             first, end = pair
             if not 0 <= first < end <= LARGEST:
                 raise ValueError(f"not a range: [{first}, {end}]")
-            made.add(first, end)
-        return made
+            ranges.add(first, end)
+        return ranges
 
     def to_json(self) -> list[list[int]]:
         return [[first, end] for first, end in zip(self._starts, self._ends, strict=True)]
 
     def copy(self) -> RangeSet:
-        made = RangeSet()
-        made._starts, made._ends, made._count = self._starts[:], self._ends[:], self._count
-        return made
+        ranges = RangeSet()
+        ranges._starts, ranges._ends, ranges._count = self._starts[:], self._ends[:], self._count
+        return ranges
 
-    # -- what is in it --
+    # -- reading --
 
     @property
     def count(self) -> int:
-        """How many numbers are in the set (its `len` is the number of ranges of `ranges()`)."""
+        """Return the number of numbers in the set (its `len` is the number of ranges of `ranges()`)."""
         return self._count
 
     def __bool__(self) -> bool:
@@ -89,7 +89,7 @@ class RangeSet:
         return i >= 0 and n < self._ends[i]
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, rising."""
+        """Yield the numbers, rising."""
         for first, end in self.ranges():
             yield from range(first, end)
 
@@ -105,22 +105,22 @@ class RangeSet:
         return zip(self._starts, self._ends, strict=True)
 
     def covers(self, first: int, end: int) -> bool:
-        """Whether every number of [first, end) is in the set."""
+        """Tell whether every number of [first, end) is in the set."""
         if first >= end:
             return True
         i = bisect_right(self._starts, first) - 1
         return i >= 0 and end <= self._ends[i]
 
     def within(self, first: int, end: int) -> list[Range]:
-        """The parts of the set that lie in [first, end)."""
-        found = []
+        """Return the parts of the set that lie in [first, end)."""
+        parts = []
         i = bisect_right(self._ends, first)
         while i < len(self._starts) and self._starts[i] < end:
-            found.append((max(first, self._starts[i]), min(end, self._ends[i])))
+            parts.append((max(first, self._starts[i]), min(end, self._ends[i])))
             i += 1
-        return found
+        return parts
 
-    # -- changing it --
+    # -- changing --
 
     def add(self, first: int, end: int) -> None:
         """Put every number of [first, end) in; an empty range adds nothing."""
@@ -128,7 +128,7 @@ class RangeSet:
             return
         starts, ends = self._starts, self._ends
         low = bisect_left(ends, first)  # the first range that overlaps or touches
-        high = bisect_right(starts, end, low)  # the first one behind that does not
+        high = bisect_right(starts, end, low)  # the first range behind that does not
         if low == high:
             starts.insert(low, first)
             ends.insert(low, end)
@@ -172,31 +172,31 @@ class RangeSet:
 
     def take(self, limit: int) -> list[Range]:
         """Remove the `limit` lowest numbers (all, where there are fewer) and return them as ranges."""
-        taken = []
+        lowest = []
         while limit > 0 and self._starts:
             first = self._starts[0]
             end = min(self._ends[0], first + limit)
-            taken.append((first, end))
+            lowest.append((first, end))
             limit -= end - first
             self.discard(first, end)
-        return taken
+        return lowest
 
-    # -- making others --
+    # -- new sets --
 
     def union(self, other: RangeSet) -> RangeSet:
-        made = self.copy()
-        made.update(other)
-        return made
+        ranges = self.copy()
+        ranges.update(other)
+        return ranges
 
     def difference(self, other: RangeSet) -> RangeSet:
-        made = self.copy()
-        made.subtract(other)
-        return made
+        ranges = self.copy()
+        ranges.subtract(other)
+        return ranges
 
     def intersection(self, other: RangeSet) -> RangeSet:
         small, large = (self, other) if len(self) <= len(other) else (other, self)
-        made = RangeSet()
+        ranges = RangeSet()
         for first, end in small.ranges():
             for a, b in large.within(first, end):
-                made.add(a, b)
-        return made
+                ranges.add(a, b)
+        return ranges

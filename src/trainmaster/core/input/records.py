@@ -1,8 +1,8 @@
 """Records inside ranges of bytes, by Hadoop's rule (LineRecordReader).
 
 A file of lines may be cut anywhere. A range that does not begin at 0 drops what it finds up to the first line end, and
-reads on until the line that holds its own end, or begins there, is whole. So each line is read by exactly one range,
-wherever the cuts fall, and a range may well have none. A line ends with "\\n" (a "\\r" before it is dropped too), the
+reads on until the line that contains its own end, or begins there, is whole. So each line is read by exactly one
+range, wherever the cuts fall, and a range may have no line. A line ends with "\\n" (a "\\r" before it is dropped too), the
 last one also with the file; a byte order mark at the beginning of the file is dropped. The identity of a record is the
 offset at which its line begins.
 
@@ -20,11 +20,14 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def lines(read: Read, start: int = 0, end: int | None = None, chunk: int = CHUNK) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of the lines that belong to the range [start, end), without their ends; to the end of the file where `end` is None."""
-    offset, found = start, _raw_lines(read, start, chunk)
+    """Yield (offset, line) of the lines that belong to the range [start, end), without their line ends.
+
+    The range goes to the end of the file where `end` is None.
+    """
+    offset, raw_lines = start, _raw_lines(read, start, chunk)
     if start:
-        offset += len(next(found, b""))
-    for line in found:
+        offset += len(next(raw_lines, b""))
+    for line in raw_lines:
         if end is not None and offset > end:
             return
         yield offset, stripped(line.removeprefix(BYTE_ORDER_MARK) if offset == 0 else line)
@@ -32,7 +35,7 @@ def lines(read: Read, start: int = 0, end: int | None = None, chunk: int = CHUNK
 
 
 def _raw_lines(read: Read, offset: int, chunk: int) -> Iterator[bytes]:
-    """Every line from `offset` on, with its end."""
+    """Yield every line from `offset` on, with its line end."""
     rest: list[bytes] = []  # of a line whose end was not read yet
     while data := read(offset, chunk):
         offset += len(data)
@@ -53,26 +56,26 @@ def _raw_lines(read: Read, offset: int, chunk: int) -> Iterator[bytes]:
 
 
 def stripped(line: bytes) -> bytes:
-    """The line without its end."""
+    """Return the line without its line end."""
     if line.endswith(b"\n"):
         return line[:-2] if line.endswith(b"\r\n") else line[:-1]
     return line
 
 
-def quoted(found: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Lines put together to the records of RFC 4180: one with an odd number of quotes goes on in the next line.
+def quoted(numbered_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Join (offset, line) pairs to the records of RFC 4180: one with an odd number of quotes goes on in the next line.
 
-    Only for whole files: whoever begins in the middle of one cannot know whether a line end is inside quotes.
+    Only for whole files: a reader that begins in the middle of a file cannot know whether a line end is inside quotes.
     """
     begun, quotes = 0, 0
-    held: list[bytes] = []
-    for offset, line in found:
-        if not held:
+    record_lines: list[bytes] = []
+    for offset, line in numbered_lines:
+        if not record_lines:
             begun = offset
-        held.append(line)
+        record_lines.append(line)
         quotes += line.count(b'"')
         if quotes % 2 == 0:
-            yield begun, b"\n".join(held)
-            held, quotes = [], 0
-    if held:
-        yield begun, b"\n".join(held)
+            yield begun, b"\n".join(record_lines)
+            record_lines, quotes = [], 0
+    if record_lines:
+        yield begun, b"\n".join(record_lines)

@@ -3,22 +3,22 @@
 Files are cut into shards: byte ranges of lines (read by Hadoop's rule: a line belongs to the shard in which it
 begins), row groups of a Parquet file, or a whole file where a format cannot be cut. A shard has an *index* in the
 data and a *number* in the order of reading: number = epoch x shards + position, and a seeded permutation of each
-epoch maps positions to indexes. All books are kept in numbers, so that what was leased together and done together
-stays one range, shuffled or not.
+epoch maps positions to indexes. All books are kept in numbers, so that shards leased together and done together
+stay one range, shuffled or not.
 
 Every number is in exactly one of three places: free, held by one holder (task, attempt), or done:
 
     free --lease--> held --done--> done          held --write off, give back--> free          done --restore--> free
 
-Only what is held by a holder may be done by it, so a report that comes twice, late, or from an attempt that was
-written off counts nothing. Done and returned ranges are events (barriers); leases are not: a restarted master knows
-what is done from the log, and leases nothing until each holder it was told to `expect` has said what it holds, or
-was written off. Between the events of a table no number is lost: each carries the *mark* (the number of journal
-entries) that follows it, so that applying an event twice changes nothing and a missing one is noticed. A mark also
-names a moment: `marks(at)` is what was done then, which is what a checkpoint set has seen.
+A report counts only for shards that its holder holds, so a report that comes twice, late, or from an attempt that was
+written off counts nothing. Done and returned ranges are events (barriers); leases are not. A restarted master learns
+from the log which shards are done, and leases nothing until each holder that it must `expect` has named the shards
+that it holds, or was written off. Each event carries the *mark* (the number of journal entries) that follows it, so
+that applying an event twice changes nothing and a missing one is noticed. A mark also names a moment: `marks(at)` are
+the shards done by then, which are those that a checkpoint set has seen.
 
-How many records a shard has is fixed by the first report; a later report that differs (the file was changed) is
-named in its event.
+The first report fixes the number of records of a shard; a later report that differs (the file was changed) is named
+in its event.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
 _UNKNOWN = 2**32 - 1  # no record count fixed yet
-_JOURNAL = 2**18  # entries kept; a mark older than them stands for nothing done, which is safe: all is read again
+_JOURNAL = 2**18  # entries kept; an older mark means that nothing is done, which is safe: all is read again
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class File(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Options(Plain):
-    """How an input is cut and read. `size`: bytes of a shard; 0 lets the input's size decide."""
+    """The way an input is cut and read. `size`: bytes of a shard; 0 lets the input's size decide."""
 
     size: int = 0
     epochs: int = 1
@@ -74,7 +74,7 @@ class Shard(NamedTuple):
 
 
 class ShardTable:
-    """What of one input is free, held and done. Made by `make` or `from_snapshot`."""
+    """The free, held and done shards of one input. Created by `make` or `from_snapshot`."""
 
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
@@ -98,39 +98,39 @@ class ShardTable:
     def make(
         cls, files: Iterable[File | Sequence[Any]], options: Options | None = None, *, name: str = ""
     ) -> ShardTable:
-        """A table of nothing done. `files` in the order in which they were listed: `File`s, or (path, size[, groups])."""
+        """Create a table of nothing done. `files` in the order in which they were listed: `File`s, or (path, size[, groups])."""
         listed = [file if isinstance(file, File) else File(*file) for file in files]
         return cls(listed, options or Options(), name)
 
     @classmethod
     def from_listing(cls, listing: Mapping[str, Any], *, name: str = "") -> ShardTable:
-        """A table of nothing done, from what `listing()` gave."""
+        """Create a table of nothing done, from the data that `listing()` returns."""
         return cls.make(listing["files"], Options(**listing["shards"]), name=listing.get("input", name))
 
     def listing(self) -> dict[str, Any]:
-        """The input as it was listed and cut, in JSON form: `input`, `files` (path, size, row groups) and `shards` (the options)."""
+        """Return the input as it was listed and cut, in JSON form: `input`, `files` (path, size, row groups) and `shards` (the options)."""
         files = [list(attrs.astuple(file)) for file in self.files]
         return {"input": self.name, "files": files, "shards": {**attrs.asdict(self.options), "size": self._size}}
 
-    # -- what it says --
+    # -- reading --
 
     @property
     def finished(self) -> bool:
-        """Whether every shard of every epoch is done."""
+        """Tell whether every shard of every epoch is done."""
         return self._done.count == self.total
 
     @property
     def figures(self) -> dict[str, int]:
-        held = sum(ranges.count for ranges in self._held.values())
-        return {"done": self._done.count, "held": held, "free": self._free.count, "total": self.total}
+        held_count = sum(ranges.count for ranges in self._held.values())
+        return {"done": self._done.count, "held": held_count, "free": self._free.count, "total": self.total}
 
     @property
     def mark(self) -> int:
-        """This moment: rises with every range done or returned, the same for whoever applied the same events."""
+        """Return the mark of this moment: it rises with every range done or returned, and follows from the applied events alone."""
         return self._forgotten + len(self._journal_firsts)
 
     def marks(self, at: int | None = None) -> list[list[int]]:
-        """The ranges that were done at the moment `at` (now, where None). Of a moment not known any more, or not yet, none."""
+        """Return the ranges that were done at the moment `at` (None: now); none for a moment not known any more, or not yet."""
         done = self._done.copy()
         if at is None:
             return done.to_json()
@@ -145,7 +145,7 @@ class ShardTable:
         return done.to_json()
 
     def index(self, number: int) -> int:
-        """Which shard of the data `number` is."""
+        """Return the index in the data of the shard `number`."""
         epoch, position = divmod(number, self.count)
         return self._order(epoch)[position] if self.options.shuffle else position
 
@@ -158,22 +158,22 @@ class ShardTable:
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
         return Shard(number, file.path, kind, piece, piece + 1)
 
-    # -- what happens to it --
+    # -- leasing and counting --
 
     def lease(self, holder: Holder, want: int) -> list[Shard]:
-        """Up to `want` shards for `holder`, the lowest free numbers; none while somebody may still hold them unknown to us."""
+        """Lease up to `want` shards to `holder`, the lowest free numbers; none while an expected holder may still hold them."""
         if self._expected or want < 1 or not self._admit(holder):
             return []
-        held = self._held.setdefault(holder, RangeSet())
+        holder_ranges = self._held.setdefault(holder, RangeSet())
         fair = self._free.count // (2 * len(self._held))  # guided self-scheduling: batches shrink near the end
         leased = []
         for first, end in self._free.take(max(1, min(want, fair))):
-            held.add(first, end)
+            holder_ranges.add(first, end)
             leased += [self.shard(number) for number in range(first, end)]
         return leased
 
     def answer(self, shards: Sequence[Shard]) -> dict[str, Any]:
-        """What an agent is told in answer to its ask: the leased shards in JSON form, each path once."""
+        """Return the answer to an agent that asked for shards: the leased ones in JSON form, each path once."""
         places: dict[tuple[str, str], int] = {}
         rows = [[s.number, places.setdefault((s.path, s.kind), len(places)), s.start, s.end] for s in shards]
         return {
@@ -185,16 +185,16 @@ class ShardTable:
         }
 
     def done(self, holder: Holder, ranges: Any, records: Any = None) -> dict[str, Any] | None:
-        """What of a report of `holder` counts, as the payload of `shards-done`; None where nothing does. `apply` then counts it.
+        """Return the part of a report of `holder` that counts, as the payload of `shards-done`; None where nothing does. `apply` counts it.
 
-        `ranges`: JSON form. `records`: how many records each shard had (None: unknown), in the order of `ranges`. Raises ValueError on
-        what has not these forms.
+        `ranges`: JSON form. `records`: the number of records of each shard (None: unknown), in the order of `ranges`. Raises ValueError
+        on other forms.
         """
-        told = RangeSet.from_json(ranges)
-        counts = _by_number(ranges, told, records)
-        accepted = told.intersection(self._held.get(holder, RangeSet()))
-        if holder in self._expected:  # it may report before it says what it holds
-            accepted.update(told.intersection(self._free))
+        reported = RangeSet.from_json(ranges)
+        counts = _by_number(ranges, reported, records)
+        accepted = reported.intersection(self._held.get(holder, RangeSet()))
+        if holder in self._expected:  # it may report shards done before it names those that it holds
+            accepted.update(reported.intersection(self._free))
         if not accepted:
             return None
         payload: dict[str, Any] = {
@@ -210,12 +210,12 @@ class ShardTable:
         return payload
 
     def give_back(self, holder: Holder, ranges: Any) -> None:
-        """`holder` will not read these after all."""
+        """Free the ranges that `holder` will not read after all."""
         if holder in self._held:
             self._release(holder, RangeSet.from_json(ranges).intersection(self._held[holder]))
 
     def write_off(self, holder: Holder) -> None:
-        """`holder`, and every earlier attempt of its task, counts nothing from now on; what they held is free."""
+        """Bar `holder`, and every earlier attempt of its task: their reports count nothing from now on, and their shards are free."""
         task, attempt = holder
         self._off[task] = max(attempt, self._off.get(task, 0))
         for other in [other for other in self._held if other[0] == task and other[1] <= attempt]:
@@ -224,33 +224,33 @@ class ShardTable:
         self._expected -= {other for other in self._expected if other[0] == task and other[1] <= attempt}
 
     def expect(self, holders: Collection[Holder]) -> None:
-        """A restarted master: these may hold leases of the master before. Nothing is leased until each said so or was written off."""
+        """Expect holders of leases of the master before. Nothing is leased until each has named its shards or was written off."""
         self._expected |= {holder for holder in holders if self._off.get(holder[0], 0) < holder[1]}
 
     def hold(self, holder: Holder, ranges: Any) -> list[list[int]]:
-        """`holder` says that it holds exactly these (on every connection anew). Returns those that it must drop: done, or another's."""
-        told = RangeSet.from_json(ranges)
-        # Whichever attempt of the task was expected: who tells this has the task's one container, and no other may hold anything.
+        """Note that `holder` holds exactly these (it tells on every connection). Return those that it must drop: done, or another's."""
+        reported = RangeSet.from_json(ranges)
+        # Whichever attempt of the task was expected: this holder has the task's one container, and no other may hold anything.
         self._expected -= {other for other in self._expected if other[0] == holder[0]}
         if not self._admit(holder):
-            return told.to_json()
-        held = self._held.setdefault(holder, RangeSet())
-        self._release(holder, held.difference(told))  # an answer of ours was lost on the way
-        taken = told.intersection(self._free)
-        self._free.subtract(taken)
-        held.update(taken)
-        return told.difference(held).to_json()
+            return reported.to_json()
+        holder_ranges = self._held.setdefault(holder, RangeSet())
+        self._release(holder, holder_ranges.difference(reported))  # an answer of ours was lost on the way
+        newly_held = reported.intersection(self._free)
+        self._free.subtract(newly_held)
+        holder_ranges.update(newly_held)
+        return reported.difference(holder_ranges).to_json()
 
     def restore(self, marks: Any, checkpoint: Any = "") -> dict[str, Any]:
-        """A checkpoint set that has seen `marks` (JSON ranges) is restored: what was done later, as the payload of `shards-returned`.
+        """Return the shards done later than a restored checkpoint set, as the payload of `shards-returned`.
 
-        `apply` then frees it. What programs still hold stays theirs.
+        `marks`: the shards that the set has seen, as JSON ranges. `apply` then frees the others. Programs keep those that they still hold.
         """
         returned = self._done.difference(RangeSet.from_json(marks))
         return {"input": self.name, "ranges": returned.to_json(), "set": checkpoint, "mark": self.mark + len(returned)}
 
     def apply(self, kind: str, payload: Mapping[str, Any]) -> None:
-        """Take in an event, new or out of the log. One that is in already (its mark is not ahead) changes nothing.
+        """Apply an event, new or out of the log. One applied already (its mark is not ahead) changes nothing.
 
         Raises ValueError where an event before it is missing.
         """
@@ -267,10 +267,10 @@ class ShardTable:
         else:
             self._return(RangeSet.from_json(payload["ranges"]))
 
-    # -- as a snapshot --
+    # -- snapshot --
 
     def snapshot(self) -> dict[str, Any]:
-        """All that the events have made of it, in JSON form. Leases are not in it."""
+        """Return the state of the table after its events, in JSON form, without leases."""
         return {
             "listing": self.listing(),
             "done": self._done.to_json(),
@@ -294,7 +294,7 @@ class ShardTable:
         table._off = dict(value["off"])
         return table
 
-    # -- below: how --
+    # -- private --
 
     def _admit(self, holder: Holder) -> bool:
         task, attempt = holder
@@ -311,17 +311,17 @@ class ShardTable:
         self._free.update(ranges)
 
     def _count(self, payload: Mapping[str, Any]) -> None:
-        """Put the payload's ranges among the done, whoever held them, and fix their records."""
+        """Count the payload's ranges as done, whoever held them, and fix their records."""
         ranges = [(first, end) for first, end in payload["ranges"]]
-        holder = self._held.get((payload["task"], payload["attempt"]))
+        holder_ranges = self._held.get((payload["task"], payload["attempt"]))
         for first, end in ranges:
             self._done.add(first, end)
-            if holder is not None and holder.covers(first, end):
-                holder.discard(first, end)
+            if holder_ranges is not None and holder_ranges.covers(first, end):
+                holder_ranges.discard(first, end)
                 continue
             self._free.discard(first, end)  # an event of the master before
-            for held in self._held.values():
-                held.discard(first, end)
+            for other_ranges in self._held.values():
+                other_ranges.discard(first, end)
         self._note(ranges)
         for index, _, records in self._counted(payload):
             if self._records[index] == _UNKNOWN:
@@ -337,7 +337,7 @@ class ShardTable:
         ]
 
     def _counted(self, payload: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
-        """(index, number, records) of each shard that the payload counts the records of."""
+        """Yield (index, number, records) of each shard whose records the payload counts."""
         numbers = (number for first, end in payload["ranges"] for number in range(first, end))
         for number, records in zip(numbers, payload.get("records") or (), strict=False):
             if records is not None:
@@ -358,7 +358,7 @@ class ShardTable:
             self._forgotten += dropped
 
     def _order(self, epoch: int) -> array[int]:
-        """The permutation of `epoch`. Made of `random()` alone, the one method whose sequence Python promises to keep."""
+        """Return the permutation of `epoch`. It uses `random()` alone, the one method whose sequence Python promises to keep."""
         if epoch not in self._orders:
             if len(self._orders) > 1:
                 del self._orders[min(self._orders)]
@@ -384,15 +384,19 @@ def _pieces(file: File, size: int) -> int:
 
 
 def _fitting_size(files: Iterable[File]) -> int:
-    """A power of two that cuts the input into about `_WANTED` shards."""
-    wanted = sum(file.size for file in files if _kind(file) == LINES) // _WANTED
-    return max(_SMALLEST, min(_LARGEST, 1 << max(wanted - 1, 0).bit_length()))
+    """Return a power of two that cuts the input into about `_WANTED` shards."""
+    shard_size = sum(file.size for file in files if _kind(file) == LINES) // _WANTED
+    return max(_SMALLEST, min(_LARGEST, 1 << max(shard_size - 1, 0).bit_length()))
 
 
-def _by_number(ranges: Any, told: RangeSet, records: Any) -> dict[int, int | None] | None:
+def _by_number(ranges: Any, reported: RangeSet, records: Any) -> dict[int, int | None] | None:
     if records is None:
         return None
-    if not isinstance(records, list) or len(records) != told.count or sum(b - a for a, b in ranges) != told.count:
+    if (
+        not isinstance(records, list)
+        or len(records) != reported.count
+        or sum(b - a for a, b in ranges) != reported.count
+    ):
         raise ValueError("one record count a shard is due")
     if not all(count is None or (type(count) is int and 0 <= count < _UNKNOWN) for count in records):
         raise ValueError("a record count is a whole number")

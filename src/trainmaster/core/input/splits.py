@@ -1,13 +1,13 @@
-"""Who gets which files of an input.
+"""The division of an input's files and records among the tasks that read it.
 
-A *listing* is what a URL named when it was looked at: files with sizes, under one *prefix*, the part of the URL before
+A *listing* holds what a URL named when it was listed: files with sizes, under one *prefix*, the part of the URL before
 its first pattern (or the directory, or the file's folder). A file keeps its path below the prefix wherever it is put,
 so that equal names in two folders do not meet. Dividing is a pure function of the set of files: the same listing gives
 the same parts, in whatever order a storage lists it.
 
 Whole files are dealt largest first, each to the part with the fewest bytes (Graham's LPT rule): no two parts differ by
-more than the largest file. Records that can be cut anywhere are dealt as *pieces*, contiguous ranges of bytes; what of
-a piece is whose record is told in `records`.
+more than the largest file. Records that can be cut anywhere are dealt as *pieces*, contiguous ranges of bytes;
+the module `records` decides which record belongs to which piece.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class File(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Listing(Plain):
-    """What an input's URL named. Every path begins with the prefix, which ends with "/"."""
+    """The files that an input's URL names. Every path begins with the prefix, which ends with "/"."""
 
     prefix: str
     files: tuple[File, ...]
@@ -45,7 +45,7 @@ class Listing(Plain):
         return sum(file.size for file in self.files)
 
     def relative(self, file: File) -> str:
-        """Where the file is below the prefix."""
+        """Return the path of the file below the prefix."""
         return file.path.removeprefix(self.prefix)
 
 
@@ -59,7 +59,7 @@ class Piece:
 
 
 def parts(files: Sequence[File], tasks: int, mode: str = SPLIT) -> list[list[File]]:
-    """The files of each task: a part of them (`split`), or all of them (`whole`)."""
+    """Return the files of each task: a part of them (`split`), or all of them (`whole`)."""
     if mode == WHOLE:
         everything = sorted(files, key=_path)
         return [list(everything) for _ in range(tasks)]
@@ -67,7 +67,7 @@ def parts(files: Sequence[File], tasks: int, mode: str = SPLIT) -> list[list[Fil
 
 
 def split_files(files: Sequence[File], n: int) -> list[list[File]]:
-    """The files dealt into `n` parts of about equally many bytes; within a part, by path."""
+    """Deal the files into `n` parts of about equally many bytes; within a part, by path."""
     if n < 1:
         raise ValueError(f"files are split into at least one part, not {n}")
     dealt: list[list[File]] = [[] for _ in range(n)]
@@ -80,8 +80,7 @@ def split_files(files: Sequence[File], n: int) -> list[list[File]]:
 
 
 def split_records(files: Sequence[File], n: int, cuttable: Callable[[File], bool]) -> list[list[Piece]]:
-    """The records of the files dealt into `n` parts: what is cuttable in contiguous ranges of bytes, the rest as whole
-    files.
+    """Deal the records of the files into `n` parts: cuttable files in contiguous ranges of bytes, the others whole.
 
     The whole files come first, as `split_files` deals them; the ranges then level the parts.
     """
@@ -107,19 +106,20 @@ def split_records(files: Sequence[File], n: int, cuttable: Callable[[File], bool
 
 
 def deal_splits(files: Sequence[File], n: int, around: bool = False) -> list[list[File]]:
-    """Splits that somebody else has cut, dealt into `n` parts: in contiguous blocks of about equally many bytes, or (`around`) one to each
-    in turn. No part is without any as long as there are enough.
+    """Deal splits that are cut already into `n` parts: in contiguous blocks of about equally many bytes, or (`around`) one to each in turn.
+
+    Where there are enough, every part has at least one.
     """
     if n < 1:
         raise ValueError(f"splits are dealt into at least one part, not {n}")
     if around:
         return [list(files[part::n]) for part in range(n)]
-    sizes = [max(file.size, 1) for file in files]  # what stands behind no file often tells none
+    sizes = [max(file.size, 1) for file in files]  # a split without a file often has no size
     dealt: list[list[File]] = []
     at, rest = 0, sum(sizes)
-    for left in range(n, 0, -1):
-        end, load, level = at, 0, rest / left
-        while end < len(files) - (left - 1) and (left == 1 or end == at or load + sizes[end] / 2 <= level):
+    for parts_left in range(n, 0, -1):
+        end, load, level = at, 0, rest / parts_left
+        while end < len(files) - (parts_left - 1) and (parts_left == 1 or end == at or load + sizes[end] / 2 <= level):
             load += sizes[end]
             end += 1
         dealt.append(list(files[at:end]))
@@ -128,12 +128,12 @@ def deal_splits(files: Sequence[File], n: int, around: bool = False) -> list[lis
 
 
 def visible(name: str) -> bool:
-    """Whether a name met while listing is data: not `.x`, not `_SUCCESS` or `_x`; `_column=value` is a folder of data, as Spark has it."""
+    """Tell whether a listed name is data: not `.x`, `_SUCCESS` or `_x`; `_column=value` is a folder of data, as in Spark."""
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 
 
 def fixed_prefix(url: str) -> str:
-    """The part of a pattern before the first of its parts that holds `*`, `?` or `[`; ends with "/" where there is one."""
+    """Return the part of a pattern before its first path segment with `*`, `?` or `[`; it ends with "/" where there is one."""
     first = next((i for i, letter in enumerate(url) if letter in "*?["), len(url))
     return url[: url.rfind("/", 0, first) + 1]
 
@@ -142,17 +142,17 @@ def has_pattern(text: str) -> bool:
     return any(letter in text for letter in "*?[")
 
 
-def _level(loads: Iterable[int], more: int) -> int:
-    """The height to which `more` fills the valleys between `loads`, rounded up."""
+def _level(loads: Iterable[int], amount: int) -> int:
+    """Return the height to which `amount` fills the valleys between `loads`, rounded up."""
     heap = list(loads)
     heapify(heap)
     filled, count = 0, 0
     while heap:
         lowest = heappop(heap)
-        if count and lowest * count - filled >= more:
+        if count and lowest * count - filled >= amount:
             break
         filled, count = filled + lowest, count + 1
-    return -(-(filled + more) // count) if count else 0
+    return -(-(filled + amount) // count) if count else 0
 
 
 def _path(file: File) -> str:

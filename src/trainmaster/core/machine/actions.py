@@ -1,4 +1,4 @@
-"""What the master is to do next, as `plan` says it: plain data, each safe to carry out twice."""
+"""The actions that `plan` has the master carry out next: plain data, each safe to carry out twice."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """The events of a job: one log, appended and never changed.
 
-Two classes. A *barrier* is on stable storage before its effect: nobody acts on it earlier. A *note* is there within a second; what was
-lost of notes with a dead master, its successor rebuilds from what engine and agents tell it. `EVENTS` is the table that the master, the
-readers and the documents share. An event is a number, a time, the epoch of the master that wrote it, a type and plain data; readers keep
+Events have two classes. A *barrier* is on stable storage before its effect: nobody acts on it earlier. A *note* is stored within a second.
+Notes may be lost with a dead master; its successor rebuilds them from the reports of engine and agents. `EVENTS` is the table that the
+master, the readers and the documents share.
+An event is a number, a time, the epoch of the master that wrote it, a type and plain data; readers keep
 fields they do not know, show types they do not know as such, and refuse only a higher major version.
 
-Events of one decision count together or not at all, though a master may die while it writes them: each but the last carries `rest`, how
-many follow. A decision that was not told to its end before the next `master-started` was never taken.
+Events of one decision count together or not at all, though a master may die while it writes them: each but the last carries `rest`, the
+number of those that follow. A decision that is incomplete before the next `master-started` was never taken.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Fact = tuple[str, dict[str, Any]]  # an event before it has a number and a time
 
 
 class Recorded(Protocol):
-    """What readers need of an event."""
+    """The attributes that readers need of an event."""
 
     @property
     def n(self) -> int: ...
@@ -38,7 +39,7 @@ class Recorded(Protocol):
     def data(self) -> Mapping[str, Any]: ...
 
 
-Told = TypeVar("Told", bound=Recorded)
+RecordedEvent = TypeVar("RecordedEvent", bound=Recorded)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -52,7 +53,7 @@ class Event(Plain):
     data: Mapping[str, Any]
 
 
-# Shapes of fields: what Python makes of their JSON. "?" behind a shape: the field may be left out.
+# Shapes of fields: the Python types of their JSON. "?" behind a shape: the field may be left out.
 SHAPES: dict[str, tuple[type, ...]] = {
     "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "list": (list, tuple), "map": (Mapping,),
     "time": (int, float), "seconds": (int, float),
@@ -63,7 +64,7 @@ SHAPES: dict[str, tuple[type, ...]] = {
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Kind(Plain):
-    """What is true of all events of a type."""
+    """The properties of all events of a type."""
 
     barrier: bool
     text: str
@@ -79,7 +80,10 @@ def _note(text: str, **fields: str) -> Kind:
 
 
 def _report(barrier: bool, text: str, **fields: str) -> Kind:
-    """Of an event that a numbered report of an agent made. `report`: its number; absent where the master acted in the agent's place."""
+    """Return the kind of an event that records a numbered report of an agent.
+
+    `report`: its number; absent where the master acted in the agent's place.
+    """
     return Kind(barrier, text, {"task": "text", "attempt": "whole", "report": "whole?", **fields})
 
 
@@ -172,37 +176,37 @@ EVENTS: dict[str, Kind] = {
 
 
 def faults(event: Recorded) -> list[str]:
-    """Return what is wrong with the fields of an event of ours: missing, of another shape, or unknown to its type."""
+    """Return the mistakes in the fields of one of our events: missing, of another shape, or unknown to its type."""
     fields = EVENTS[event.type].fields
-    wrong = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
+    mistakes = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
     for name, shape in fields.items():
         if name not in event.data:
-            wrong += [] if shape.endswith("?") else [f"{name} is missing"]
+            mistakes += [] if shape.endswith("?") else [f"{name} is missing"]
         elif not isinstance(event.data[name], SHAPES[shape.removesuffix("?")]):
-            wrong.append(f"{name} is {event.data[name]!r}, and no {shape.removesuffix('?')}")
-    return [f"{event.type}: {text}" for text in wrong]
+            mistakes.append(f"{name} is {event.data[name]!r}, and no {shape.removesuffix('?')}")
+    return [f"{event.type}: {text}" for text in mistakes]
 
 
-def whole(events: Iterable[Told]) -> Iterator[Told]:
-    """The events that count: without those of a decision that its writer died in the middle of."""
-    held: list[Told] = []
+def whole(events: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
+    """Yield the events that count: all but those of a decision that a dying master left incomplete."""
+    unfinished: list[RecordedEvent] = []
     for event in events:
         if event.type == "master-started":
-            held.clear()
+            unfinished.clear()
         if "rest" in event.data:
-            held.append(event)
+            unfinished.append(event)
             continue
-        yield from held
-        held.clear()
+        yield from unfinished
+        unfinished.clear()
         yield event
 
 
 def encode(event: Event) -> bytes:
-    """The event as one line of the log, newline included."""
+    """Return the event as one line of the log, newline included."""
     record = {"v": VERSION, "n": event.n, "at": event.at, "epoch": event.epoch, "type": event.type, **event.data}
     try:
         return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-    # Half a surrogate pair, out of some program's JSON: as an escape it comes back as it was.
+    # The text has half a surrogate pair, out of some program's JSON: an escape preserves it.
     except UnicodeEncodeError:
         return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
@@ -211,7 +215,7 @@ _decoder = json.JSONDecoder().raw_decode
 
 
 def decode(line: bytes | str) -> Event:
-    """The event of one line. Raises ValueError on what is no event, BadInput where its major version is not ours."""
+    """Read the event of one line. Raises ValueError where the line is no event, BadInput where its major version is not ours."""
     text = line.decode() if isinstance(line, bytes) else line
     record, _ = _decoder(text)
     try:

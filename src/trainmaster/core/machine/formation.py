@@ -1,6 +1,6 @@
-"""A formed generation, as frameworks are told of it: who takes part, where each is reached, and which rank it has.
+"""A formed generation, as frameworks see it: the tasks that take part, their addresses and their ranks.
 
-Made from the state when programs are to be started; plain data, the same for every member. Tasks of other groups (a
+It is made from the state when programs are to be started; plain data, the same for every member. Tasks of other groups (a
 role that ran before, one that watches) are listed too, so that programs can find them, but have no rank here.
 """
 
@@ -32,7 +32,7 @@ class Peer(Plain):
     interface: str = ""  # the network interface that has the address; "" unknown
 
     def at(self, port: str) -> str:
-        """Where its port `port` is reached, as in a URL."""
+        """Return the address of its port `port`, as in a URL."""
         return f"{bracketed(self.address)}:{self.ports[port]}"
 
 
@@ -51,7 +51,7 @@ class Formation:
 
     @cached_property
     def roles(self) -> dict[str, list[Peer]]:
-        """The peers of each role, by index."""
+        """Return the peers of each role, by index."""
         roles: dict[str, list[Peer]] = {}
         for peer in sorted(self.peers, key=lambda peer: peer.index):
             roles.setdefault(peer.role, []).append(peer)
@@ -59,18 +59,18 @@ class Formation:
 
     @cached_property
     def ranked(self) -> list[Peer]:
-        """The peers that have ranks, in order of rank."""
-        found = [(peer.rank.rank, peer) for peer in self.peers if peer.rank is not None]
-        return [peer for _, peer in sorted(found, key=lambda pair: pair[0])]
+        """Return the peers that have ranks, in order of rank."""
+        ranks_and_peers = [(peer.rank.rank, peer) for peer in self.peers if peer.rank is not None]
+        return [peer for _, peer in sorted(ranks_and_peers, key=lambda pair: pair[0])]
 
     @property
     def first(self) -> Peer:
-        """The peer with rank 0."""
+        """Return the peer with rank 0."""
         return self.ranked[0]
 
 
 def formation(state: State, group: Group) -> Formation:
-    """The present generation of `group`, with all tasks of the job that were ever reached."""
+    """Return the present generation of `group`, with all tasks of the job that were ever reached."""
     tasks = [task for task in state.tasks.values() if task.address and not task.out]
     members = [
         Member(task.key, task.role, task.index, task.node, _copies(state, task), task.counts)
@@ -89,7 +89,7 @@ def formation(state: State, group: Group) -> Formation:
 
 
 def bracketed(address: str) -> str:
-    """An address as it stands in a URL: IPv6 in brackets (RFC 3986, 3.2.2), its zone kept."""
+    """Return an address as it stands in a URL: IPv6 in brackets (RFC 3986, 3.2.2), its zone kept."""
     return f"[{address}]" if ":" in address else address
 
 

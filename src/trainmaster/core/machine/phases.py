@@ -1,4 +1,4 @@
-"""The life of an attempt as a table: its phases, and which event brings it from which into which.
+"""The life of an attempt as a table: its phases, and the events that bring it from one into the next.
 
     new -> staging -> ready -> starting -> running -> exited -> uploaded -> committing -> done
      ^          any of these -> ended
@@ -29,7 +29,7 @@ PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, 
 
 _LIVE = tuple(phase for phase in PHASES if phase in LIVE)
 
-# (event, the phases that it finds an attempt in, the phases that it can bring it into)
+# (event, the phases that an attempt may be in before it, the phases that it may be in afterwards)
 TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("ordered", (NEW,), (STAGING,)),  # to prepare
     ("ready", (NEW, STAGING), (READY,)),  # new: the note that it was ordered was lost with a master
@@ -48,7 +48,7 @@ TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
         "incident",
         (ENDED,),
         (NEW,),
-    ),  # it restarts; an attempt that was stopped for that is followed by the next as it ends
+    ),  # it restarts; where it was stopped for that, the next attempt follows as it ends
 )
 _NEXT: Mapping[str, frozenset[str]] = {
     phase: frozenset(after for _, before, afters in TRANSITIONS if phase in before for after in afters)
@@ -56,7 +56,7 @@ _NEXT: Mapping[str, frozenset[str]] = {
 }
 
 
-# Events about one attempt; the others name several, and pass over those that are elsewhere by now.
+# Events about one attempt; the others name several, and skip those that are in another phase by now.
 _OF_ONE = (
     "ready",
     "member-joined",

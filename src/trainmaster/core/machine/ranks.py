@@ -1,4 +1,4 @@
-"""Who has which rank in a generation.
+"""The ranks of the members of a generation.
 
 Members are containers; each runs one or more copies of the program. Containers are put in one order, and every rank
 follows from it:
@@ -10,9 +10,9 @@ follows from it:
 
 At the first formation the order is that of the roles (chief or master first) and of the index, with the containers of
 one host made adjacent where the first of them stands, so that neighbours in a ring share a machine where they can.
-Afterwards a rank is a matter of memory: survivors keep their relative order, a newcomer takes the place of a member
-that left, further ones come last, and places left over are closed up. A task that comes back, on whatever host, is a
-survivor. Given its own outcome as `previous`, `assign` returns it again.
+Afterwards ranks follow the previous ones: survivors keep their relative order, a newcomer takes the place of a member
+that left, further newcomers come last, and empty places are closed up. A task that comes back, on whatever host, is a
+survivor. `assign` with its own ranks as `previous` returns the same ranks.
 
 Only members that count have ranks; those that serve or watch the others have none.
 """
@@ -56,7 +56,7 @@ class Rank(Plain):
 
 
 def assign(members: Sequence[Member], previous: Mapping[str, int] | None = None) -> list[Rank]:
-    """The ranks of the members that count, in order of rank.
+    """Return the ranks of the members that count, in order of rank.
 
     `members`: roles in the order of their declaration. `previous`: the `group_rank` of each task of the last
     generation; None or empty at the first formation.
@@ -80,12 +80,12 @@ def assign(members: Sequence[Member], previous: Mapping[str, int] | None = None)
 
 
 def copies(processes: int | str, devices: int) -> int:
-    """How many copies of the program a container runs; `per-gpu` is one where it has no device."""
+    """Return the number of copies of the program that a container runs; `per-gpu` is one where it has no device."""
     return max(1, devices) if processes == "per-gpu" else int(processes)
 
 
 def _by_role(members: Iterable[Member]) -> list[Member]:
-    """Leading roles first, the others as declared; by index within each."""
+    """Sort leading roles first, the others as declared; by index within each."""
     declared: dict[str, int] = {}
     for member in members:
         declared.setdefault(member.role, len(declared))

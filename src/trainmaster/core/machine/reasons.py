@@ -1,8 +1,8 @@
-"""Why something ended: a closed table that code, documents and pages read.
+"""The reasons for an end: a closed table that code, documents and pages read.
 
 Every end of an attempt, a container or a job has exactly one reason out of `REASONS`. The reason says who is at fault, whether a restart
-after it is charged to the budget, and how it ranks when several are told for one incident: the engine's word beats the agent's, a death
-beats errors of those who depended on the dead, and elapsed times order the rest.
+after it is charged to the budget, and how it ranks among several reasons for one incident: the engine's word beats the agent's, a death
+beats errors of tasks that depended on the dead one, and elapsed times order the rest.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ENGINE_WORD, _DEATH, _ERROR, _CONSEQUENCE = 0, 1, 2, 3
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Reason(Plain):
-    """One way to end. `text` and `advice` are filled with the figures told; one that is missing leaves its clause out, which is in
-    brackets: `[with it|without it]`.
+    """One way to end. `text` and `advice` are filled with the figures. Where a figure is missing, its clause in brackets is left out, or
+    replaced by its second form: `[with it|without it]`.
     """
 
     fault: str
@@ -38,10 +38,10 @@ class Reason(Plain):
 
     @property
     def whole(self) -> tuple[str, str]:
-        """Text and advice with all their clauses, as the documents show them."""
+        """Return text and advice with all their clauses, as the documents show them."""
 
-        def clause(found: re.Match[str]) -> str:
-            return found[2] if "{mend}" in found[1] else found[1]
+        def clause(match: re.Match[str]) -> str:
+            return match[2] if "{mend}" in match[1] else match[1]
 
         return _CLAUSE.sub(clause, self.text), _CLAUSE.sub(clause, self.advice)
 
@@ -140,18 +140,18 @@ REASONS: dict[str, Reason] = {
 
 
 def is_reason(key: Any) -> bool:
-    """Whether `key` is a reason we know; what a newer agent tells and we do not know is kept as `container-exited`."""
+    """Tell whether `key` is a known reason; an unknown one, of a newer agent, is kept as `container-exited`."""
     return isinstance(key, str) and key in REASONS
 
 
 def words(key: str, figures: Mapping[str, Any]) -> str:
-    """The reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
+    """Return the reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
     reason = REASONS.get(key)
     return key if reason is None else _fill(reason.text, figures)
 
 
 def advice(key: str, figures: Mapping[str, Any]) -> str:
-    """What the user can do about it, or ""."""
+    """Return advice to the user on the reason, or ""."""
     reason = REASONS.get(key)
     return "" if reason is None else _fill(reason.advice, figures)
 
@@ -160,17 +160,17 @@ _CLAUSE, _FIGURE = re.compile(r"\[([^]|]*)\|?([^]]*)\]"), re.compile(r"\{(\w+)\}
 
 
 def _fill(text: str, figures: Mapping[str, Any]) -> str:
-    """`[with|without]`: of a clause the first part where all its figures are told, else the second."""
+    """Fill in the figures. Of a clause `[with|without]` take the first part where all its figures are known, else the second."""
 
-    def clause(found: re.Match[str]) -> str:
-        told = all(figures.get(name) not in (None, "") for name in _FIGURE.findall(found[1]))
-        return found[1] if told else found[2]
+    def clause(match: re.Match[str]) -> str:
+        has_figures = all(figures.get(name) not in (None, "") for name in _FIGURE.findall(match[1]))
+        return match[1] if has_figures else match[2]
 
     return _CLAUSE.sub(clause, text).format_map(_Figures(figures))
 
 
 class _Figures(dict[str, Any]):
-    """Figures as people read them: bytes and seconds by their names; what is not told as help writes it, `tm logs JOB TASK`."""
+    """Figures as people read them: bytes and seconds by their names; a missing one in capitals, as in `tm logs JOB TASK`."""
 
     def __getitem__(self, key: str) -> str:
         value = super().get(key)

@@ -1,4 +1,4 @@
-"""What users read of a state: plain data for `tm status`, pages and programs. Adds no knowledge, only words."""
+"""The status of a job as users read it: plain data for `tm status`, pages and programs. It adds no facts, only words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.core.machine.units import GROUP, unit_from
 
 
 def job_state(state: State) -> str:
-    """One word for the job: pending, running, ending, or its final state."""
+    """Return one word for the job: pending, running, ending, or its final state."""
     if state.ended is not None:
         return str(state.ended["state"])
     if state.ending is not None:
@@ -23,7 +23,7 @@ def job_state(state: State) -> str:
 
 
 def status(state: State) -> dict[str, Any]:
-    """The job as JSON-able data."""
+    """Return the status of the job as JSON-able data."""
     job = state.known_job
     return {
         "job": state.id,
@@ -55,8 +55,8 @@ def losses(state: State) -> list[dict[str, Any]]:
     """
     rows = [_loss(row) for row in state.losses.values() if not _is_made_good(state, row)]
     checkpoint, newest = state.known_job.checkpoint, (state.checkpoint or {}).get("set")
-    untold = checkpoint is not None and newest is None and not any(row["kind"] == CHECKPOINT for row in rows)
-    if checkpoint is not None and untold and job_state(state) == SUCCEEDED:
+    is_unreported = checkpoint is not None and newest is None and not any(row["kind"] == CHECKPOINT for row in rows)
+    if checkpoint is not None and is_unreported and job_state(state) == SUCCEEDED:
         detail = f"nothing was written at {checkpoint.path}"
         rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
     return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows]
@@ -78,40 +78,40 @@ def _is_made_good(state: State, row: Mapping[str, Any]) -> bool:
 
 
 def links(state: State) -> dict[str, str]:
-    """label -> address of every page whose program runs."""
-    found = {}
+    """Return label -> address of every page whose program runs."""
+    addresses = {}
     for label, link in state.known_job.links.items():
         task = state.tasks.get(f"{link.role}:{link.index}")
         if task is not None and task.phase == RUNNING and link.port in task.ports:
-            found[label] = f"{link.scheme}://{bracketed(task.address)}:{task.ports[link.port]}{link.path}"
-    return found
+            addresses[label] = f"{link.scheme}://{bracketed(task.address)}:{task.ports[link.port]}{link.path}"
+    return addresses
 
 
 def end_reason(state: State) -> dict[str, Any] | None:
-    """Why the job ends or ended: reason, words, advice, and the first failing task with its last lines."""
+    """Return the reason for the job's end: reason, words, advice, and the first failing task with its last lines."""
     end = state.ending
     if end is None:
         return None
-    told = {"reason": end["reason"], "state": end["state"], "figures": end.get("figures", {})}
+    report = {"reason": end["reason"], "state": end["state"], "figures": end.get("figures", {})}
     figures = {**end.get("figures", {}), "job": state.id}
     if "task" in end:
         task = end["task"]
         figures |= {"task": task, "role": task.split(":")[0]}
-        told |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", [])}
-    return told | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
+        report |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", [])}
+    return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
 
 def task_status(state: State, task: Task) -> dict[str, Any]:
-    somewhere = task.final or task.hold == GRANTED  # else what is known is of the container before
-    told: dict[str, Any] = {
+    is_placed = task.final or task.hold == GRANTED  # otherwise `node` and `container` are those of its last container
+    report: dict[str, Any] = {
         "task": task.key,
         "role": task.role,
         "index": task.index,
         "state": task.state,
         "phase": _task_phase(state, task),
         "attempt": task.attempt,
-        "node": task.node if somewhere else "",
-        "container": task.container if somewhere else "",
+        "node": task.node if is_placed else "",
+        "container": task.container if is_placed else "",
         "since": task.since,
         "started": task.started,
         "restarts": task.attempt - 1,
@@ -119,17 +119,17 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     }
     if task.reason:
         figures = {**task.figures, "task": task.key, "role": task.role}
-        told |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
+        report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
     if task.trouble is not None:
-        told["trouble"] = task.trouble
+        report["trouble"] = task.trouble
     if task.past:
-        told["past"] = [{"attempt": past.attempt, "reason": past.reason, "words": words(past.reason, past.figures), "ended": past.ended}
-                        for past in task.past]  # fmt: skip
-    return told
+        report["past"] = [{"attempt": past.attempt, "reason": past.reason, "words": words(past.reason, past.figures), "ended": past.ended}
+                          for past in task.past]  # fmt: skip
+    return report
 
 
 def _task_phase(state: State, task: Task) -> str:
-    """Where the task is, finer than its state."""
+    """Return the phase of the task, finer than its state."""
     if task.final:
         return task.final
     if task.phase != NEW:
@@ -142,16 +142,16 @@ def _task_phase(state: State, task: Task) -> str:
 
 
 def phase(state: State) -> str:
-    """What the whole job is doing, with figures, in one line."""
+    """Describe the progress of the whole job in one line, with figures."""
     if state.ended is not None or state.ending is not None:
         return job_state(state)
     members = [task for group in state.groups if group.opened for task in state.members(group)]
     granted = sum(task.hold == GRANTED for task in members)
     ready = sum(task.phase in (READY, STARTING) for task in members)
-    found = Counter(_PLAINLY.get(task.state, task.state) for task in members)
-    if set(found) - {"waiting", "staging"}:
-        running = f"{found.pop('running', 0)} of {len(members)} running"
-        return ", ".join([running, *(f"{count} {word}" for word, count in found.items())]) if found else "running"
+    counts = Counter(_PLAINLY.get(task.state, task.state) for task in members)
+    if set(counts) - {"waiting", "staging"}:
+        running = f"{counts.pop('running', 0)} of {len(members)} running"
+        return ", ".join([running, *(f"{count} {word}" for word, count in counts.items())]) if counts else "running"
     if granted < len(members):
         return f"granted {granted}/{len(members)}"
     return f"starting 0/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
@@ -161,14 +161,14 @@ _PLAINLY = {"pending": "waiting", "killed": "stopped"}
 
 
 def waiting(state: State) -> str:
-    """What the job waits for, with figures; "" while it waits for nothing."""
+    """Describe the things that the job waits for, with figures; "" while it waits for nothing."""
     if state.ended is not None:
         return ""
-    told = state.waiting
-    if told is not None:
-        place = f", place {told['position']} in the queue" if told.get("position") else ""
+    wait = state.waiting
+    if wait is not None:
+        place = f", place {wait['position']} in the queue" if wait.get("position") else ""
         return (
-            told.get("detail") or f"waiting for {told['resource']}: asked {told['asked']}, free {told['free']}{place}"
+            wait.get("detail") or f"waiting for {wait['resource']}: asked {wait['asked']}, free {wait['free']}{place}"
         )
     for kind, key in state.deadlines:
         if kind == "backoff":
@@ -177,9 +177,11 @@ def waiting(state: State) -> str:
             return f"{names} waits out a back-off"
     for group in state.groups:
         for role in group.roles if not group.opened else ():
-            for other, what in state.known_job.roles[role].after.items():
+            for other, condition in state.known_job.roles[role].after.items():
                 return (
-                    f"{role} waits for {other} to have {what}" if what == "succeeded" else f"{role} waits for {other}"
+                    f"{role} waits for {other} to have {condition}"
+                    if condition == "succeeded"
+                    else f"{role} waits for {other}"
                 )
         if group.opened and group.sizes is None:
             missing = {role: size_of(state, group, role) - group.granted[role] for role in group.roles}

@@ -1,9 +1,9 @@
 """A state as plain JSON-able data and back: `load(dump(state))` is the same state.
 
-A snapshot spares a restarted master the fold of a long log; it says nothing that the events up to `n` do not. So what is no consequence of
-events is left out: shard leases (agents tell them anew), and which tasks were settled (after `load` none is, which costs one full
-comparison). Fields that have their default are left out too; one that a later version does not know makes `load` fail, and the whole log
-is folded instead.
+A snapshot spares a restarted master the fold of a long log; it contains only facts of the events up to `n`. So it leaves out all that does
+not follow from events: shard leases (agents report them again), and which tasks were settled (after `load` none is, which costs one full
+comparison). Fields that have their default are left out too. A field that a later version does not know makes `load` fail, and the whole
+log is folded instead.
 """
 
 from __future__ import annotations
@@ -22,69 +22,71 @@ from trainmaster.core.spec.reading import job_from, job_to
 
 
 def dump(state: State) -> dict[str, Any]:
-    """All that the events up to `state.n` have made. Parts of it are the state's own: write it out before the state moves on."""
+    """Return the state after the events up to `state.n` as plain data. The two share parts: write it out before the next event."""
     return _plain(state)
 
 
 def load(data: Mapping[str, Any]) -> State:
-    """The state that `dump` was given. Raises TypeError, KeyError or ValueError on what no `dump` of this version wrote."""
-    state: State = _made(State, data)
+    """Return the state that `dump` wrote. Raises TypeError, KeyError or ValueError on data that no `dump` of this version wrote."""
+    state: State = _load_instance(State, data)
     state.unsettled = dict.fromkeys(state.tasks)
     for (kind, key), at in list(state.deadlines.items()):
         state.arm(kind, key, at)
     return state
 
 
-def _plain(one: Any) -> dict[str, Any]:
-    told = {}
-    special = _SPECIAL.get(type(one), {})
-    for name, default in _DEFAULTS[type(one)]:
-        value = getattr(one, name)
+def _plain(instance: Any) -> dict[str, Any]:
+    data = {}
+    special = _SPECIAL.get(type(instance), {})
+    for name, default in _DEFAULTS[type(instance)]:
+        value = getattr(instance, name)
         if value == default or (name in special and special[name] is None):
             continue
-        told[name] = special[name][0](value) if name in special else value
-    return told
+        data[name] = special[name][0](value) if name in special else value
+    return data
 
 
-def _made(of: type[Any], data: Mapping[str, Any]) -> Any:
+def _load_instance(of: type[Any], data: Mapping[str, Any]) -> Any:
     special = _SPECIAL.get(of, {})
     return of(**{name: special[name][1](value) if name in special else value for name, value in data.items()})
 
 
-Way = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to plain data, and back
+Conversion = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # to plain data, and back
 
 
-def _each(of: type[Any]) -> Way:
-    return lambda values: [_plain(one) for one in values], lambda told: [_made(of, one) for one in told]
+def _each(of: type[Any]) -> Conversion:
+    return lambda values: [_plain(instance) for instance in values], lambda rows: [
+        _load_instance(of, instance) for instance in rows
+    ]
 
 
-def _by_name(of: type[Any]) -> Way:
+def _by_name(of: type[Any]) -> Conversion:
     return (
-        lambda values: {name: _plain(one) for name, one in values.items()},
-        lambda told: {name: _made(of, one) for name, one in told.items()},
+        lambda values: {name: _plain(instance) for name, instance in values.items()},
+        lambda plain: {name: _load_instance(of, instance) for name, instance in plain.items()},
     )
 
 
-def _by_unit(of: type[Any]) -> Way:
+def _by_unit(of: type[Any]) -> Conversion:
     return (
         lambda values: {unit.text: _plain(value) for unit, value in values.items()},
-        lambda plain: {unit_from(text): _made(of, value) for text, value in plain.items()},
+        lambda plain: {unit_from(text): _load_instance(of, value) for text, value in plain.items()},
     )
 
 
-_COUNTS: Way = (dict, Counter)
-_PAIRS: Way = (lambda keys: [list(key) for key in keys], lambda told: {tuple(key): None for key in told})
-_TIMES: Way = (
+_COUNTS: Conversion = (dict, Counter)
+_PAIRS: Conversion = (lambda keys: [list(key) for key in keys], lambda rows: {tuple(row): None for row in rows})
+_TIMES: Conversion = (
     lambda times: [[*key, at] for key, at in times.items()],
-    lambda told: {(kind, key): at for kind, key, at in told},
+    lambda rows: {(kind, key): at for kind, key, at in rows},
 )
-_EVENTS: Way = (
+_EVENTS: Conversion = (
     lambda events: [[event.n, event.at, event.epoch, event.type, dict(event.data)] for event in events],
-    lambda told: [Event(*one) for one in told],
+    lambda rows: [Event(*row) for row in rows],
 )
-_SHARDS: Way = (
+_SHARDS: Conversion = (
     lambda tables: {name: table.snapshot() for name, table in tables.items()},
-    lambda told: {name: ShardTable.from_snapshot(table) for name, table in told.items()},
+    lambda plain: {name: ShardTable.from_snapshot(table) for name, table in plain.items()},
 )
 
 
@@ -98,7 +100,7 @@ _DEFAULTS = {
     for of in (State, Task, Past, Group, Budget, Reached, Incident)
 }
 
-# Fields whose form differs; None: left out.
+# Fields with a form of their own; None: left out.
 _SPECIAL: dict[type[Any], dict[str, Any]] = {
     State: {
         "job": (job_to, job_from), "held": _EVENTS, "tasks": _by_name(Task), "groups": _each(Group), "running": _COUNTS, "done": _COUNTS,

@@ -1,4 +1,4 @@
-"""The state of a job: what the fold of its events says, and nothing else.
+"""The state of a job: the fold of its events, and nothing else.
 
 A *task* has one current attempt, in a phase, and at most one container, in a hold; the two live apart, for a container may carry several
 attempts of its task, and an attempt that waits needs no container. Tasks that start together are a *group*: it is sized once (how many
@@ -94,12 +94,12 @@ class Task(Plain):
 
     @property
     def live(self) -> bool:
-        """Whether the current attempt has something that can run or must be stopped."""
+        """Tell whether the current attempt has something that can run or must be stopped."""
         return self.phase in LIVE
 
     @property
     def state(self) -> str:
-        """The word users read: pending, staging, running, or a final one."""
+        """Return the word that users read: pending, staging, running, or a final one."""
         if self.final:
             return self.final
         if self.phase in (STAGING, READY, STARTING):
@@ -130,7 +130,7 @@ class Group(Plain):
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Budget(Plain):
-    """What the restarts of a unit have cost since it got further; of a role, what all its tasks have spent."""
+    """The cost of a unit's restarts since it got further; of a role, the cost of all its tasks."""
 
     spent: int = 0  # restarts at the program's fault
     free: int = 0  # restarts in a row at nobody's cost
@@ -214,13 +214,13 @@ class State(Plain):
         return self.known_job.roles[task.role]
 
     def members(self, group: Group) -> Iterator[Task]:
-        """The tasks of a group that are, or may become, members."""
+        """Yield the tasks of a group that are, or may become, members."""
         for name in group.roles:
             for index in range(size_of(self, group, name)):
                 yield self.tasks[f"{name}:{index}"]
 
     def admits(self, key: str, serial: int) -> bool:
-        """Whether an agent of (task, serial) may take part: its container is the task's present one, or the next asked for."""
+        """Tell whether an agent of (task, serial) may take part: its container is the task's present one, or the next asked for."""
         task = self.tasks.get(key)
         if task is None or self.steps.get("unregister") is not None:
             return False
@@ -231,13 +231,13 @@ class State(Plain):
         )
 
     def next_deadline(self) -> float | None:
-        """When time next becomes a stimulus."""
+        """Return the time that is next a stimulus; None where there is none."""
         while self.clock and self.deadlines.get(self.clock[0][1]) != self.clock[0][0]:
             heapq.heappop(self.clock)
         return self.clock[0][0] if self.clock else None
 
     def due(self, now: float) -> Iterator[tuple[str, str]]:
-        """The deadlines that have passed, earliest first. Mostly the first is all that is asked for, and the head of the heap."""
+        """Yield the deadlines that have passed, earliest first. Callers mostly take only the first, which is the head of the heap."""
         if not self.clock or self.clock[0][0] > now:
             return
         at, head = self.clock[0]
@@ -264,12 +264,12 @@ class State(Plain):
 
 
 def size_of(state: State, group: Group, role: str) -> int:
-    """How many members of `role` the group has, or asks for while it is not sized."""
+    """Return the number of members of `role` that the group has, or asks for while it is not sized."""
     return group.sizes[role] if group.sizes is not None else state.known_job.roles[role].replicas.max
 
 
 def role_size(state: State, role: str) -> int:
-    """The same of a role alone."""
+    """Return the number of members of `role` in its group."""
     return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
 
 
@@ -278,33 +278,33 @@ def group_unit(number: int) -> Unit:
 
 
 def unit_of(task: Task) -> Unit:
-    """The tasks that restart together with `task`."""
+    """Return the unit of tasks that restart together with `task`."""
     return group_unit(task.group) if task.whole else Unit(TASK, task.key)
 
 
 def budget_of(task: Task) -> Unit:
-    """The budget that limits the task's costly restarts."""
+    """Return the unit whose budget limits the task's costly restarts."""
     return group_unit(task.group) if task.whole else Unit(ROLE, task.role)
 
 
 def units_of(task: Task) -> set[Unit]:
-    """The units whose budgets progress of the task gives back; the task's own counts containers that were lost before an attempt began."""
+    """Return the units whose budgets progress of the task gives back; its own unit counts containers lost before an attempt began."""
     return {unit_of(task), Unit(TASK, task.key)}
 
 
 def gets_further(state: State, task: Task, value: float | None, step: float | None) -> bool:
-    """Whether the value or the step is beyond the best that any program of the task's unit has ever told."""
+    """Tell whether the value or the step is beyond the best that any program of the task's unit has ever reported."""
     best = state.reached.get(unit_of(task), Reached())
     return (value is not None and (best.value is None or value > best.value)) or (
         step is not None and (best.step is None or step > best.step)
     )
 
 
-def loss_kind(what: str) -> str:
-    """Return which kind of loss a trouble is, "" where nothing is lost by it. Files are told of as `output NAME` or `checkpoint sets`."""
-    if what.startswith("output ") or what == "checkpoint sets":
+def loss_kind(subject: str) -> str:
+    """Return the kind of loss of a trouble, "" where nothing is lost. The subject of lost files is `output NAME` or `checkpoint sets`."""
+    if subject.startswith("output ") or subject == "checkpoint sets":
         return FILES
-    return what if what in (LOG, CHECKPOINT) else ""
+    return subject if subject in (LOG, CHECKPOINT) else ""
 
 
 def populate(state: State, job: Job) -> None:
@@ -332,11 +332,11 @@ def populate(state: State, job: Job) -> None:
 
 
 def outputs_of(job: Job, role: str, index: int) -> dict[str, Any]:
-    """The outputs that one task uploads: by default every task of a counting role, else those `from` names."""
-    found = {}
+    """Return the outputs that one task uploads: by default every task of a counting role, else those `from` names."""
+    outputs = {}
     for name, output in job.outputs.items():
         source = output.from_
         default = job.roles[role].counts
         if (not source and default) or source in (role, f"{role}:{index}"):
-            found[name] = output
-    return found
+            outputs[name] = output
+    return outputs

@@ -1,4 +1,4 @@
-"""What can happen to a job, as the core is told of it.
+"""The stimuli of a job: all that can happen to it, as the core sees it.
 
 A stimulus is what a shell observed: a change the engine told, a report of an agent, a wish of the user, or time passing. `decide` turns it
 into events; a stimulus itself is never stored. Engines give exactly the classes of the first part, whatever their own words for them.
@@ -38,7 +38,7 @@ class Refused(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Waiting(Plain):
-    """Why asks are not granted yet, or what was granted does not start: a resource, what was asked and what is free, in the engine's units.
+    """The reason why asks are not granted yet, or granted containers do not start: a resource, asked and free, in the engine's units.
 
     Without a resource: nothing is waited for any more.
     """

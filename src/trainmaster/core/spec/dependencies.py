@@ -1,6 +1,6 @@
-"""In which order roles start.
+"""The order in which roles start.
 
-`after` makes a graph over roles with two kinds of edges. A role that waits for another to be *running* starts with it, a moment later: both
+`after` is a graph over roles with two kinds of edges. A role that waits for another to be *running* starts with it, a moment later: both
 belong to one stage, whose tasks form one generation. A role that waits for another to have *succeeded* belongs to a later stage. Roles stop
 in the opposite order.
 """
@@ -13,16 +13,16 @@ from trainmaster.core.spec.job import SUCCEEDED, Role
 
 
 def stages(roles: Mapping[str, Role]) -> dict[str, int]:
-    """The stage of each role: 0, or one above the last that it waits to succeed. Without gaps; `after` must have no cycle."""
-    found: dict[str, int] = {}
+    """Return the stage of each role: 0, or one above the last role that must succeed first. Without gaps; `after` must have no cycle."""
+    stage: dict[str, int] = {}
     for name in start_order(roles):
         waits = roles[name].after.items()
-        found[name] = max((found[other] + (what == SUCCEEDED) for other, what in waits), default=0)
-    return found
+        stage[name] = max((stage[other] + (condition == SUCCEEDED) for other, condition in waits), default=0)
+    return stage
 
 
 def start_order(roles: Mapping[str, Role]) -> list[str]:
-    """All roles, each behind those it comes after, otherwise as they were given."""
+    """Return all roles, each behind those it comes after, otherwise in the order of `roles`."""
     order: dict[str, None] = {}
 
     def place(name: str) -> None:
@@ -37,7 +37,7 @@ def start_order(roles: Mapping[str, Role]) -> list[str]:
 
 
 def cycle(after: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A cycle in "role -> those it comes after", beginning and ending with the same role; [] where there is none."""
+    """Return a cycle in "role -> those it comes after", beginning and ending with the same role; [] where there is none."""
     settled: set[str] = set()
     path: list[str] = []
 
@@ -48,9 +48,9 @@ def cycle(after: Mapping[str, Mapping[str, str]]) -> list[str]:
             return []
         path.append(name)
         for other in after.get(name, {}):
-            if found := walk(other):
-                return found
+            if circle := walk(other):
+                return circle
         settled.add(path.pop())
         return []
 
-    return next((found for name in after if (found := walk(name))), [])
+    return next((circle for name in after if (circle := walk(name))), [])

@@ -1,14 +1,14 @@
-"""What a job is: frozen data, and for every key its meaning, its shape and its default, said once.
+"""The model of a job: frozen data, and for every key its meaning, its shape and its default, written once.
 
 The attributes are the keys of the job file (a trailing underscore where Python reserves the word). Each carries, as attrs metadata, the
 `shape` that `reading` reads and writes it by, its `default` as text and its `doc`; the reference, the help texts and the messages are made
-from these. Where a default depends on other keys it is filled in at reading, so that whoever holds a `Job` never asks again: in classes the
-plain default stands beside it. Make jobs with `reading.job_from`, not by calling the classes.
+from these. A default that depends on other keys is filled in at reading, so a `Job` is always complete; the classes hold the plain default.
+Make jobs with `reading.job_from`, not by calling the classes.
 
 Sizes are bytes, durations seconds (None: none).
 """
 
-# `key` makes a field, once a class, as `attrs.field` does.
+# `key` makes a field of a class, as `attrs.field` does.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ RUNNING, SUCCEEDED = "running", "succeeded"
 STATIC_INPUTS = frozenset({"download", "list", "stream"})  # split over the tasks when a generation forms
 
 
-def key(doc: str, shape: str, told: str = "", /, *, of: type[Any] | None = None, **how: Any) -> Any:
-    """A key of the job file: its meaning, its shape, its default as told. `of`: the class of a section, or of each one by name."""
-    return attrs.field(metadata={"doc": doc, "shape": shape, "default": told, "of": of}, **how)
+def key(doc: str, shape: str, default_text: str = "", /, *, of: type[Any] | None = None, **options: Any) -> Any:
+    """Return the field of a key of the job file: its meaning, its shape, its default as text. `of`: the class of its section(s)."""
+    return attrs.field(metadata={"doc": doc, "shape": shape, "default": default_text, "of": of}, **options)
 
 
 class Section:
-    """Equality and representation of all sections, said once: made by attrs for twenty classes they cost every start 5 ms."""
+    """Equality and representation of all sections, written once: attrs would make them for twenty classes, which costs every start 5 ms."""
 
     __slots__ = ()
     __attrs_attrs__: ClassVar[Any]
@@ -56,8 +56,8 @@ class Section:
         return all(getattr(self, name) == getattr(other, name) for name in _attributes(type(self)))
 
     def __repr__(self) -> str:
-        told = (f"{name}={getattr(self, name)!r}" for name in _attributes(type(self)))
-        return f"{type(self).__name__}({', '.join(told)})"
+        fields = (f"{name}={getattr(self, name)!r}" for name in _attributes(type(self)))
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -68,7 +68,7 @@ def _attributes(of: type[Any]) -> list[str]:
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Environment(Section):
-    """What the programs run in. Nothing given: what the machine has."""
+    """The environment that the programs run in. Without any key: that of the machine."""
 
     archive: str = key(
         "a conda-pack, venv-pack or relocatable Python archive, cached by content", "text", "none", default=""
@@ -84,7 +84,7 @@ class Environment(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Replicas(Section):
-    """How many tasks a role has; a plain number is both."""
+    """The number of tasks of a role; a plain number is both minimum and maximum."""
 
     min: int = key("enough tasks to begin and to go on with", "positive count", "1", default=1)
     max: int = key("at most so many tasks, when there is room", "positive count", "min", default=1)
@@ -96,7 +96,7 @@ class Replicas(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Resources(Section):
-    """What each container has for the program."""
+    """The resources of each container for the program."""
 
     cores: float = key("processor cores", "positive number", "1", default=1.0)
     memory: int = key(
@@ -117,7 +117,7 @@ class Resources(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Restart(Section):
-    """What restarts when a task fails, and how often."""
+    """The tasks that restart when one fails, and the limits of their restarts."""
 
     scope: str = key(
         "group: the rest is stopped and a new generation formed; task: it alone; never",
@@ -136,7 +136,7 @@ class Restart(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Stop(Section):
-    """How a program is stopped."""
+    """The way a program is stopped."""
 
     signal: str = key("the signal that asks it to end", "signal", "SIGTERM", default="SIGTERM")
     grace: float = key("time until it is killed", "duration", "10s", default=10.0)
@@ -145,7 +145,7 @@ class Stop(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Nodes(Section):
-    """Where containers may be."""
+    """The nodes that containers may be on."""
 
     labels: dict[str, str] = key("labels that a node must have", "labels", "{}", factory=dict)
     exclude: tuple[str, ...] = key("nodes not to use", "texts", "[]", default=())
@@ -202,7 +202,7 @@ class Role(Section):
 
     @property
     def serves(self) -> bool:
-        """Whether it serves the others, and is stopped once they have ended."""
+        """Tell whether the role serves the others, and is stopped once they have ended."""
         return self.name in SERVING
 
 
@@ -270,7 +270,7 @@ class Output(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Checkpoint(Section):
-    """A path that survives: uploaded behind training, put back before an attempt starts."""
+    """A path that survives restarts: uploaded while training goes on, restored before an attempt starts."""
 
     path: str = key("the file or directory in the working directory", "relative path")
     url: str = key("where the sets go", "text", "the job's storage", default="")
@@ -287,7 +287,7 @@ class Tensorboard(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Timeouts(Section):
-    """How long is waited, for what."""
+    """The longest time that the job waits for each thing."""
 
     start: float | None = key(
         "from a container being granted to its program running; while data are fetched, for each sixteenth of them",
@@ -310,7 +310,7 @@ class Timeouts(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Completion(Section):
-    """When the job has succeeded. Neither key: when all tasks that count have."""
+    """The condition under which the job has succeeded. Without either key: all tasks that count have succeeded."""
 
     first: str = key("a role: the job succeeds with the first task of it", "text or none", "none", default="")
     failures: float | None = key(
@@ -320,7 +320,7 @@ class Completion(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Logs(Section):
-    """What is kept of the programs' output."""
+    """The part of the programs' output that is kept."""
 
     limit: int = key("of each attempt: the beginning and the newest, the gap marked", "size", "2GiB", default=2 * GIB)
     first: int = key("of the beginning", "size", "256MiB", default=256 * MIB)
@@ -342,7 +342,7 @@ class Saves(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Scale(Section):
-    """How roles with a minimum and a maximum grow."""
+    """The growth of roles with a minimum and a maximum."""
 
     grow: bool = key("whether the job grows onto containers that become free", "flag", "true", default=True)
     every: float = key("least time between two changes of members that nobody forced", "duration", "1m", default=60.0)
@@ -350,7 +350,7 @@ class Scale(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Secret(Section):
-    """Where the value of a secret variable comes from at submit. Neither key: the submitter's variable of the same name."""
+    """The source of a secret variable's value at submit. Without either key: the submitter's variable of the same name."""
 
     env: str = key("another variable of the submitter", "text or none", "its name", default="")
     file: str = key("a file of the submitter, its last line break left out", "text or none", "none", default="")
@@ -378,7 +378,7 @@ class Master(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False, kw_only=True)
 class Job(Section):
-    """What a user submits."""
+    """A job, as a user submits it."""
 
     name: str = key(
         "the job's name, the beginning of its id",
@@ -449,12 +449,12 @@ class Job(Section):
     annotations: dict[str, str] = key("texts kept with the job and handed to the engine", "labels", "{}", factory=dict)
     engines: dict[str, Any] = key("settings of one engine each, read by that engine", "engines", "{}", factory=dict)
     version: str = key("the version of this form", "version", VERSION, default=VERSION)
-    # (path, value) that a newer minor version has.
+    # (path, value) of each key that only a newer minor version knows.
     unknown: tuple[tuple[tuple[Any, ...], Any], ...] = attrs.field(default=())
 
     @property
     def tasks(self) -> int:
-        """How many tasks the job has at most."""
+        """Return the largest number of tasks that the job may have."""
         return sum(role.replicas.max for role in self.roles.values())
 
 
@@ -470,17 +470,17 @@ class Key:
 
 
 def file_name(attribute: str) -> str:
-    """The key of an attribute."""
+    """Return the key of an attribute."""
     return attribute.rstrip("_")
 
 
 def variable_name(name: str) -> str:
-    """A name as part of a variable, TRAINMASTER_INPUT_<this>: capitals, whatever is no letter or digit as `_`."""
+    """Return a name as part of a variable, like TRAINMASTER_INPUT_<NAME>: in capitals, with `_` for all but letters and digits."""
     return "".join(letter if letter.isalnum() else "_" for letter in name).upper()
 
 
 def keys(of: type[Any] = Job, under: str = "") -> Iterator[Key]:
-    """Every key of the job file, in order, with those of its sections."""
+    """Yield every key of the job file, in order, with those of its sections."""
     for field in attrs.fields(of):
         meta = field.metadata
         if not meta or (field.name == "name" and of is not Job):
@@ -494,14 +494,14 @@ def keys(of: type[Any] = Job, under: str = "") -> Iterator[Key]:
 
 
 def uses(job: Job, role: str) -> list[Input]:
-    """The inputs that the tasks of a role read."""
-    return [given for given in job.inputs.values() if (role in given.to if given.to else job.roles[role].counts)]
+    """Return the inputs that the tasks of a role read."""
+    return [source for source in job.inputs.values() if (role in source.to if source.to else job.roles[role].counts)]
 
 
 def writes(job: Job, role: str) -> list[Output]:
-    """The outputs that some task of a role writes."""
+    """Return the outputs that some task of a role writes."""
     return [
-        made
-        for made in job.outputs.values()
-        if (made.from_.split(":")[0] == role if made.from_ else job.roles[role].counts)
+        output
+        for output in job.outputs.values()
+        if (output.from_.split(":")[0] == role if output.from_ else job.roles[role].counts)
     ]

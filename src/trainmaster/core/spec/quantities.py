@@ -1,10 +1,10 @@
 """Quantities as people write them: sizes, durations, counts.
 
 A size is a number and a unit, `2GiB` (1024s) or `512MB` (1000s), and becomes whole bytes. A duration is numbers and units, `5m`, `1h30m`,
-`250ms`, or `none`, and becomes seconds. Neither is ever bare: nobody can tell whether `512` meant bytes or megabytes. There are two ways
-back to text: `exact_...` loses nothing and can be read again; `format_...` is for people and rounds.
+`250ms`, or `none`, and becomes seconds. A unit is always required: nobody can tell whether `512` meant bytes or megabytes. There are two
+ways back to text: `exact_...` loses nothing and can be read again; `format_...` is for people and rounds.
 
-All readers raise `ValueError` with what was expected; who knows the place adds it.
+All readers raise `ValueError` with the expected form; a caller that knows the place adds it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DURATION_WORDS = 'a number and a unit, like 30s, 5m or 2h, or "none"'
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size like `2GiB`, `1.5 g` (1024s) or `512MB` (1000s)."""
+    """Return the bytes of a size like `2GiB`, `1.5 g` (1024s) or `512MB` (1000s)."""
     parts = _parts(text)
     if len(parts) != 1:
         raise ValueError(f"expected a size: {SIZE_WORDS}")
@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float | None:
-    """Seconds of a duration like `5m`, `1h30m` or `250ms`; None for `none`."""
+    """Return the seconds of a duration like `5m`, `1h30m` or `250ms`; None for `none`."""
     if text.strip().lower() == "none":
         return None
     total = 0.0
@@ -65,7 +65,7 @@ def parse_seconds(text: str) -> float | None:
 
 
 def parse_count(text: str) -> int:
-    """A whole number, 0 or more."""
+    """Read a whole number, 0 or more."""
     digits = text.strip().replace("_", "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
         raise ValueError("expected a whole number")
@@ -73,7 +73,7 @@ def parse_count(text: str) -> int:
 
 
 def exact_bytes(count: int) -> str:
-    """A size that reads back as exactly `count`: `2GiB`, `1000001B`."""
+    """Write a size that reads back as exactly `count`: `2GiB`, `1000001B`."""
     unit = 0
     while count and count % 1024 == 0 and unit < len(_BINARY) - 1:
         count, unit = count // 1024, unit + 1
@@ -81,20 +81,20 @@ def exact_bytes(count: int) -> str:
 
 
 def exact_seconds(seconds: float | None) -> str:
-    """A duration that reads back as exactly `seconds`: `5m`, `0.1s`, `none`."""
+    """Write a duration that reads back as exactly `seconds`: `5m`, `0.1s`, `none`."""
     if seconds is None:
         return "none"
     for unit in ("w", "d", "h", "m"):
         if seconds and seconds % _DURATIONS[unit] == 0:
             return f"{seconds / _DURATIONS[unit]:.0f}{unit}"
     text = repr(seconds)
-    if "e" in text:  # a tiny one: no exponents in a duration
+    if "e" in text:  # a tiny number: no exponents in a duration
         text = f"{seconds:.1100f}".rstrip("0")
     return f"{seconds:.0f}s" if seconds == int(seconds) else f"{text}s"
 
 
 def format_bytes(count: float) -> str:
-    """A size for people, to three figures: `12 GiB`, `1.43 MiB`, `0 B`."""
+    """Write a size for people, to three figures: `12 GiB`, `1.43 MiB`, `0 B`."""
     value, unit = float(count), 0
     while abs(value) >= 1023.5 and unit < len(_BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -103,7 +103,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """A duration for people, its two largest units: `90 ms`, `2.5 s`, `1 h 30 m`, `none`."""
+    """Write a duration for people, its two largest units: `90 ms`, `2.5 s`, `1 h 30 m`, `none`."""
     if seconds is None:
         return "none"
     if seconds < 0:
@@ -113,21 +113,21 @@ def format_seconds(seconds: float | None) -> str:
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     names = ("d", "h", "m", "s")
-    left, parts = round(seconds), []
+    seconds_left, parts = round(seconds), []
     for name in names:
-        count, left = divmod(left, int(_DURATIONS[name]))
+        count, seconds_left = divmod(seconds_left, int(_DURATIONS[name]))
         parts.append((count, name))
     first = next(i for i, (count, _) in enumerate(parts) if count)
     return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
 
 
 def format_count(count: float, word: str) -> str:
-    """A count with its noun: `1 task`, `1,200 tasks`."""
+    """Write a count with its noun: `1 task`, `1,200 tasks`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def _parts(text: str) -> list[tuple[float, str]]:
-    """`1h 30m` as [(1.0, "h"), (30.0, "m")]; [] where it is not that."""
+    """Read `1h 30m` as [(1.0, "h"), (30.0, "m")]; [] where the text has no such form."""
     parts: list[tuple[float, str]] = []
     rest = text.strip()
     while rest:

@@ -1,8 +1,9 @@
-"""From plain data to a job and back: `job_from(data, origins)` and `job_to(job)`.
+"""Read a job from plain data and write it back: `job_from(data, origins)` and `job_to(job)`.
 
-Strict: an unknown key is refused with the nearest name, a value of another shape with what was expected, each with its path and the place
-it came from (`origins`: path -> "job.yaml line 7", made by whoever loaded the data). The same reader serves files, Python and flags, and
-the job as JSON in containers. There a newer minor version may have more keys, which are kept; a higher major version is refused.
+Reading is strict: an unknown key is refused with the nearest name, a value of another shape with the expected shape. Each refusal names the
+path and the place it came from (`origins`: path -> "job.yaml line 7", filled in by the loader of the data). The same reader serves files,
+Python and flags, and the job as JSON in containers. There a newer minor version may have more keys, which are kept; a higher major version
+is refused.
 """
 
 from __future__ import annotations
@@ -27,68 +28,68 @@ _MOST_TASKS = 100_000
 
 
 def job_from(data: Any, origins: Origins | None = None) -> Job:
-    """The job that `data` describes. Raises BadInput, naming key, value and place, at the first thing that is wrong."""
+    """Return the job that `data` describes. Raises BadInput, naming key, value and place, at the first mistake."""
     return _Reading(origins or {}).job(data)
 
 
 def job_to(job: Job) -> dict[str, Any]:
-    """The job as plain JSON-able data that `job_from` reads as the same job."""
+    """Return the job as plain JSON-able data that `job_from` reads as the same job."""
     data: dict[str, Any] = _plain(job)
     for path, value in job.unknown:
-        at = data
+        section = data
         for part in path[:-1]:
-            at = at.setdefault(part, {})
-        at[path[-1]] = value
+            section = section.setdefault(part, {})
+        section[path[-1]] = value
     return data
 
 
-def nearest(given: str, known: Any) -> str:
-    """ "did you mean X?", or the names there are."""
+def nearest(word: str, known: Any) -> str:
+    """Return the hint "did you mean X?", or list the known names."""
     names = sorted(known)
-    from difflib import get_close_matches  # for mistakes alone
+    from difflib import get_close_matches  # loaded only after a mistake
 
-    near = get_close_matches(given, names, n=1, cutoff=0.6)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}" if names else ""
 
 
 def _plain(value: Any) -> Any:
-    """A section as data: what has its default is said too, so that a later default changes nothing."""
-    told = {}
+    """Return a section as data. Values that equal their default are written too, so that a later default changes nothing."""
+    data = {}
     for field in attrs.fields(type(value)):
         if not field.metadata or (field.name == "name" and not isinstance(value, Job)):
             continue
-        one = getattr(value, field.name)
-        if not (isinstance(one, str) and not one):  # nothing said: the key is left out
-            told[file_name(field.name)] = _written(field.metadata["shape"], one)
-    return told
+        setting = getattr(value, field.name)
+        if not (isinstance(setting, str) and not setting):  # an empty text: the key is left out
+            data[file_name(field.name)] = _written(field.metadata["shape"], setting)
+    return data
 
 
 def _written(shape: str, value: Any) -> Any:
     if value is None and shape not in ("duration or none",):
         return None
     if shape in BY_NAME:
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(section) for key, section in value.items()}
     if attrs.has(type(value)):
         return _plain(value)
     return SHAPES[shape][1](value) if shape in SHAPES else value
 
 
 class _Reading:
-    """One reading; knows where everything came from."""
+    """One reading of a job; `_origins` says where each value came from."""
 
     def __init__(self, origins: Origins) -> None:
         self._origins = origins
         self._unknown: list[tuple[Path, Any]] = []
         self._newer = False
-        self._given: Mapping[str, Any] = {}
+        self._data: Mapping[str, Any] = {}
 
     def job(self, data: Any) -> Job:
         if not isinstance(data, Mapping):
             raise self.wrong((), data, "expected a job: keys like name, framework and roles", "job-shape")
         self._check_version(data.get("version", VERSION))
-        self._given = data
+        self._data = data
         values = self.section(Job, data, ())
-        job = Job(**values, unknown=tuple(sorted(self._unknown, key=lambda one: one[0])))
+        job = Job(**values, unknown=tuple(sorted(self._unknown, key=lambda path_and_value: path_and_value[0])))
         job = _derived(job, data)
         self._check(job)
         return job
@@ -106,7 +107,7 @@ class _Reading:
     # -- sections --
 
     def section(self, of: type[Any], data: Any, path: Path) -> dict[str, Any]:
-        """The attributes of a section, read; those not given are left to their defaults."""
+        """Read the attributes of a section; missing keys are left to their defaults."""
         if not isinstance(data, Mapping):
             raise self.wrong(path, data, f"expected keys like {', '.join(list(keys_of(of))[:3])}", "job-shape")
         known = keys_of(of)
@@ -117,7 +118,7 @@ class _Reading:
                 self._not_known(path, str(key), value, known)
                 continue
             if value is None and field.default is not attrs.NOTHING and field.metadata["of"] is not None:
-                continue  # a section with nothing in it
+                continue  # an empty section
             values[field.name] = self.value(field, value, (*path, str(key)))
         for key, field in known.items():
             if field.default is attrs.NOTHING and field.name not in values:
@@ -126,7 +127,7 @@ class _Reading:
         return values
 
     def _misspelt(self, path: Path) -> str:
-        """Suggest the name that a section without its keys was meant for: another one beside it, with a name like it."""
+        """Suggest the section that one without its required keys was meant to be: a neighbour with a similar name."""
         from difflib import get_close_matches
 
         others = [name for name in self._section(*path[:-1]) or () if path and name != path[-1]]
@@ -163,21 +164,21 @@ class _Reading:
         value = by_name(shape, value)
         if not isinstance(value, Mapping):
             raise self.wrong(path, value, "expected a section for each name", "job-shape")
-        found = {}
-        for key, one in value.items():
-            at = (*path, str(key))
+        sections = {}
+        for key, section in value.items():
+            section_path = (*path, str(key))
             try:
                 named = str(key) if shape == "links" else name(key)
             except ValueError as error:
                 raise self.refused(
-                    at, None, f"{key!r} cannot be a name: {error}", _plain_name(str(key)), "odd-name"
+                    section_path, None, f"{key!r} cannot be a name: {error}", _plain_name(str(key)), "odd-name"
                 ) from None
-            told = self.section(of, self._spelled(shape, of, one, at), at)
+            attributes = self.section(of, self._spelled(shape, of, section, section_path), section_path)
             has_name = any(field.name == "name" for field in attrs.fields(of))
-            found[named] = of(**({"name": named} if has_name else {}), **told)
-        return found
+            sections[named] = of(**({"name": named} if has_name else {}), **attributes)
+        return sections
 
-    # -- what only the whole job shows --
+    # -- checks that need the whole job --
 
     def _check(self, job: Job) -> None:
         if not job.roles:
@@ -215,10 +216,10 @@ class _Reading:
             raise self.refused(at, link.port, f"role {link.role} has no port {link.port!r}", mend, "wrong-value")
 
     def _check_paths(self, job: Job, role: str) -> None:
-        """Two things of one role cannot be at one path of its working directory, nor told by one variable."""
+        """Refuse two inputs, outputs or ports of one role that share a path of its working directory or a variable."""
         kinds = (
-            ("inputs", [given for given in model.uses(job, role) if given.as_ in ("download", "mount")]),
-            ("outputs", [made for made in model.writes(job, role) if made.as_ == "upload"]),
+            ("inputs", [source for source in model.uses(job, role) if source.as_ in ("download", "mount")]),
+            ("outputs", [output for output in model.writes(job, role) if output.as_ == "upload"]),
         )
         ports: dict[str, str] = {}
         for port in job.roles[role].ports:
@@ -228,28 +229,33 @@ class _Reading:
                     ("roles", role, "ports"), None, message, "give one of them another name", "equal-names"
                 )
         paths: dict[str, str] = {}
-        for kind, things in kinds:
+        for kind, transfers in kinds:
             variables: dict[str, str] = {}
-            for thing in things:
-                for table, one in ((paths, f"./{thing.local or thing.name}"), (variables, variable_name(thing.name))):
-                    other = table.setdefault(one, f"{kind}.{thing.name}")
-                    if other != f"{kind}.{thing.name}":
-                        message = f"{other} and {kind}.{thing.name} are both {one} for role {role}"
+            for transfer in transfers:
+                for table, label in (
+                    (paths, f"./{transfer.local or transfer.name}"),
+                    (variables, variable_name(transfer.name)),
+                ):
+                    other = table.setdefault(label, f"{kind}.{transfer.name}")
+                    if other != f"{kind}.{transfer.name}":
+                        message = f"{other} and {kind}.{transfer.name} are both {label} for role {role}"
                         mend = "set local: for one of them" if table is paths else "give one of them another name"
-                        raise self.refused((kind, thing.name), None, message, mend, "equal-names")
+                        raise self.refused((kind, transfer.name), None, message, mend, "equal-names")
 
     def _check_streams(self, job: Job, role: Any) -> None:
-        """A program has one standard input and one standard output, and copies of it would have to share them."""
-        read = [("inputs", given.name) for given in model.uses(job, role.name) if given.as_ == "stream"]
-        writers = {made.name: made.from_ for made in model.writes(job, role.name) if made.as_ == "stream"}
+        """Refuse a second stream each way: a program has one standard input and output, and its copies would have to share them."""
+        input_streams = [("inputs", source.name) for source in model.uses(job, role.name) if source.as_ == "stream"]
+        writers = {output.name: output.from_ for output in model.writes(job, role.name) if output.as_ == "stream"}
         apart = len(set(writers.values())) == len(writers) and all(":" in writer for writer in writers.values())
-        written = [("outputs", name) for name in writers][: 1 if apart else None]
-        for things in (read, written):
-            if len(things) > 1:
-                message = f"role {role.name} has two streams: {' and '.join('.'.join(thing) for thing in things[:2])}"
-                raise self.refused(things[1], None, message, "use another as: for one of them", "two-streams")
-            if things and role.processes != 1:
-                message = f"{'.'.join(things[0])} is a stream, and role {role.name} runs {role.processes} processes in each container"
+        output_streams = [("outputs", name) for name in writers][: 1 if apart else None]
+        for streams in (input_streams, output_streams):
+            if len(streams) > 1:
+                message = (
+                    f"role {role.name} has two streams: {' and '.join('.'.join(stream) for stream in streams[:2])}"
+                )
+                raise self.refused(streams[1], None, message, "use another as: for one of them", "two-streams")
+            if streams and role.processes != 1:
+                message = f"{'.'.join(streams[0])} is a stream, and role {role.name} runs {role.processes} processes in each container"
                 mend = "set processes: 1, with more replicas; or another as: for it"
                 raise self.refused(("roles", role.name, "processes"), role.processes, message, mend, "two-streams")
 
@@ -279,26 +285,26 @@ class _Reading:
             )
 
     def _check_data(self, job: Job) -> None:
-        for given in job.inputs.values():
-            for role in given.to:
-                self._known(("inputs", given.name, "to"), role, job.roles, "role")
-            readers = [role for role in job.roles.values() if given in model.uses(job, role.name)]
+        for source in job.inputs.values():
+            for role in source.to:
+                self._known(("inputs", source.name, "to"), role, job.roles, "role")
+            readers = [role for role in job.roles.values() if source in model.uses(job, role.name)]
             elastic = next((role for role in readers if role.replicas.elastic), None)
-            said = "split" in (self._section("inputs", given.name) or {})
-            if elastic is not None and given.as_ in model.STATIC_INPUTS and not said:
-                message = f"role {elastic.name} may change its size, so how input {given.name} is divided must be said"
+            has_split = "split" in (self._section("inputs", source.name) or {})
+            if elastic is not None and source.as_ in model.STATIC_INPUTS and not has_split:
+                message = f"role {elastic.name} may change its size, so how input {source.name} is divided must be said"
                 mend = "split: again divides it anew each time, split: whole gives all to every task"
-                raise self.refused(("inputs", given.name), None, message, mend, "elastic-split")
+                raise self.refused(("inputs", source.name), None, message, mend, "elastic-split")
             shared = [role for role in readers if role.workdir == model.SHARED]
-            if given.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
-                message = f"several tasks would put input {given.name} at one path of the directory that they share"
+            if source.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
+                message = f"several tasks would put input {source.name} at one path of the directory that they share"
                 mend = "set workdir: copy; or as: list or mount for the input"
                 raise self.refused(("roles", shared[0].name, "workdir"), model.SHARED, message, mend, "equal-names")
-        for made in job.outputs.values():
-            if made.from_:
-                at = ("outputs", made.name, "from")
-                self._known(at, made.from_.partition(":")[0], job.roles, "role")
-                self._task(at, made.from_, job)
+        for output in job.outputs.values():
+            if output.from_:
+                at = ("outputs", output.name, "from")
+                self._known(at, output.from_.partition(":")[0], job.roles, "role")
+                self._task(at, output.from_, job)
 
     def _task(self, path: Path, task: str, job: Job) -> None:
         named, mark, index = task.partition(":")
@@ -309,19 +315,19 @@ class _Reading:
             raise self.refused(path, task, f"there is no task {task!r}", mend, "no-such-task")
 
     def _section(self, *path: str) -> Mapping[str, Any] | None:
-        at: Any = self._given
+        section: Any = self._data
         for part in path:
-            at = at.get(part) if isinstance(at, Mapping) else None
-        return at if isinstance(at, Mapping) else None
+            section = section.get(part) if isinstance(section, Mapping) else None
+        return section if isinstance(section, Mapping) else None
 
-    def _known(self, path: Path, given: str, known: Any, what: str) -> None:
-        if given not in known:
+    def _known(self, path: Path, name: str, known: Any, noun: str) -> None:
+        if name not in known:
             raise self.refused(
                 path,
-                None if path[-1] == given else given,
-                f"there is no {what} {given!r}",
-                nearest(given, known),
-                f"unknown-{what}",
+                None if path[-1] == name else name,
+                f"there is no {noun} {name!r}",
+                nearest(name, known),
+                f"unknown-{noun}",
             )
 
     # -- errors --
@@ -333,13 +339,13 @@ class _Reading:
         return BadInput(message, place=self.place(path, value), mend=mend, anchor=anchor)
 
     def place(self, path: Path, value: Any) -> str:
-        """`roles.worker.resources.memory: 12GiB   (job.yaml line 7)`."""
+        """Return the line of a message that names the key, like `roles.worker.resources.memory: 12GiB   (job.yaml line 7)`."""
         short = "" if value is None or isinstance(value, Mapping) else f": {_shown(value)}"
         origin = self._origins.get(path) or self._origin_near(path)
         return f"{'.'.join(path)}{short}" + (f"   ({origin})" if origin else "") if path or origin else ""
 
     def _origin_near(self, path: Path) -> str:
-        """Where something in a section came from, or else what the section is in."""
+        """Return the origin of a value inside the section, or else of the nearest section around it."""
         below = next((origin for at, origin in self._origins.items() if at[: len(path)] == path), "") if path else ""
         return below or next(
             (self._origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self._origins), ""
@@ -347,7 +353,7 @@ class _Reading:
 
 
 def _plain_name(text: str) -> str:
-    """A name near the one that was given."""
+    """Suggest a valid name that is close to `text`; "" where there is none."""
     plain = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-" for letter in text
     ).strip("-_.")
@@ -355,18 +361,18 @@ def _plain_name(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a job file would say it, cut where it is long."""
+    """Return a value as a job file writes it, cut where it is long."""
     if isinstance(value, bool):
         return str(value).lower()
-    text = f"[{', '.join(str(one) for one in value)}]" if isinstance(value, list | tuple) else str(value)
+    text = f"[{', '.join(str(element) for element in value)}]" if isinstance(value, list | tuple) else str(value)
     text = " ".join(text.split()) or '""'
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _derived(job: Job, data: Mapping[str, Any]) -> Job:
-    """The job with the defaults that depend on other keys filled in, where the data did not say them."""
-    told = data.get("roles") or {}
-    roles = {key: _derived_role(job, role, told.get(key) or {}) for key, role in job.roles.items()}
+    """Return the job with the defaults that depend on other keys filled in, where `data` does not set them."""
+    roles_data = data.get("roles") or {}
+    roles = {key: _derived_role(job, role, roles_data.get(key) or {}) for key, role in job.roles.items()}
     master = data.get("master") or {}
     resources = _with_overhead(job.master.resources, master.get("resources"))
     job = attrs.evolve(job, roles=roles, master=attrs.evolve(job.master, resources=resources))
@@ -376,31 +382,31 @@ def _derived(job: Job, data: Mapping[str, Any]) -> Job:
     return job
 
 
-def _with_overhead(resources: model.Resources, told: Any) -> model.Resources:
-    if isinstance(told, Mapping) and "overhead" in told:
+def _with_overhead(resources: model.Resources, data: Any) -> model.Resources:
+    if isinstance(data, Mapping) and "overhead" in data:
         return resources
     return attrs.evolve(resources, overhead=min(GIB, max(64 * MIB, resources.memory // 20)))
 
 
-def _derived_role(job: Job, role: Any, told: Mapping[str, Any]) -> Any:
-    restart, resources, replicas = told.get("restart"), told.get("resources"), told.get("replicas")
-    if "counts" not in told:
+def _derived_role(job: Job, role: Any, data: Mapping[str, Any]) -> Any:
+    restart, resources, replicas = data.get("restart"), data.get("resources"), data.get("replicas")
+    if "counts" not in data:
         role = attrs.evolve(role, counts=role.name not in model.NOT_COUNTING)
     if not (isinstance(restart, Mapping) and "total" in restart):
         role = attrs.evolve(role, restart=attrs.evolve(role.restart, total=max(role.restart.total, role.restart.limit)))
     if not (isinstance(restart, str) or (isinstance(restart, Mapping) and "scope" in restart)):
-        # Tasks that go on from one checkpoint go back to it together: shards done since by any of them are given out again.
-        together = job.checkpoint is not None and any(given.as_ == "shards" for given in model.uses(job, role.name))
+        # Tasks that share a checkpoint go back to it together: shards that any of them has done since are leased again.
+        together = job.checkpoint is not None and any(source.as_ == "shards" for source in model.uses(job, role.name))
         scope = "group" if role.counts and (job.framework in model.COLLECTIVE or together) else "task"
         role = attrs.evolve(role, restart=attrs.evolve(role.restart, scope=scope))
     role = attrs.evolve(role, resources=_with_overhead(role.resources, resources))
-    if "threads" not in told and isinstance(resources, Mapping) and "cores" in resources:
+    if "threads" not in data and isinstance(resources, Mapping) and "cores" in resources:
         role = attrs.evolve(role, threads=CORES)
     if isinstance(replicas, Mapping) and "max" not in replicas:
         role = attrs.evolve(role, replicas=attrs.evolve(role.replicas, max=role.replicas.min))
-    if "workdir" not in told:
+    if "workdir" not in data:
         interim = attrs.evolve(job, roles={**job.roles, role.name: role})
-        own = any(given.as_ == "download" for given in model.uses(interim, role.name)) or model.writes(
+        own = any(source.as_ == "download" for source in model.uses(interim, role.name)) or model.writes(
             interim, role.name
         )
         copied = bool(own) or (job.checkpoint is not None and (role.counts or role.serves))

@@ -1,4 +1,4 @@
-"""Cover what must not be read by others: by name, and by value.
+"""Cover secrets, by the name of a variable and by value.
 
 A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password, or with a token in place of
 a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A
@@ -53,7 +53,7 @@ ALL_ROLES = ""  # in place of a role's name: the secrets of every role
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether a variable's value is nobody else's business: its name says so, or the value is a URL with a password or token."""
+    """Tell whether a variable's value is secret: its name says so, or the value is a URL with a password or token."""
     if any(pattern.search(value) for pattern in _SECRETS_IN_URLS):
         return True
     if "." in name:
@@ -89,7 +89,7 @@ def secret_names_of_others(secrets: Mapping[str, Mapping[str, str]], role: str) 
 
 
 def redact(data: Any, values: Iterable[str] = ()) -> Any:
-    """Plain data with secrets covered: texts under a name that says it is secret, and `values` wherever they stand in a text."""
+    """Cover the secrets in plain data: texts under a secret name, and `values` wherever they stand in a text."""
     long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     return _redacted(data, long)
 
@@ -102,9 +102,9 @@ def _redacted(data: Any, values: list[str]) -> Any:
             data = pattern.sub(lambda url: url[1] + COVER, data)
         return data
     if isinstance(data, Mapping):
-        return {key: COVER if _covered(key, one) else _redacted(one, values) for key, one in data.items()}
+        return {key: COVER if _covered(key, element) else _redacted(element, values) for key, element in data.items()}
     if isinstance(data, list | tuple):
-        return [_redacted(one, values) for one in data]
+        return [_redacted(element, values) for element in data]
     return data
 
 

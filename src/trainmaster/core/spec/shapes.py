@@ -1,7 +1,7 @@
-"""How a value of each shape is read and written: the table behind every key of the job file.
+"""Readers and writers of each shape: the table behind every key of the job file.
 
-A reader takes what YAML, JSON, Python or a flag gave and returns the value, or raises `ValueError` with what was expected; a writer gives
-back plain data that reads as the same value. A flag gives everything as text, so numbers and flags are read from text too.
+A reader takes data from YAML, JSON, Python or a flag and returns the value, or raises `ValueError` with the expected shape; a writer
+returns plain data that reads as the same value. Flags give every value as text, so numbers and booleans are read from text too.
 """
 
 from __future__ import annotations
@@ -149,40 +149,40 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list | tuple):
-        return tuple(_text(one) for one in value)
+        return tuple(_text(element) for element in value)
     raise ValueError("expected a list of texts")
 
 
 def _command(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, str) and value.strip():
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(one, str | int | float) for one in value):
-        return tuple(_text(one) for one in value)
+    if isinstance(value, list | tuple) and value and all(isinstance(argument, str | int | float) for argument in value):
+        return tuple(_text(argument) for argument in value)
     raise ValueError("expected a command: text for the shell, or a list of a program and its arguments")
 
 
 def _labels(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("expected names with texts")
-    return {_text(key): _text(one) for key, one in value.items()}
+    return {_text(key): _text(text) for key, text in value.items()}
 
 
 def _counts(value: Any) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise ValueError("expected names with whole numbers, like {yarn.io/fpga: 1}")
-    return {_text(key): _count(one) for key, one in value.items()}
+    return {_text(key): _count(count) for key, count in value.items()}
 
 
 def _env(value: Any) -> dict[str, str | None]:
     if isinstance(value, list | tuple):  # NAME=VALUE, or NAME alone
-        pairs = [_text(one).partition("=") for one in value]
+        pairs = [_text(line).partition("=") for line in value]
         value = {key: text if mark else None for key, mark, text in pairs}
     if not isinstance(value, Mapping):
         raise ValueError("expected variables: NAME: value, or NAME: alone, taken from the submitter")
     for key in value:
         if not isinstance(key, str) or not key or "=" in key or "\0" in key:
             raise ValueError(f"{key!r} cannot be the name of a variable")
-    return {key: None if one is None else _bool_text(one) for key, one in value.items()}
+    return {key: None if text is None else _bool_text(text) for key, text in value.items()}
 
 
 def _bool_text(value: Any) -> str:
@@ -196,7 +196,7 @@ def _ports(value: Any) -> dict[str, int]:
         value = dict.fromkeys(value, 0)
     if not isinstance(value, Mapping):
         raise ValueError("expected names of ports, or {name: number}")
-    ports = {name(key): _count(one) for key, one in value.items()}
+    ports = {name(key): _count(number) for key, number in value.items()}
     for key, number in ports.items():
         if number > 65535:
             raise ValueError(f"port {key} is {number}, above 65535")
@@ -208,9 +208,9 @@ def _after(value: Any) -> dict[str, str]:
         value = [value]
     if isinstance(value, list | tuple):
         value = dict.fromkeys(value, "running")
-    if not isinstance(value, Mapping) or any(one not in ("running", "succeeded") for one in value.values()):
+    if not isinstance(value, Mapping) or any(condition not in ("running", "succeeded") for condition in value.values()):
         raise ValueError("expected roles, each running or succeeded, like {ps: running}")
-    return {name(key): str(one) for key, one in value.items()}
+    return {name(key): str(condition) for key, condition in value.items()}
 
 
 def _processes(value: Any) -> int | str:
@@ -238,8 +238,8 @@ def _engines(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError("expected a block for each engine")
     return {
-        name(key): dict(one or {}) if isinstance(one, Mapping | None) else _not_a_block(key)
-        for key, one in value.items()
+        name(key): dict(block or {}) if isinstance(block, Mapping | None) else _not_a_block(key)
+        for key, block in value.items()
     }
 
 
@@ -264,7 +264,7 @@ def _listed(value: Any) -> Any:
 
 Reader = Callable[[Any], Any]
 
-# shape -> (how it is read, how it is written)
+# shape -> (its reader, its writer)
 SHAPES: dict[str, tuple[Reader, Reader]] = {
     "after": (_after, _same),
     "command": (_command, _listed),
@@ -300,7 +300,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
 
 
 def choice(shape: str) -> Reader | None:
-    """The reader of a shape that lists its values, like "group | task | never"."""
+    """Return the reader of a shape that lists its values, like "group | task | never"; None for other shapes."""
     if " | " not in shape:
         return None
     values = shape.split(" | ")
@@ -308,7 +308,7 @@ def choice(shape: str) -> Reader | None:
     def read(value: Any) -> str:
         if value in values:
             return str(value)
-        from difflib import get_close_matches  # for mistakes alone
+        from difflib import get_close_matches  # loaded only after a mistake
 
         near = get_close_matches(str(value), values, 1)
         hint = f"; did you mean {near[0]}?" if near else ""

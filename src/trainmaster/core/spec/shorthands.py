@@ -1,7 +1,7 @@
-"""Shorter ways of writing a section, and what they stand for: `replicas: 2` is `{min: 2, max: 2}`.
+"""Shorter ways of writing a section, and the keys they stand for: `replicas: 2` is `{min: 2, max: 2}`.
 
-`spelled` does it for one value of a known shape. `spelled_out` does it for a whole description without judging it: layers of settings
-are joined key by key, so that `restart: task` in one and `restart: {limit: 5}` in the next must both be sections by then.
+`spelled` expands one value of a known shape. `spelled_out` expands a whole description without judging it: layers of settings are joined
+key by key, so `restart: task` in one and `restart: {limit: 5}` in the next must both be sections by then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LISTS = ("env", "ports", "after")  # mappings that may be written as lists
 
 
 def keys_of(of: type[Any]) -> dict[str, Any]:
-    """The fields of a section by key; a section's own name is the key that it stands under."""
+    """Return the fields of a section by key, without `name`: a section's own name is the key that it stands under."""
     fields = attrs.fields(of)
     return {
         file_name(field.name): field
@@ -37,7 +37,7 @@ def keys_of(of: type[Any]) -> dict[str, Any]:
 
 
 def spelled(shape: str, of: type[Any], value: Any) -> Any:
-    """A section as keys, where a shorter way of writing it was used; anything else as it is. Raises ValueError."""
+    """Expand a section written in a shorter way into its keys; return any other value unchanged. Raises ValueError."""
     if isinstance(value, Mapping):
         return value
     if value is None:
@@ -66,7 +66,7 @@ def spelled(shape: str, of: type[Any], value: Any) -> Any:
 
 
 def _readable(of: type[Any], section: dict[str, Any]) -> dict[str, Any]:
-    """Return the section; raise ValueError where a value in it is wrong, so that messages name the key as it was written."""
+    """Return the section; raise ValueError where a value in it is wrong, so that messages name the key that the user wrote."""
     known = keys_of(of)
     for key, value in section.items():
         shape = known[key].metadata["shape"]
@@ -75,7 +75,7 @@ def _readable(of: type[Any], section: dict[str, Any]) -> dict[str, Any]:
 
 
 def spelled_out(data: Any, of: type[Any] = Job) -> Any:
-    """The same description with every section as keys. What cannot be understood stays as it is, for the reader to refuse."""
+    """Return the description with every section as keys. A value that cannot be understood stays unchanged, for the reader to refuse."""
     if not isinstance(data, Mapping):
         return data
     known = keys_of(of)
@@ -83,7 +83,7 @@ def spelled_out(data: Any, of: type[Any] = Job) -> Any:
 
 
 def by_name(shape: str, value: Any) -> Any:
-    """The sections of a mapping; secrets may be a list of names."""
+    """Return the sections as a mapping by name; secrets may be a list of names."""
     return dict.fromkeys(value) if shape == "secrets" and isinstance(value, list | tuple) else value
 
 
@@ -93,7 +93,11 @@ def _value(field: Any, value: Any) -> Any:
         return None
     if shape in BY_NAME:
         value = by_name(shape, value)
-        return {key: _section(shape, of, one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return (
+            {key: _section(shape, of, section) for key, section in value.items()}
+            if isinstance(value, Mapping)
+            else value
+        )
     if of is not None:
         return _section(shape, of, value)
     if shape in _LISTS and isinstance(value, list | tuple):
@@ -112,7 +116,7 @@ def _section(shape: str, of: type[Any], value: Any) -> Any:
 
 
 def _link(value: str) -> dict[str, Any]:
-    """role:index:port/path."""
+    """Parse `role:index:port/path`. Raises ValueError."""
     head, mark, page = value.partition("/")
     parts = head.split(":")
     if len(parts) != 3:

@@ -1,4 +1,4 @@
-"""How many threads the libraries of a program use, and the variables that tell them.
+"""The number of threads that the libraries of a program use, and the variables that set it.
 
 A numeric library starts one thread for each core of the machine. Programs that share a machine then have several threads for each core, and
 they wait for each other: two workers of PyTorch on two cores made 20 steps a second where one thread each makes 275. So each program gets
@@ -9,7 +9,8 @@ its share of the cores:
                         asked for, on this machine
     threads: 4          4 for each copy
 
-The share is at least 1, and rounded down. A variable that the user has set, or that has a more general one which the user has set, stays.
+The share is at least 1, and rounded down. A variable stays as it is where the user has set it, or
+has set a more general one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from trainmaster.core.machine.state import State
 
 CORES, MACHINE = "cores", "machine"
-# A library's variable -> the more general one that the library reads where its own is not set. TensorFlow's pool is not one of OpenMP, nor
-# is that of XLA, which JAX computes with: of jaxlib 0.10 one thread works where it is 1, and all cores' where OMP_NUM_THREADS alone is.
+# A library's variable -> the more general one that the library reads where its own is not set. Neither TensorFlow's pool nor that of XLA,
+# which JAX computes with, is one of OpenMP. In jaxlib 0.10 one thread works where PJRT_NPROC is 1, and one per core where only
+# OMP_NUM_THREADS is 1.
 VARIABLES = {
     "OMP_NUM_THREADS": "",
     "MKL_NUM_THREADS": "OMP_NUM_THREADS",
@@ -34,7 +36,7 @@ _ROUNDING = 1e-9  # cores are fractions, as 0.1 x 30
 
 
 def thread_count(threads: int | str, cores: float, copies: int, machine_cores: float, tasks: int) -> int:
-    """The threads of one copy. `tasks`: those that share the machine's cores."""
+    """Return the threads of one copy. `tasks`: the number of tasks that share the machine's cores."""
     if not isinstance(threads, str):
         return threads
     share = cores if threads == CORES else machine_cores / max(1, tasks)
@@ -42,11 +44,11 @@ def thread_count(threads: int | str, cores: float, copies: int, machine_cores: f
 
 
 def tasks_at_once(state: State) -> int:
-    """How many tasks of the job run, or will as soon as they have a container."""
+    """Count the tasks of the job that run, or will run as soon as they have a container."""
     opened = {group.number for group in state.groups if group.opened}
     return sum(task.group in opened and not task.final and not task.out for task in state.tasks.values())
 
 
 def thread_variables(count: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables to set in a program with `environ`."""
+    """Return the variables to set in a program with `environ`."""
     return {name: str(count) for name, general in VARIABLES.items() if name not in environ and general not in environ}

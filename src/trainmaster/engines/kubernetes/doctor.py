@@ -1,4 +1,4 @@
-"""Whether jobs can run on the Kubernetes that this machine is configured for."""
+"""Check whether jobs can run on the Kubernetes that this machine is configured for."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainmaster.kube.config import is_named
 
 
 def findings() -> Iterator[Finding]:
-    """Look at the cluster that the kubeconfig leads to: where it answers, what its user may do there."""
+    """Look at the cluster that the kubeconfig leads to and, where it answers, at what its user may do there."""
     if not is_named():
-        none = "neither KUBECONFIG nor ~/.kube/config is there; one is needed for --engine kubernetes alone"
-        yield Finding("kubernetes", GOOD, none)
+        message = "neither KUBECONFIG nor ~/.kube/config is there; one is needed for --engine kubernetes alone"
+        yield Finding("kubernetes", GOOD, message)
         return
     client = KubernetesClient()
     server = finding("kubernetes", functools.partial(_server, client))
@@ -31,7 +31,7 @@ def findings() -> Iterator[Finding]:
 
 def _server(client: KubernetesClient) -> Outcome:
     config = client.config()
-    version = client.asked(config, lambda api: api.version())
+    version = client.call(config, lambda api: api.version())
     return (
         GOOD,
         f"{version} at {config.server}, {config.user or 'its pod'} of {config.source}, namespace {config.namespace}",
@@ -40,16 +40,16 @@ def _server(client: KubernetesClient) -> Outcome:
 
 
 def _rights(client: KubernetesClient) -> Outcome:
-    """To submit; and the account that the job's master will have."""
+    """Check the user's rights to submit, and the account that the job's master will have."""
     config = client.config()
-    beside = settings({"run_master": "client"})
-    client.asked(config, exists)
-    client.asked(config, lambda api: rights.check(api, beside))
+    client_settings = settings({"run_master": "client"})
+    client.call(config, exists)
+    client.call(config, lambda api: rights.check(api, client_settings))
     try:
-        account = client.asked(config, lambda api: rights.account(api, settings({})))
+        account = client.call(config, lambda api: rights.account(api, settings({})))
     except BadInput as error:
-        applied = f"tm cluster grants --namespace {config.namespace} | kubectl apply -f -"
-        mend = f"an administrator applies once: {applied}; until then: --set engines.kubernetes.run_master=client"
+        apply_command = f"tm cluster grants --namespace {config.namespace} | kubectl apply -f -"
+        mend = f"an administrator applies once: {apply_command}; until then: --set engines.kubernetes.run_master=client"
         return WARNING, error.message, mend
     return (
         GOOD,
@@ -59,8 +59,8 @@ def _rights(client: KubernetesClient) -> Outcome:
 
 
 def _images(client: KubernetesClient) -> Outcome:
-    if named := os.environ.get(IMAGE, ""):
-        return GOOD, f"{named}, for jobs that name none", ""
+    if image := os.environ.get(IMAGE, ""):
+        return GOOD, f"{image}, for jobs that name none", ""
     return GOOD, f"{IMAGE} is not set: each job names its own, by environment.image", ""
 
 

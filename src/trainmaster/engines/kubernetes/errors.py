@@ -8,18 +8,18 @@ from trainmaster.kube.errors import ApiError, ConfError, Forbidden, KubeError, U
 
 
 def failed(error: KubeError, config: Config | None = None) -> TrainmasterError:
-    """What the user is told."""
+    """Return the error that the user sees."""
     server = config.server if config is not None else "the API server"
     if isinstance(error, ConfError):
-        more = "; or try one here: tm cluster up kubernetes" if "KUBECONFIG" in error.mend else ""
-        return BadInput(error.message, mend=error.mend + more, anchor="kubeconfig")
+        hint = "; or try one here: tm cluster up kubernetes" if "KUBECONFIG" in error.mend else ""
+        return BadInput(error.message, mend=error.mend + hint, anchor="kubeconfig")
     if isinstance(error, Unreachable):
         mend = error.mend or "check that it runs, and that it is the one that you mean: kubectl config current-context"
         return EngineFailed(error.message, mend=mend, anchor="kubernetes")
     if isinstance(error, Unauthorized):
-        who = f" ({config.user} of {config.source})" if config is not None and config.user else ""
+        login = f" ({config.user} of {config.source})" if config is not None and config.user else ""
         return BadInput(
-            f"{server} does not know who you are{who}: {error.message}",
+            f"{server} does not know who you are{login}: {error.message}",
             mend="log in again as the cluster wants it, then: kubectl auth whoami",
             anchor="kubernetes-login",
         )

@@ -1,7 +1,7 @@
-"""What the pods of a job are called, and the labels by which they are found.
+"""Name the pods of a job, and the labels by which they are found.
 
-Names are unique among what a namespace has of ours: a task's pod is `<job>-<role>-<index>-<serial>`. What is too long for a name, or not of
-its letters, is cut, and ends with a hash of the whole.
+Names are unique among what a namespace has of ours: a task's pod is `<job>-<role>-<index>-<serial>`. A text that is too long for
+a name, or has other letters, is cut, and ends with a hash of the whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from trainmaster.engines.kubernetes.pods import keys
 
 # Labels: what a pod is to us. Selectors of the master, of commands and of people use these.
-JOB, PART, ROLE, INDEX, SERIAL = (f"trainmaster/{one}" for one in ("job", "part", "role", "index", "serial"))
+JOB, PART, ROLE, INDEX, SERIAL = (f"trainmaster/{name}" for name in ("job", "part", "role", "index", "serial"))
 TASK, EPOCH = "trainmaster/task", "trainmaster/epoch"  # annotations: the task, exact; the master that asked
 MANAGED_BY, OUR_NAME = "app.kubernetes.io/managed-by", "trainmaster"
 TASK_PART, MASTER_PART, GANG_PART = "task", "master", "gang"  # values of PART
@@ -23,34 +23,34 @@ _LONGEST = 63  # of a DNS label, and of a label's value
 
 
 def name_of(job_id: str, task: str, serial: int) -> str:
-    """The pod of a task's container."""
+    """Return the name of the pod of a task's container."""
     role, _, index = task.partition(":")
     return dns_label(f"{job_id}-{role}-{index}-{serial}")
 
 
 def hostname_of(role: str, index: int) -> str:
-    """By which peers find a task: `<this>.<subdomain_of(job id)>`, of whichever of its pods runs."""
+    """Return the name by which peers find a task: `<hostname>.<subdomain_of(job id)>`, of whichever of its pods runs."""
     return dns_label(f"{role}-{index}")
 
 
 def subdomain_of(job_id: str) -> str:
-    """The job's headless Service, the subdomain of its pods. A Service's name begins with a letter (RFC 1035)."""
+    """Return the name of the job's headless Service, the subdomain of its pods. A Service's name begins with a letter (RFC 1035)."""
     return dns_label(job_id if job_id[:1].isalpha() else f"j-{job_id}")
 
 
 def run_name(job_id: str) -> str:
-    """The ConfigMap that owns what is there for the job to run: the master deletes it at the end."""
+    """Name the ConfigMap that owns what is there for the job to run: the master deletes it at the end."""
     return f"{job_id}.run"
 
 
 def dns_label(text: str) -> str:
-    """`text` where it is a DNS label (RFC 1123); else cut to one, with a hash of the whole."""
+    """Return `text` where it is a DNS label (RFC 1123); else cut to one, with a hash of the whole."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
     return text if cleaned == text and len(text) <= _LONGEST else _hashed(cleaned or "x", text)
 
 
 def label_value(text: str) -> str:
-    """`text` where a label can have that value; else cut to one, with a hash of the whole."""
+    """Return `text` where a label can have that value; else cut to one, with a hash of the whole."""
     if keys.is_label_value(text):
         return text
     return _hashed(re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "x", text)
@@ -62,7 +62,7 @@ def _hashed(cleaned: str, text: str) -> str:
 
 
 def labels_of(job_id: str, role: str, index: int, serial: int, name: str = "") -> dict[str, str]:
-    """The labels of a task's pod; `name` is the job's."""
+    """Return the labels of a task's pod; `name` is the job's."""
     return {**_labels(job_id, role, TASK_PART, name), INDEX: str(index), SERIAL: str(serial)}
 
 
@@ -75,27 +75,27 @@ def labels_of_gang(job_id: str, name: str = "") -> dict[str, str]:
 
 
 def selector(job_id: str, part: str = TASK_PART) -> str:
-    """Of the pods of a job."""
+    """Return the selector of the pods of a job."""
     return f"{JOB}={label_value(job_id)},{PART}={part}"
 
 
 def task_of(pod: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The task and serial of a pod; None of one that is no task's."""
+    """Return the task and serial of a pod; None for a pod of no task."""
     meta = pod.get("metadata") or {}
     task, serial = (meta.get("annotations") or {}).get(TASK), (meta.get("labels") or {}).get(SERIAL, "")
     return (task, int(serial)) if task and serial.isdigit() else None
 
 
 def stamped(pod: Mapping[str, Any], epoch: int) -> dict[str, Any]:
-    """The pod as asked for by the master of `epoch`: one that does not know yet that another follows it leaves that one's alone."""
+    """Mark the pod with its master's `epoch`: a master that does not know its successor yet leaves the successor's pods alone."""
     about = pod["metadata"]
     return {**pod, "metadata": {**about, "annotations": {**about.get("annotations", {}), EPOCH: str(epoch)}}}
 
 
 def epoch_of(pod: Mapping[str, Any]) -> int:
-    """Of the master that made it; 0 where the pod does not say."""
-    said = ((pod.get("metadata") or {}).get("annotations") or {}).get(EPOCH, "")
-    return int(said) if said.isdigit() else 0
+    """Return the epoch of the master that made the pod; 0 where the pod does not say."""
+    epoch = ((pod.get("metadata") or {}).get("annotations") or {}).get(EPOCH, "")
+    return int(epoch) if epoch.isdigit() else 0
 
 
 def _labels(job_id: str, role: str, part: str, name: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """`engines.kubernetes:` of a job, read strictly.
 
-What concerns pods may be said for all of them, and again under `roles.ROLE` for those of one role (`roles.master` for the master's): there
-labels, selectors and other mappings are added to the general ones (without a value: taken away), volumes, tolerations and pull secrets
-too, pod templates are merged, and whatever else is said replaces what was said generally.
+Settings of pods may be written for all of them, and again under `roles.ROLE` for those of one role (`roles.master` for the master's). There
+labels, selectors and other mappings are added to the general ones (a key without a value is taken away), volumes, tolerations and pull
+secrets too, pod templates are merged, and every other key replaces the general one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Priority:
 
 @attrs.frozen(slots=True)
 class RunAs:
-    """As whom programs run. None: as the image or the cluster has it."""
+    """The user and groups that programs run as. None: as the image or the cluster has it."""
 
     user: int | None = USER
     group: int | None = USER
@@ -46,7 +46,7 @@ class RunAs:
 
 @attrs.frozen(slots=True)
 class Pods:
-    """What a user may say of pods."""
+    """The settings of pods that a user may write."""
 
     pull: str = ""  # imagePullPolicy; "": as Kubernetes decides
     pull_secrets: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Pods:
 
 @attrs.frozen(slots=True)
 class Settings:
-    """What a user may say to Kubernetes. `pods` are the general settings, `roles` those of the roles that have some, complete."""
+    """The settings of Kubernetes that a user may write. `pods` are the general ones, `roles` those of roles that have some, complete."""
 
     context: str = ""
     namespace: str = ""
@@ -83,35 +83,37 @@ class Settings:
     roles: Mapping[str, Pods] = attrs.field(factory=dict)
 
     def of(self, role: str) -> Pods:
-        """What holds for the pods of a role, or of the master."""
+        """Return the settings for the pods of a role, or of the master."""
         return self.roles.get(role, self.pods)
 
 
-def settings(given: Mapping[str, Any]) -> Settings:
-    """Raises BadInput, naming key and nearest name."""
-    said = keys.section(_READ, given, PLACE)
-    if said.get("queue") and said.get("volcano"):
+def settings(entries: Mapping[str, Any]) -> Settings:
+    """Read the section of Kubernetes. Raises BadInput, naming key and nearest name."""
+    values = keys.section(_READ, entries, PLACE)
+    if values.get("queue") and values.get("volcano"):
         raise keys.wrong(
             f"{PLACE}.volcano", "queue names one of Kueue already", "name one of them: pods have one queue"
         )
-    classes: dict[str, Priority] = said.pop("priority_class", {})
-    of_roles: dict[str, dict[str, Any]] = said.pop("roles", {})
-    general = _with(Pods(), {name: said.pop(name) for name in _PODS if name in said} | _class_of("", classes))
+    classes: dict[str, Priority] = values.pop("priority_class", {})
+    of_roles: dict[str, dict[str, Any]] = values.pop("roles", {})
+    general = _with(Pods(), {name: values.pop(name) for name in _PODS if name in values} | _class_of("", classes))
     roles = {
         role: _with(general, _class_of(role, classes) | of_roles.get(role, {}))
         for role in dict.fromkeys([*of_roles, *(role for role in classes if role)])
     }
-    return Settings(**said, pods=general, roles=roles)
+    return Settings(**values, pods=general, roles=roles)
 
 
 def _class_of(role: str, classes: Mapping[str, Priority]) -> dict[str, Any]:
     return {"priority_class": classes[role]} if role in classes else {}
 
 
-def _with(before: Pods, said: Mapping[str, Any]) -> Pods:
-    """What was said, with more of it."""
-    joined_with = {name: _JOINED[name](getattr(before, name), value) for name, value in said.items() if name in _JOINED}
-    return attrs.evolve(before, **{**said, **joined_with})
+def _with(before: Pods, values: Mapping[str, Any]) -> Pods:
+    """Return `before` with `values`: each is joined to the earlier value, or replaces it."""
+    joined_with = {
+        name: _JOINED[name](getattr(before, name), value) for name, value in values.items() if name in _JOINED
+    }
+    return attrs.evolve(before, **{**values, **joined_with})
 
 
 def _together(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,10 +121,10 @@ def _together(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 
 
 def _added(before: tuple[Any, ...], more: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*before, *(one for one in more if one not in before))
+    return (*before, *(entry for entry in more if entry not in before))
 
 
-# How what is said of one role meets what is said of all; whatever is not here is replaced.
+# A role's value is joined to the general one by these functions; a value that has none here replaces it.
 _JOINED: dict[str, Any] = {
     "pull_secrets": _added, "tolerations": _added, "volumes": joined, "node_selector": _together, "labels": _together,
     "annotations": _together, "pod": _added,
@@ -142,7 +144,7 @@ def _tolerations(value: Any, place: str) -> tuple[dict[str, Any], ...]:
     known = {"key": keys.label_name, "operator": keys.shape("Exists | Equal"), "value": keys.shape("text"),
              "effect": keys.shape("NoSchedule | PreferNoSchedule | NoExecute"), "tolerationSeconds": keys.shape("number")}  # fmt: skip
     entries = keys.items(value, place, "[{key: KEY, operator: Exists}]")
-    return tuple(keys.section(known, one, f"{place}[{at}]") for at, one in enumerate(entries))
+    return tuple(keys.section(known, entry, f"{place}[{at}]") for at, entry in enumerate(entries))
 
 
 def _affinity(value: Any, place: str) -> dict[str, Any]:
@@ -151,22 +153,22 @@ def _affinity(value: Any, place: str) -> dict[str, Any]:
 
 
 def _priority(value: Any, place: str) -> Priority:
-    """NAME, a fraction alone as ElasticDL has it, or {class, fraction, other}."""
+    """Read NAME, a fraction alone as ElasticDL has it, or {class, fraction, other}."""
     if isinstance(value, str):
         return Priority(keys.object_name(value, place))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Priority(_HIGH, _fraction(value, place), _LOW)
-    said = keys.section({"class": keys.object_name, "fraction": _fraction, "other": keys.object_name}, value, place)
-    if "class" not in said:
+    values = keys.section({"class": keys.object_name, "fraction": _fraction, "other": keys.object_name}, value, place)
+    if "class" not in values:
         raise keys.wrong(f"{place}.class", "it is missing", "write {class: NAME, fraction: 0.5, other: NAME}")
-    return Priority(said["class"], said.get("fraction", 1.0), said.get("other", ""))
+    return Priority(values["class"], values.get("fraction", 1.0), values.get("other", ""))
 
 
 def _priorities(value: Any, place: str) -> dict[str, Priority]:
-    """By role; "": of all."""
+    """Return the priorities by role; "" means all roles."""
     if not isinstance(value, Mapping) or "class" in value:
         return {"": _priority(value, place)}
-    return {str(role): _priority(one, f"{place}.{role}") for role, one in value.items()}
+    return {str(role): _priority(entry, f"{place}.{role}") for role, entry in value.items()}
 
 
 def _fraction(value: Any, place: str) -> float:
@@ -180,13 +182,13 @@ def _shm(value: Any, place: str) -> int:
 
 
 def _run_as(value: Any, place: str) -> RunAs:
-    """{user, group, fs_group}, a user's number alone, or `image`: whom the image or the cluster names."""
+    """Read {user, group, fs_group}, a user's number alone, or `image`: whom the image or the cluster names."""
     if value == "image":
         return RunAs(None, None, None)
     known = dict.fromkeys(("user", "group", "fs_group"), _id)
-    said = {"user": _id(value, place)} if type(value) is int else keys.section(known, value, place)
-    group = said.get("group", said.get("user", USER))  # a group of one's own, as most images have it
-    return RunAs(said.get("user", USER), group, said.get("fs_group", group))
+    ids = {"user": _id(value, place)} if type(value) is int else keys.section(known, value, place)
+    group = ids.get("group", ids.get("user", USER))  # a group of one's own, as most images have it
+    return RunAs(ids.get("user", USER), group, ids.get("fs_group", group))
 
 
 def _id(value: Any, place: str) -> int:
@@ -209,7 +211,7 @@ def _roles(value: Any, place: str) -> dict[str, dict[str, Any]]:
     if not isinstance(value, Mapping):
         raise keys.wrong(place, f"{value!r} is no mapping", "write {ROLE: {node_selector: ..}}")
     known = {**_PODS, "priority_class": _priority}
-    return {str(role): keys.section(known, said, f"{place}.{role}") for role, said in value.items()}
+    return {str(role): keys.section(known, section, f"{place}.{role}") for role, section in value.items()}
 
 
 _PODS: dict[str, keys.Reader] = {

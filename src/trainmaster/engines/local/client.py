@@ -1,4 +1,4 @@
-"""The local engine as the submitting side uses it: what can run here, and what became of a job."""
+"""The local engine as the submitting side uses it: it checks what can run here, and tells what became of a job."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
 from trainmaster.host.processes import AGENT, MASTER, PROGRAM, TEMPLATE
 
-_FILES_A_TASK, _FILES = 4, 64  # the master's: a connection, a pidfd, a log and its follower; and its own
-# An agent, its threads, a program of a few threads; master, template and their threads.
+_FILES_A_TASK, _FILES = 4, 64  # of the master: for a task a connection, a pidfd, a log and its follower; and its own
+# For a task an agent, its threads and a program of a few threads; besides, master, template and their threads.
 _PROCESSES_A_TASK, _PROCESSES = (8, 16)
 
 
@@ -31,8 +31,10 @@ class LocalClient:
         launch.prepare()
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
-        """Raise BadInput where a container, or a gang's least, is larger than this machine, or its limits are too low for so many tasks;
-        and where what a job asks for is not to be had here at all.
+        """Raise BadInput where this machine cannot run the job.
+
+        That is so where a container, or a gang's least size, is larger than the machine, where the limits of this user are too low for so
+        many tasks, and where the job asks for a resource that is not available here at all.
         """
         from trainmaster.engines.local import queue
         from trainmaster.host.machine import machine
@@ -59,7 +61,7 @@ class LocalClient:
         check_limits(len(requests))
 
     def brings(self, url: str) -> bool:
-        """Agents fetch whatever is at a URL."""
+        """Return True for every URL: agents fetch files themselves."""
         return True
 
     def keep(self, storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
@@ -75,16 +77,17 @@ class LocalClient:
     # -- the machine --
 
     def free(self) -> Sequence[Free]:
-        """This machine."""
+        """Return this machine, the one node."""
         from trainmaster.engines.local import queue
         from trainmaster.engines.local.ledger import Ledger
         from trainmaster.host.machine import machine
 
-        has = machine(True)
-        left = queue.free(has, Ledger().holds())
+        capacity = machine(True)
+        free = queue.free(capacity, Ledger().holds())
         return [
             Free(
-                places.node_name(), has.cores, has.memory, len(has.devices), max(0, left.cores) / 1000, max(0, left.memory), left.gpus
+                places.node_name(), capacity.cores, capacity.memory, len(capacity.devices),
+                max(0, free.cores) / 1000, max(0, free.memory), free.gpus,
             )
         ]  # fmt: skip
 
@@ -94,7 +97,7 @@ class LocalClient:
     # -- afterwards --
 
     def jobs(self) -> Sequence[str]:
-        """The ids of the jobs that have a storage here, or that run here."""
+        """Return the ids of the jobs that have a storage here, or that run here."""
         try:
             stored = {entry.name for entry in (places.state_dir() / "jobs").iterdir() if entry.is_dir()}
         except FileNotFoundError:
@@ -118,7 +121,7 @@ class LocalClient:
     def end(self, application: str) -> None:
         """End a job whose master does not answer: agents are told first, and killed after 10 s; no sweep resumes it.
 
-        The masters are stopped meanwhile, not killed: their sockets stay open, and no agent takes their place.
+        The masters are stopped meanwhile, not killed: their sockets stay open, so no agent starts a new master.
         """
         places.set_live(application, False)
         for mark in processes.living(application, MASTER):
@@ -128,9 +131,9 @@ class LocalClient:
         deadline = time.monotonic() + 10
         while processes.living(application, AGENT) and time.monotonic() < deadline:
             time.sleep(0.02)
-        while left := processes.living(application):  # again while a dying one starts another
-            processes.end([mark.process for mark in left if mark.kind in (AGENT, PROGRAM, TEMPLATE)])
-            for mark in left:
+        while marks := processes.living(application):  # again while a dying process starts another
+            processes.end([mark.process for mark in marks if mark.kind in (AGENT, PROGRAM, TEMPLATE)])
+            for mark in marks:
                 if mark.kind == MASTER:
                     processes.send(mark.process, signal.SIGKILL)
             if time.monotonic() > deadline + 10:
@@ -138,7 +141,7 @@ class LocalClient:
 
 
 def check_places(job: Any) -> None:
-    """BadInput where a program would not run in what it names: an image, or a node with labels."""
+    """Raise BadInput where a job names an image or labels of a node, neither of which this engine has."""
     images = {"environment.image": job.environment.image}
     images |= {f"roles.{role.name}.image": role.image for role in job.roles.values()}
     for place, image in images.items():
@@ -160,32 +163,32 @@ def check_places(job: Any) -> None:
 
 
 def check_limits(tasks: int) -> None:
-    """BadInput where this user's limits of open files or processes are too low for a job of so many tasks."""
+    """Raise BadInput where this user's limits of open files or processes are too low for a job of so many tasks."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _limit("open files", _FILES + tasks * _FILES_A_TASK, 0, files, "ulimit -Hn")
+    _check_limit("open files", _FILES + tasks * _FILES_A_TASK, 0, files, "ulimit -Hn")
     _, allowed = resource.getrlimit(resource.RLIMIT_NPROC)
     needed = _PROCESSES + tasks * _PROCESSES_A_TASK
     if os.getuid() and allowed != resource.RLIM_INFINITY:  # root is not limited (setrlimit(2))
-        _limit("processes", needed, _threads(), allowed, "ulimit -Hu")
+        _check_limit("processes", needed, _thread_count(), allowed, "ulimit -Hu")
 
 
-def _limit(what: str, needed: int, used: int, limit: int, how: str) -> None:
-    if limit != resource.RLIM_INFINITY and needed > limit - used:
-        there = f"{limit} are allowed" + (f", of which {used} are in use" if used else "")
+def _check_limit(unit: str, needed: int, in_use: int, limit: int, command: str) -> None:
+    if limit != resource.RLIM_INFINITY and needed > limit - in_use:
+        allowed = f"{limit} are allowed" + (f", of which {in_use} are in use" if in_use else "")
         raise BadInput(
-            f"the job's tasks need {needed} {what}, {there}",
-            mend=f"raise the limit ({how}, or LimitNOFILE and TasksMax of the service), or ask for fewer replicas",
+            f"the job's tasks need {needed} {unit}, {allowed}",
+            mend=f"raise the limit ({command}, or LimitNOFILE and TasksMax of the service), or ask for fewer replicas",
             anchor="limits",
         )
 
 
-def _threads() -> int:
-    """The threads of this user, which is what the limit counts."""
+def _thread_count() -> int:
+    """Count the threads of this user; the limit of processes counts these."""
     count = 0
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             if status.stat().st_uid == os.getuid():
                 count += len(os.listdir(status.parent / "task"))
-        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # the process ended meanwhile
             continue
     return count

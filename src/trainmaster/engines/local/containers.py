@@ -1,9 +1,9 @@
 """The master's view of its containers: agents forked by the template, or taken over from an earlier master.
 
-Exits of the template's own agents are told by the template, with their status, when nothing of them is left. If the template dies, its
-agents go on; they are then watched, like those of an earlier master, by pidfd: exact and at once, but without a status, and what they leave
-behind is ended by us; their parent is then init, as the first template's is the command that submitted, and neither is ours to wait for.
-An order that a dead template had not answered counts as a lost container: whether it was carried out cannot be known, and a stray agent is
+The template reports the exits of its own agents, with their status, when none of their processes is left. If the template dies, its agents
+go on. They are then watched by pidfd, like those of an earlier master: exact and at once, but without a status, and we end the processes
+that they leave behind. Their parent is then init; the first template's parent is the command that submitted. We can wait for neither.
+An order that a dead template had not answered counts as a lost container: nobody can know whether it was carried out, and a stray agent is
 refused when it calls the master. A new template is started at once, so that the next order is a fork again.
 """
 
@@ -24,13 +24,14 @@ from trainmaster.host.processes import Process
 
 Key = tuple[str, int]  # task, serial
 
-_PATIENCE = 5.0  # s for a template that is let go of to end
+_PATIENCE = 5.0  # s that a template may take to end after we close its link
 
 
 class Containers:
     """The containers of one job. `began(key, process)` and `ended(key, status, reason, figures)` are called on the loop.
 
-    So is `failed(error)`, where we cannot go on: who hears no more of containers must not go on as if nothing happened to them.
+    So is `failed(error)`, where this object cannot go on: a master that gets no more news of its containers must not go on as if nothing
+    happened to them.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Containers:
         self._writer: asyncio.StreamWriter | None = None
         self._orders: dict[Key, bytes] = {}  # not answered yet
         self._running: dict[Key, Process] = {}
-        self._watched: dict[Key, int] = {}  # by pidfd
+        self._watched: dict[Key, int] = {}  # -> pidfd
         self._finishing: set[asyncio.Task[None]] = set()
         self._closing = False
         self._loop = asyncio.get_running_loop()
@@ -71,7 +72,7 @@ class Containers:
             self._writer.write(order)
 
     def adopt(self, task: str, serial: int, agent: Process) -> None:
-        """Take over an agent that an earlier master started."""
+        """Adopt an agent that an earlier master started."""
         self._running[task, serial] = agent
         self._watch((task, serial), agent)
 
@@ -81,7 +82,7 @@ class Containers:
             processes.send(agent, number)
 
     async def close(self) -> None:
-        """Let go of the template, which ends when its agents have, and of the agents."""
+        """Close the link to the template, which ends after its agents, and stop watching the agents."""
         self._closing = True
         for descriptor in self._watched.values():
             self._loop.remove_reader(descriptor)
@@ -99,9 +100,9 @@ class Containers:
     def _attach(self, link: Link) -> None:
         self._link = link
         self._reader = self._loop.create_task(self._read(link))
-        self._reader.add_done_callback(self._heed)
+        self._reader.add_done_callback(self._report_failure)
 
-    def _heed(self, task: asyncio.Task[None]) -> None:
+    def _report_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 
@@ -110,34 +111,34 @@ class Containers:
         self._writer.write(json.dumps({"job": self._job}).encode() + b"\n")
         for order in self._orders.values():
             self._writer.write(order)
-        heard = False
-        while line := await _line(reader):
-            heard = True
-            self._told(json.loads(line))
+        has_answered = False
+        while line := await _read_line(reader):
+            has_answered = True
+            self._handle_message(json.loads(line))
         self._writer.close()
         self._link = self._writer = None
         if self._closing:
-            await self._over(link.pid)
+            await self._wait_for_end(link.pid)
         else:
             processes.reap(link.pid)  # where it is a child of ours
-            self._lost(heard)
+            self._replace_template(has_answered)
 
-    async def _over(self, pid: int) -> None:
-        """Wait for the end of a template that is on its way out."""
-        over = asyncio.Event()
+    async def _wait_for_end(self, pid: int) -> None:
+        """Wait for the end of a template whose link is closed, and reap it."""
+        ended = asyncio.Event()
         try:
             descriptor = linux.pidfd(pid)
-        except ProcessLookupError:  # no child of ours: whoever is its parent may have heard before us
+        except ProcessLookupError:  # no child of ours: its parent may have reaped it before us
             return
-        self._loop.add_reader(descriptor, over.set)
+        self._loop.add_reader(descriptor, ended.set)
         try:
-            await over.wait()
+            await ended.wait()
             processes.reap(pid)
         finally:
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
 
-    def _told(self, message: Mapping[str, Any]) -> None:
+    def _handle_message(self, message: Mapping[str, Any]) -> None:
         key = message["task"], message["serial"]
         if "forked" in message:
             self._orders.pop(key, None)
@@ -149,34 +150,34 @@ class Containers:
         elif key in self._running:
             self._finish_soon(key, message["exited"])
 
-    def _lost(self, heard: bool) -> None:
-        """The template is dead: its agents go on without it."""
+    def _replace_template(self, has_answered: bool) -> None:
+        """Watch the agents of a template that died, report its unanswered orders as lost, and start another template."""
         unanswered, self._orders = list(self._orders), {}
         for key, agent in list(self._running.items()):
             if key not in self._watched:
                 self._watch(key, agent)
         for key in unanswered:
             self._ended(key, None, "agent-lost", {"detail": "the process that starts containers died"})
-        # One that never answered is not worth a second try before there is an order; what was lost may have called for one already.
-        if heard and self._link is None:
+        # A template that never answered is not replaced before there is an order. `_ended` above may have led to an order already.
+        if has_answered and self._link is None:
             self._attach(spawn(self._command))
 
-    # -- agents whose parent we do not hear --
+    # -- agents whose parent does not report to us --
 
     def _watch(self, key: Key, agent: Process) -> None:
         try:
             descriptor = linux.pidfd(agent.pid)
         except ProcessLookupError:
-            self._loop.call_soon(self._gone, key)
+            self._loop.call_soon(self._agent_died, key)
             return
         if not agent.alive:
             os.close(descriptor)
-            self._loop.call_soon(self._gone, key)
+            self._loop.call_soon(self._agent_died, key)
             return
         self._watched[key] = descriptor
-        self._loop.add_reader(descriptor, self._gone, key)
+        self._loop.add_reader(descriptor, self._agent_died, key)
 
-    def _gone(self, key: Key) -> None:
+    def _agent_died(self, key: Key) -> None:
         if (descriptor := self._watched.pop(key, None)) is not None:
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -187,24 +188,24 @@ class Containers:
         task = self._loop.create_task(self._finish(key, status))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
-        task.add_done_callback(self._heed)
+        task.add_done_callback(self._report_failure)
 
     async def _finish(self, key: Key, status: int | None) -> None:
-        """Report an exit, once nothing of the container is left."""
+        """Report an exit, once none of the container's processes is left."""
         agent = self._running.pop(key)
         await asyncio.to_thread(_clear, self._job, key, agent, status is not None)
         self._ended(key, status, "no-master" if status == OUT_OF_REACH else None, {})
 
 
 def _clear(job: str, key: Key, agent: Process, ended: bool) -> None:
-    """Remove what an agent has left behind: groups, with all inside, and marks, with their processes unless the template ended them."""
+    """Remove what an agent left behind: its control groups, and its marks, with their processes unless the template has ended them."""
     limits.remove_groups(job, agent.pid)
     processes.clear_marked(job, *key, ended=ended)
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readline()
-    except ConnectionError:  # it died with an order unread, or before one was written
+    except ConnectionError:  # the template died with an order unread, or before one was written
         return b""
     return line if line.endswith(b"\n") else b""

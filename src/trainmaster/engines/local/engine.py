@@ -1,12 +1,12 @@
 """The local engine as a master uses it: its asks in the ledger, its containers from the template.
 
-Each master serves the whole line in its turns (see `ledger`) and wakes whom it granted something by an empty datagram to
-`<runtime>/<job>/wake.sock`. A master that waits also watches, by pidfd, every process that holds something, and so knows of a death at
-once whoever else has died; a slow poll stands behind both.
+Each master serves the whole line in its turns (see `ledger`) and wakes the masters of the jobs that it granted something, by an empty
+datagram to `<runtime>/<job>/wake.sock`. A master that waits also watches, by pidfd, every process that holds something, and so knows of a
+death at once. A slow poll backs up both.
 
-What happened to containers is told whether or not the ledger can be written (a full disk, a lock that somebody sits on): what it has not
-been told is owed to it, in order, and tried again with each poll. Any other failure of ours ends the stream of changes with it, and so the
-master, whose successor begins anew. The driver of accelerators is asked in a thread, and only while somebody in line wants one.
+Changes of containers are reported even while the ledger cannot be written (a full disk, a lock that another process holds). The missing
+writes are kept in order, and retried with each poll. Any other failure of ours ends the stream of changes with that error, and so the
+master, whose successor begins anew. The driver of accelerators is asked in a thread, and only while an ask in line needs one.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from trainmaster.host.processes import Process
 
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
-_LEDGER_WAIT = 2.0  # s, in the loop, for another's turn; agents miss us after many times that
+_LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
 
 
 class LocalMaster:
-    """`MasterSide` on this machine. A request's `nodes.labels` were refused at submit, there being none; `nodes.exclude` may name it.
+    """`MasterSide` on this machine. Submit refuses a request's `nodes.labels`, for there are none; `nodes.exclude` may name this machine.
 
-    `spec(request, devices)` says what the agent of a container is given. `link` is the template forked before the loop began, if
-    there is one; `command` starts another. `patience` is how long an agent told to go may take, in seconds.
+    `spec(request, devices)` returns the spec of a container's agent. `link` is the template forked before the loop began, if there is
+    one; `command` starts another. `patience`: seconds that an agent may take to end after it was told to.
     """
 
     def __init__(
@@ -60,27 +60,29 @@ class LocalMaster:
         self._epoch = 0
         self._changes: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
         self._requests: dict[Key, Request] = {}
-        self._started: dict[Key, tuple[str, ...]] = {}  # held and handed to the template or running, with its devices
+        self._started: dict[
+            Key, tuple[str, ...]
+        ] = {}  # containers that run, or that the template was told to start -> devices
         self._gangs: dict[Key, str] = {}  # members of a gang that are being started
         self._together: dict[
             str, list[Granted]
-        ] = {}  # gang -> its members that have begun while others are being started
+        ] = {}  # gang -> its members that have begun, while others are being started
         self._leaving: set[Key] = set()
         self._refused: set[Key] = set()
         self._last_waiting: Waiting | None = None
         self._pidfds: dict[Process, int] = {}
-        self._owed: list[Callable[[], None]] = []  # writes of which the ledger has not been told yet
+        self._unwritten: list[Callable[[], None]] = []  # writes that the ledger still lacks, in order
         self._ledger_trouble = ""
-        self._put_off = False  # whether the ledger is left alone until the poll
-        self._looking: asyncio.Task[None] | None = None  # for free devices
+        self._ledger_paused = False  # whether the ledger is left alone until the poll
+        self._device_check: asyncio.Task[None] | None = None  # looks for free devices
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._idle = asyncio.Event()  # set whenever nothing is held
+        self._idle = asyncio.Event()  # set while no container is held
 
     # -- the contract --
 
     async def open(self, epoch: int) -> Sequence[Holder]:
-        """Take part as the master of this epoch; EngineFailed where the ledger knows a later one."""
+        """Take part as the master of this epoch. Raises EngineFailed where the ledger knows a later one."""
         self._loop, self._epoch = asyncio.get_running_loop(), epoch
         self._ledger = Ledger()
         me = processes.this_process()
@@ -103,16 +105,16 @@ class LocalMaster:
         return holders
 
     async def ask(self, requests: Sequence[Request]) -> None:
-        """State the whole set of asks not granted yet; what this machine can never grant is refused at once."""
-        capacity = await self._size(any(one.gpus for one in requests))
-        fresh = [one for one in requests if (one.task, one.serial) not in self._started]
-        wanted = self._without_refused(fresh, capacity)
-        self._requests = {(one.task, one.serial): one for one in wanted}
-        self._owe(lambda: self._ledger.ask(self._job, self._epoch, wanted))
+        """State the whole set of asks not granted yet; refuse at once those that this machine can never grant."""
+        capacity = await self._size(any(request.gpus for request in requests))
+        fresh = [request for request in requests if (request.task, request.serial) not in self._started]
+        grantable = self._refuse_impossible(fresh, capacity)
+        self._requests = {(request.task, request.serial): request for request in grantable}
+        self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, grantable))
         self._turn()
 
     async def release(self, task: str, serial: int) -> None:
-        """Take back: SIGTERM to the agent, SIGKILL after `patience`. What is not held is over at once."""
+        """Take a container back: SIGTERM to the agent, SIGKILL after `patience`. One that is not held is reported as ended at once."""
         key = task, serial
         if key in self._started:
             if key not in self._leaving:
@@ -123,20 +125,20 @@ class LocalMaster:
         self._ended(key, None, None, {})
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What happens, in order, until `close`; raises what keeps us from hearing of more."""
+        """Yield changes, in order, until `close`; raise the error after which no more changes can be known."""
         while (change := await self._changes.get()) is not None:
             if isinstance(change, BaseException):
                 raise change
             yield change
 
     async def free(self) -> Sequence[Free]:
-        """This machine, as the one node."""
+        """Return this machine, the one node."""
         capacity = await self._size(True)
-        left = queue.free(capacity, self._ledger.holds())
+        free = queue.free(capacity, self._ledger.holds())
         return [
             Free(
                 places.node_name(), capacity.cores, capacity.memory, len(capacity.devices),
-                max(0, left.cores) / 1000, max(0, left.memory), left.gpus,
+                max(0, free.cores) / 1000, max(0, free.memory), free.gpus,
             )
         ]  # fmt: skip
 
@@ -147,23 +149,23 @@ class LocalMaster:
         return 0
 
     async def close(self, state: str) -> None:
-        """Give everything back; the job is then finished for the sweep. Its runtime folder is left to the master, which still serves."""
+        """Give everything back; the sweep then takes the job as finished. Its runtime folder stays for the master, which still serves."""
         if self._closed:
             return
         self._requests.clear()
-        self._owe(lambda: self._ledger.ask(self._job, self._epoch, []))
+        self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, []))
         for key in list(self._started):
             await self.release(*key)
         if self._started:
-            with contextlib.suppress(TimeoutError):  # a process that the kernel does not let go is no reason to stay
+            with contextlib.suppress(TimeoutError):  # we do not stay for a process that the kernel does not end
                 await asyncio.wait_for(self._idle.wait(), self._patience + 10)
         self._closed = True
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._device_check is not None:
+            self._device_check.cancel()
         self._watch(set())
         await asyncio.to_thread(limits.remove_groups, self._job)
-        self._put_off = False
-        self._owe(self._forget_job)
+        self._ledger_paused = False
+        self._write_ledger(self._forget_job)
         self._arm(False)
         self._loop.remove_reader(self._bell)
         self._bell.close()
@@ -175,11 +177,11 @@ class LocalMaster:
 
     def _forget_job(self) -> None:
         self._ledger.forget(self._job)
-        wake(self._ledger.waiters())  # the first to look serves them all
+        wake(self._ledger.waiters())  # the first that looks serves them all
 
     @property
     def template(self) -> int | None:
-        """The process id of the template, for those who look after processes."""
+        """The process id of the template, for callers that look after processes."""
         return self._containers.template
 
     # -- the line --
@@ -187,35 +189,38 @@ class LocalMaster:
     async def _size(self, gpus: bool) -> Capacity:
         return await asyncio.to_thread(self._capacity, True) if gpus else self._capacity(False)
 
-    def _without_refused(self, requests: Sequence[Request], capacity: Capacity) -> list[Request]:
+    def _refuse_impossible(self, requests: Sequence[Request], capacity: Capacity) -> list[Request]:
+        """Report those that this machine can never grant as refused, once each; return the others."""
         node = places.node_name()
         refused: dict[Key, str] = {}
-        for unit in queue.line([], [queue.Ask(self._job, one, 0, number) for number, one in enumerate(requests)]):
+        for unit in queue.line(
+            [], [queue.Ask(self._job, request, 0, number) for number, request in enumerate(requests)]
+        ):
             if why := queue.refusal(capacity, [ask.request for ask in unit.need]):
                 refused |= {(ask.request.task, ask.request.serial): why for ask in (*unit.need, *unit.growth)}
-        for one in requests:
-            if node in one.nodes.get("exclude", ()):
-                refused[one.task, one.serial] = (
-                    f"{one.task}: nodes.exclude names this machine, {node}, the only one of the local engine"
+        for request in requests:
+            if node in request.nodes.get("exclude", ()):
+                refused[request.task, request.serial] = (
+                    f"{request.task}: nodes.exclude names this machine, {node}, the only one of the local engine"
                 )
         for key, why in refused.items():
             if key not in self._refused:
                 self._refused.add(key)
                 self._changes.put_nowait(Refused(*key, why))
-        return [one for one in requests if (one.task, one.serial) not in refused]
+        return [request for request in requests if (request.task, request.serial) not in refused]
 
     def _turn(self) -> None:
-        """Serve the line, start what we got, and say why we wait for the rest; with devices in line as soon as they have been looked at."""
-        if self._closed or self._put_off:
+        """Serve the line, start what we got, and report why we wait for the rest. With devices in line this waits for their driver."""
+        if self._closed or self._ledger_paused:
             return
         with self._ledger_may_fail():
-            self._settle()
+            self._write_pending()
             if not any(ask.request.gpus for ask in self._ledger.asks()):
                 self._serve(self._capacity(False))
-            elif self._looking is None:
-                self._looking = self._loop.create_task(self._look())
+            elif self._device_check is None:
+                self._device_check = self._loop.create_task(self._serve_with_devices())
 
-    async def _look(self) -> None:
+    async def _serve_with_devices(self) -> None:
         try:
             capacity = await asyncio.to_thread(self._capacity, True)
             with self._ledger_may_fail():
@@ -223,95 +228,95 @@ class LocalMaster:
         except Exception as error:  # noqa: BLE001 - nobody awaits us
             self._failed(error)
         finally:
-            self._looking = None
+            self._device_check = None
 
     def _serve(self, capacity: Capacity) -> None:
         wake(self._ledger.serve(capacity) - {self._job})
         for entry in self._ledger.entries(self._job):
             if entry.key not in self._started and not entry.running:
                 self._start(entry.key, entry.hold)
-        self._tell_waiting(capacity)
+        self._report_waiting(capacity)
 
-    def _again(self) -> None:
-        """A turn that nobody awaits."""
+    def _take_turn(self) -> None:
+        """Take a turn that nobody awaits; an error ends the stream of changes."""
         try:
             self._turn()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must be heard
+        except Exception as error:  # noqa: BLE001 - every error must be reported
             self._failed(error)
 
-    def _arm(self, wanted: bool) -> None:
-        """Have another turn after the poll, or none."""
+    def _arm(self, is_needed: bool) -> None:
+        """Set the timer for another turn after the poll, or cancel it."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._poll, self._polled) if wanted else None
+        self._timer = self._loop.call_later(self._poll, self._poll_over) if is_needed else None
 
-    def _polled(self) -> None:
-        self._put_off = False
-        self._again()
+    def _poll_over(self) -> None:
+        self._ledger_paused = False
+        self._take_turn()
 
     def _start(self, key: Key, hold: queue.Hold) -> None:
-        if self._requests.pop(key, None) is None:  # granted by another's turn, but no longer wanted
+        if self._requests.pop(key, None) is None:  # granted by another's turn, but no longer asked for
             self._ledger.free(self._job, *key)
             return
         self._started[key] = hold.devices
         if hold.request.gang:
             self._gangs[key] = hold.request.gang
         self._idle.clear()
-        if (agent := self._begun_before(key)) is not None:
+        if (agent := self._agent_of_earlier_master(key)) is not None:
             self._containers.adopt(*key, agent)
             self._began(key, agent)
         else:
             self._containers.start(*key, self._spec(hold.request, hold.devices))
 
-    def _begun_before(self, key: Key) -> Process | None:
-        """The agent that an earlier master ordered for the same ask, and died before it knew of it."""
-        living = processes.living(self._job, processes.AGENT) if self._epoch > 1 else []
-        return next((made.process for made in living if (made.task, made.serial) == key), None)
+    def _agent_of_earlier_master(self, key: Key) -> Process | None:
+        """Return the agent for the same ask that an earlier master ordered and died before it knew of; None where there is none."""
+        marks = processes.living(self._job, processes.AGENT) if self._epoch > 1 else []
+        return next((mark.process for mark in marks if (mark.task, mark.serial) == key), None)
 
-    def _tell_waiting(self, capacity: Capacity) -> None:
+    def _report_waiting(self, capacity: Capacity) -> None:
         self._arm(bool(self._requests))
         if not self._requests:
             self._last_waiting = None
             self._watch(set())
             return
         entries, asks = self._ledger.entries(), self._ledger.asks()
-        now = queue.waiting(capacity, [entry.hold for entry in entries], asks, self._job)
-        self._tell(now)
+        waiting = queue.waiting(capacity, [entry.hold for entry in entries], asks, self._job)
+        self._report(waiting)
         masters, ahead = self._ledger.masters(), {ask.job for ask in asks} - {self._job}
         holders = {entry.process for entry in entries if entry.hold.job != self._job}
         self._watch(holders | {masters[job] for job in ahead})
 
-    def _tell(self, waiting: Waiting | None) -> None:
+    def _report(self, waiting: Waiting | None) -> None:
         if waiting is not None and waiting != self._last_waiting:
             self._changes.put_nowait(waiting)
         self._last_waiting = waiting
 
     # -- a ledger that cannot be written --
 
-    def _owe(self, write: Callable[[], None]) -> None:
-        """Have the ledger told of something: now, or where that fails after the poll."""
-        self._owed.append(write)
-        if not self._put_off:
+    def _write_ledger(self, write: Callable[[], None]) -> None:
+        """Do a write to the ledger: now, or, where that fails, after the poll."""
+        self._unwritten.append(write)
+        if not self._ledger_paused:
             with self._ledger_may_fail():
-                self._settle()
+                self._write_pending()
 
-    def _settle(self) -> None:
-        while self._owed:
-            self._owed[0]()
-            del self._owed[0]
+    def _write_pending(self) -> None:
+        while self._unwritten:
+            self._unwritten[0]()
+            del self._unwritten[0]
 
     @contextlib.contextmanager
     def _ledger_may_fail(self) -> Iterator[None]:
-        """What is left out for that reason is done by the turn after the poll; until then nobody waits for the ledger again."""
+        """Catch failures of the ledger; the turn after the poll makes up for them, and until then nobody waits for the ledger again."""
         try:
             yield
         except sqlite3.Error as error:
             if not self._ledger_trouble:
                 log.warning("the ledger cannot be used, and is tried again: %s", error)
-            self._ledger_trouble, self._put_off = str(error), True
+            self._ledger_trouble, self._ledger_paused = str(error), True
             self._arm(True)
             if self._requests:
-                self._tell(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {error}", 0))
+                self._report(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {error}", 0))
         else:
             if self._ledger_trouble:
                 log.warning("the ledger can be used again")
@@ -323,18 +328,18 @@ class LocalMaster:
     # -- containers --
 
     def _began(self, key: Key, agent: Process) -> None:
-        self._owe(lambda: self._ledger.run(self._job, *key, agent))
+        self._write_ledger(lambda: self._ledger.run(self._job, *key, agent))
         granted = Granted(*key, f"local/{agent.pid}", places.node_name(), self._started[key])
         if (gang := self._gangs.pop(key, "")) and key not in self._leaving:
             self._together.setdefault(gang, []).append(granted)
-            self._tell_together(gang)
+            self._report_gang(gang)
         else:
             self._changes.put_nowait(granted)
         if key in self._leaving:
             self._end(key)
 
-    def _tell_together(self, gang: str) -> None:
-        """A gang is as large as what is granted at once: tell of its members when all that were granted have begun."""
+    def _report_gang(self, gang: str) -> None:
+        """Report a gang's members together, when all that were granted have begun: a gang is as large as what is granted at once."""
         if gang not in self._gangs.values():
             for granted in self._together.pop(gang, ()):
                 self._changes.put_nowait(granted)
@@ -345,12 +350,12 @@ class LocalMaster:
             self._idle.set()
         self._leaving.discard(key)
         if gang := self._gangs.pop(key, ""):
-            self._tell_together(gang)
+            self._report_gang(gang)
         if self._closed:
             return
         self._changes.put_nowait(ContainerExited(*key, status, reason, figures))
-        self._owe(lambda: self._free(key))
-        self._again()
+        self._write_ledger(lambda: self._free(key))
+        self._take_turn()
 
     def _free(self, key: Key) -> None:
         self._ledger.free(self._job, *key)
@@ -358,45 +363,45 @@ class LocalMaster:
 
     def _end(self, key: Key) -> None:
         self._containers.send(*key, signal.SIGTERM)
-        self._loop.call_later(self._patience, self._insist, key)
+        self._loop.call_later(self._patience, self._kill_if_leaving, key)
 
-    def _insist(self, key: Key) -> None:
+    def _kill_if_leaving(self, key: Key) -> None:
         if key in self._leaving:
             self._containers.send(*key, signal.SIGKILL)
 
-    # -- being woken --
+    # -- wake-ups --
 
     def _bind(self) -> None:
         path = places.socket_path(self._job, _WAKE)
         path.unlink(missing_ok=True)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._bell.bind(os.fspath(path))
-        self._loop.add_reader(self._bell, self._woken)
+        self._loop.add_reader(self._bell, self._on_wake)
 
-    def _woken(self) -> None:
+    def _on_wake(self) -> None:
         while True:
             try:
                 self._bell.recv(16)
             except BlockingIOError:
                 break
-        self._again()
+        self._take_turn()
 
-    def _watch(self, wanted: set[Process]) -> None:
-        """Be told when any of these dies."""
-        for process in set(self._pidfds) - wanted:
+    def _watch(self, holders: set[Process]) -> None:
+        """Watch these processes, and no others: the death of any leads to a turn."""
+        for process in set(self._pidfds) - holders:
             self._forget(process)
-        for process in wanted - set(self._pidfds):
+        for process in holders - set(self._pidfds):
             try:
                 descriptor = linux.pidfd(process.pid)
             except ProcessLookupError:  # died since the turn
-                self._loop.call_soon(self._again)
+                self._loop.call_soon(self._take_turn)
                 continue
             self._pidfds[process] = descriptor
             self._loop.add_reader(descriptor, self._holder_died, process)
 
     def _holder_died(self, process: Process) -> None:
         self._forget(process)
-        self._again()
+        self._take_turn()
 
     def _forget(self, process: Process) -> None:
         descriptor = self._pidfds.pop(process)
@@ -405,7 +410,7 @@ class LocalMaster:
 
 
 def wake(jobs: set[str]) -> None:
-    """Have the masters of these jobs look at the line. A master that is dead, or has been told and not looked yet, needs nothing."""
+    """Wake the masters of these jobs, so that they look at the line. A master that is dead, or has a datagram unread, needs none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as bell:
         for job in jobs:
             try:

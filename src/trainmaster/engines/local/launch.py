@@ -1,15 +1,14 @@
-"""Starting a master on this machine, detached from whoever starts it.
+"""Start a master on this machine, detached from the process that starts it.
 
-`tm` forks it out of itself, which costs a millisecond, and may do so only while it has no thread and no event loop. Inside somebody's
-Python (`trainmaster.submit()`) a fork would copy threads and locks of unknown kinds, so there a fresh interpreter is started.
+`tm` forks the master, which costs a millisecond, and may do so only while it has no thread and no event loop. Inside a user's Python
+(`trainmaster.submit()`) a fork would copy threads and locks of unknown kinds, so there a fresh interpreter is started.
 
-Whoever starts a master marks its process as the job's, and notes that the job has begun, before the job is handed over. So everybody sees
-from its first millisecond on whether it lives, and a command that watches takes the job up again where it does not.
+The process that starts a master marks the master's process as the job's, and notes that the job has begun, before it hands the job over. So
+everybody sees from its first millisecond on whether the master lives, and a command that watches resumes the job where it does not.
 
-A job that lost all its processes is resumed by whoever types the next command, and its programs find what their submitter had: the
-environment, as it was activated, and the allowance are kept in the job's private directory until the job ends. Secret variables
-(`core.spec.redaction`) are not; they are as they are set when the job is resumed. Of a job with secrets of its own nothing is kept, for it
-cannot go on.
+The next command resumes a job that lost all its processes. Its programs then find what their submitter had: the environment, as it was
+activated, and the allowance are kept in the job's private directory until the job ends. Secret variables (`core.spec.redaction`) are not
+kept; they have the values of the command that resumes the job. Of a job with secrets of its own nothing is kept, for it cannot go on.
 """
 
 from __future__ import annotations
@@ -33,41 +32,43 @@ from trainmaster.host import places, processes
 from trainmaster.host.detached import start_master
 from trainmaster.host.places import check_owner, job_storage
 
-AGENT = "trainmaster.agent.forked:run"  # by their names: no engine imports the agent or the master
+AGENT = "trainmaster.agent.forked:run"  # names, since no engine imports the agent or the master
 MASTER = "trainmaster.master.main"
-_KEPT = "environ.json"
+_SAVED = "environ.json"
 
-_prepared: tuple[socket.socket, int] | None = None  # to the process that waits to become a master, and its id
+_prepared: tuple[socket.socket, int] | None = None  # the link to the process that waits to become a master, and its id
 
 
-def launch(storage: str, told: Mapping[str, Any], *, fork: bool) -> None:
+def launch(storage: str, payload: Mapping[str, Any], *, fork: bool) -> None:
     """Start the master of the job whose storage is the directory `storage`.
 
-    `told` is what `job.json` and `site.json` do not say: token, secrets, environ, allowance.
+    `payload` has what `job.json` and `site.json` lack: token, secrets, environ, allowance.
     """
     if fork and threading.active_count() == 1:
-        _hand_over(storage, told)
+        _hand_over(storage, payload)
     else:
-        start_master(storage, told)
+        start_master(storage, payload)
 
 
 def keep(storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
-    """Write down what a resumed job needs of its submitter; of secret variables the name alone."""
+    """Save what a resumed job needs of its submitter; of secret variables only the names."""
     from trainmaster.core.spec.redaction import is_secret
 
     left_out = [name for name, value in environ.items() if is_secret(name, value)]
-    told = {name: value for name, value in environ.items() if name not in left_out}
-    with open(os.open(storage / _KEPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"environ": told, "left_out": left_out, "allowance": dict(allowance)}, file)
+    kept = {name: value for name, value in environ.items() if name not in left_out}
+    with open(os.open(storage / _SAVED, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"environ": kept, "left_out": left_out, "allowance": dict(allowance)}, file)
 
 
 def forget(storage: Path) -> None:
-    """Remove what `keep` wrote: the job has ended, and nobody resumes it."""
-    (storage / _KEPT).unlink(missing_ok=True)
+    """Remove what `keep` wrote, once the job has ended and nobody resumes it."""
+    (storage / _SAVED).unlink(missing_ok=True)
 
 
 def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
-    """Start a master for a job that lost all its processes; whether its storage was there. `kill`: it ends the job, starting nothing.
+    """Start a master for a job that lost all its processes; return False where its storage is gone.
+
+    `kill`: the master ends the job, and starts nothing.
 
     Raises BadInput where another user may have made the job.
     """
@@ -77,26 +78,26 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
         token = (storage / "token").read_text().strip()
     except OSError:
         return False
-    start_master(str(storage), {"token": token, "secrets": None, "kill": kill, **_kept(storage)})
+    start_master(str(storage), {"token": token, "secrets": None, "kill": kill, **_read_saved(storage)})
     return True
 
 
-def _kept(storage: Path) -> dict[str, Any]:
-    """What `keep` wrote, completed by what is set now; nothing where the job has secrets."""
+def _read_saved(storage: Path) -> dict[str, Any]:
+    """Return what `keep` wrote, with secret variables as they are set now; nothing where the job has secrets."""
     try:
-        kept = json.loads((storage / _KEPT).read_bytes())
+        saved = json.loads((storage / _SAVED).read_bytes())
     except FileNotFoundError:
         return {}
-    now = {name: os.environ[name] for name in kept["left_out"] if name in os.environ}
-    without = [name for name in kept["left_out"] if name not in now]
-    return {"environ": kept["environ"] | now, "allowance": kept["allowance"], "without": without}
+    secret = {name: os.environ[name] for name in saved["left_out"] if name in os.environ}
+    missing = [name for name in saved["left_out"] if name not in secret]
+    return {"environ": saved["environ"] | secret, "allowance": saved["allowance"], "without": missing}
 
 
 def prepare() -> None:
-    """Fork what a job will need, ahead of it: the template of its agents, then the process that will be its master.
+    """Fork, before the job is read, the template of its agents, then the process that will be its master.
 
-    Called first thing by a command that submits. Each imports what it needs on the other cores meanwhile; what the command and the master
-    both need is imported here between the two forks, once. Without a job, they end with us.
+    A command that submits calls this first. Each process meanwhile imports what it needs, on another core. Modules that the command and the
+    master both need are imported here between the two forks, once. Without a job both processes end with us.
     """
     global _prepared
     template = agents()
@@ -106,15 +107,18 @@ def prepare() -> None:
         child = os.fork()
         if not child:
             ours.close()
-            _leave(theirs, template, mask)
+            _fork_master(theirs, template, mask)
     theirs.close()
     template.socket.close()  # so that the template sees the master's death
-    os.waitpid(child, 0)  # the one between, which ends at once
+    os.waitpid(child, 0)  # the process between us and the master, which ends at once
     _prepared = ours, int(ours.recv(16) or 0)
 
 
 def agents() -> Link:
-    """Fork the template of the job's agents, which imports what they need while we do. Called before there is any thread or loop."""
+    """Fork the template of the job's agents, which imports what they need while we go on.
+
+    Called before there is any thread or event loop.
+    """
     with _forking() as mask:
 
         def agent() -> template.Run:
@@ -126,18 +130,21 @@ def agents() -> Link:
 
 @contextmanager
 def _forking() -> Iterator[set[int]]:
-    """Ctrl-C is for the command, not for what it forks, which takes the signal mask that this yields once it cannot hear it."""
+    """Block Ctrl-C around a fork: it is for the command, not for its children.
+
+    A child sets the signal mask that this yields, once Ctrl-C has no effect on it.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield before
+        yield mask
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _load_what_both_need() -> None:
-    """Import what the check of a job, the reading of its log and its master need alike."""
+    """Import the modules that the command, which checks a job and reads its log, and the job's master both need."""
     for name in _NEEDED_BY_BOTH:
         import_module(name)
 
@@ -149,8 +156,8 @@ _NEEDED_BY_BOTH = (
 )  # fmt: skip
 
 
-def _leave(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn:
-    """Become a master, nobody's child."""
+def _fork_master(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn:
+    """Fork the master, tell its process id over `link`, and end, so that the master is nobody's child."""
     status = 1
     try:
         os.setsid()
@@ -160,7 +167,7 @@ def _leave(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn
             link.sendall(str(master).encode())
             status = 0
         else:
-            status = _become(link, template)
+            status = _serve_as_master(link, template)
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into its parent's code
         traceback.print_exc()
     finally:
@@ -168,7 +175,7 @@ def _leave(link: socket.socket, template: Link, mask: Iterable[int]) -> NoReturn
         os._exit(status)
 
 
-def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
+def _hand_over(storage: str, payload: Mapping[str, Any]) -> None:
     """Give the prepared process its job."""
     global _prepared
     if _prepared is None:
@@ -179,9 +186,9 @@ def _hand_over(storage: str, told: Mapping[str, Any]) -> None:
     begin(storage)
     try:
         with link:
-            link.sendall(json.dumps([storage, told]).encode())
-    except ConnectionError:  # it is dead by now
-        start_master(storage, told)
+            link.sendall(json.dumps([storage, payload]).encode())
+    except ConnectionError:  # the process is dead by now
+        start_master(storage, payload)
 
 
 def mark(storage: str, master: int) -> None:
@@ -189,8 +196,8 @@ def mark(storage: str, master: int) -> None:
     processes.mark(Path(storage).name, processes.MASTER, "", 0, master)
 
 
-def _become(link: socket.socket, template: Link) -> int:
-    """The forked master's whole life."""
+def _serve_as_master(link: socket.socket, template: Link) -> int:
+    """Wait for a job and be its master; return the exit status."""
     main = import_module(MASTER)
     main.warm()
     content = b""
@@ -199,9 +206,9 @@ def _become(link: socket.socket, template: Link) -> int:
             content += piece
     if not content:
         return 0
-    storage, told = json.loads(content)
+    storage, payload = json.loads(content)
     main.detach(storage, template)
-    status: int = main.here(storage, told, template)
+    status: int = main.here(storage, payload, template)
     return status
 
 

@@ -1,13 +1,13 @@
-"""The ledger: what all jobs of a user hold and ask of this machine, in SQLite, shared by their masters.
+"""The ledger records what all jobs of a user hold and ask of this machine, in SQLite; their masters share it.
 
-There is no daemon. Whoever changes something takes the write lock for a *turn*: dead holders and dead masters' asks are struck out, `grant`
-is worked out for the whole line, and what it gives is entered for every job, not only one's own; the caller then wakes the others. A hold
+There is no daemon. A process that changes something takes the write lock for a *turn*: it strikes out dead holders and the asks of dead
+masters, computes `grant` for the whole line, and enters the grants of every job, not only its own; then it wakes the other masters. A hold
 belongs to a process: the job's master until the container runs, its agent from then on. When that process is dead the hold is free.
 
-The file lies in this boot's folder, so that another boot's ledger is never read, and is not synced to disk for the same reason. It keeps
-SQLite's rollback journal: the change to a write-ahead log fails at once for whoever opens the file at the same moment as another, whatever
-time it has to wait, and takes ten times as long as opening it does. A job's row gives it its place in line, which it keeps through a change
-of masters, and the epoch below which no master may write.
+The file lies in this boot's folder, so that another boot's ledger is never read; for the same reason it is not synced to disk. It keeps
+SQLite's rollback journal. The change to a write-ahead log fails at once for a process that opens the file at the same moment as another,
+however long it could wait, and takes ten times as long as opening the file. A job's row has its place in line, which it keeps through a
+change of masters, and the epoch below which no master may write.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CREATE TABLE holds (job TEXT, task TEXT, serial INTEGER, request TEXT, devices T
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Entry(Plain):
-    """A hold as the ledger has it: whose it is, and whether its container was started."""
+    """A hold in the ledger: the process that it belongs to, and whether its container was started."""
 
     hold: Hold
     process: Process
@@ -53,7 +53,7 @@ class Entry(Plain):
 
 
 class Ledger:
-    """One process's connection. Not to be carried over a fork."""
+    """One process's connection to the ledger. It must not be used after a fork."""
 
     def __init__(self, path: Path | None = None) -> None:
         path = path or places.runtime_dir() / FILE
@@ -78,12 +78,12 @@ class Ledger:
         self._db.close()
 
     def wait_at_most(self, seconds: float) -> None:
-        """For another's turn, from now on: less than at first, where a loop stands still meanwhile."""
+        """Wait at most so long for another's turn from now on: a caller whose loop stands still meanwhile waits less."""
         self._db.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the write lock; what is done inside is done as a whole or not at all."""
+        """Hold the write lock; all changes inside are made, or none of them."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -92,10 +92,10 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
 
-    # -- what a master says --
+    # -- a master's changes --
 
     def enter(self, job: str, epoch: int, master: Process) -> None:
-        """Take part as the job's master of this epoch. EngineFailed if a later one has."""
+        """Take part as the job's master of this epoch. Raises EngineFailed where a later one has."""
         with self.turn():
             self._fence(job, epoch)
             self._db.execute(
@@ -105,23 +105,26 @@ class Ledger:
             )
 
     def ask(self, job: str, epoch: int, requests: Sequence[Request]) -> None:
-        """State the whole set of the job's asks. One that stands keeps its place; one already held is left out."""
+        """State the whole set of the job's asks. An ask already in line keeps its place; one that is granted already is left out."""
         with self.turn():
             self._fence(job, epoch)
-            self._strike_dead()  # what was granted to a master that died before it started it is asked for anew
-            wanted = {(one.task, one.serial) for one in requests}
+            self._strike_dead()  # a container that a dead master was granted and had not started is asked for anew
+            keys = {(request.task, request.serial) for request in requests}
             for task, serial in self._db.execute("SELECT task, serial FROM asks WHERE job = ?", (job,)).fetchall():
-                if (task, serial) not in wanted:
+                if (task, serial) not in keys:
                     self._db.execute("DELETE FROM asks WHERE job = ? AND task = ? AND serial = ?", (job, task, serial))
             self._db.executemany(
                 "INSERT INTO asks (job, task, serial, request) SELECT :job, :task, :serial, :request"
                 " WHERE NOT EXISTS (SELECT 1 FROM holds WHERE job = :job AND task = :task AND serial = :serial)"
                 " ON CONFLICT (job, task, serial) DO UPDATE SET request = excluded.request",
-                [{"job": job, "task": one.task, "serial": one.serial, "request": _packed(one)} for one in requests],
+                [
+                    {"job": job, "task": request.task, "serial": request.serial, "request": _to_json(request)}
+                    for request in requests
+                ],
             )
 
     def run(self, job: str, task: str, serial: int, agent: Process) -> None:
-        """The container runs: its hold is the agent's from now on."""
+        """Note that the container runs: its hold belongs to the agent from now on."""
         with self.turn():
             self._db.execute(
                 "UPDATE holds SET pid = ?, start = ?, running = 1 WHERE job = ? AND task = ? AND serial = ?",
@@ -150,19 +153,18 @@ class Ledger:
     # -- a turn of the line --
 
     def serve(self, capacity: Capacity) -> set[str]:
-        """Free what is dead and grant what can be granted; returns the jobs that got something."""
+        """Free the holds of dead processes and grant what can be granted; return the jobs that got something."""
         with self.turn():
             self._strike_dead()
             granted = grant(capacity, self.holds(), self.asks())
             masters = self.masters()
             for hold in granted:
-                one, master = hold.request, masters[hold.job]
-                self._db.execute(
-                    "DELETE FROM asks WHERE job = ? AND task = ? AND serial = ?", (hold.job, one.task, one.serial)
-                )
+                request, master = hold.request, masters[hold.job]
+                key = hold.job, request.task, request.serial
+                self._db.execute("DELETE FROM asks WHERE job = ? AND task = ? AND serial = ?", key)
                 self._db.execute(
                     "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-                    (hold.job, one.task, one.serial, _packed(one), json.dumps(hold.devices), master.pid, master.start),
+                    (*key, _to_json(request), json.dumps(hold.devices), master.pid, master.start),
                 )
         return {hold.job for hold in granted}
 
@@ -182,33 +184,33 @@ class Ledger:
         return [entry.hold for entry in self.entries()]
 
     def entries(self, job: str | None = None) -> list[Entry]:
-        """All holds, or one job's."""
+        """Return all holds, or one job's."""
         rows = self._db.execute("SELECT job, request, devices, pid, start, running FROM holds ORDER BY rowid")
         return [
-            Entry(Hold(of, _unpacked(request), tuple(json.loads(devices))), Process(pid, start), bool(running))
-            for of, request, devices, pid, start, running in rows
-            if job is None or of == job
+            Entry(Hold(owner, _from_json(request), tuple(json.loads(devices))), Process(pid, start), bool(running))
+            for owner, request, devices, pid, start, running in rows
+            if job is None or owner == job
         ]
 
     def held_by_others(self, job: str) -> int:
-        """Return how many containers the other jobs hold; those of the dead, which nobody has struck out yet, too."""
+        """Return how many containers the other jobs hold, with those of dead processes that nobody has struck out yet."""
         return int(self._db.execute("SELECT COUNT(*) FROM holds WHERE job != ?", (job,)).fetchone()[0])
 
     def asks(self) -> list[Ask]:
         rows = self._db.execute("SELECT job, request, place, number FROM asks JOIN jobs USING (job) ORDER BY number")
-        return [Ask(job, _unpacked(request), place, number) for job, request, place, number in rows]
+        return [Ask(job, _from_json(request), place, number) for job, request, place, number in rows]
 
     def waiters(self) -> set[str]:
-        """The jobs that have asks in line."""
+        """Return the jobs that have asks in line."""
         return {job for (job,) in self._db.execute("SELECT DISTINCT job FROM asks")}
 
     def masters(self) -> dict[str, Process]:
         return {job: Process(pid, start) for job, pid, start in self._db.execute("SELECT job, pid, start FROM jobs")}
 
 
-def _packed(request: Request) -> str:
+def _to_json(request: Request) -> str:
     return json.dumps(attrs.asdict(request))
 
 
-def _unpacked(text: str) -> Request:
+def _from_json(text: str) -> Request:
     return Request(**json.loads(text))

@@ -1,13 +1,13 @@
-"""Who gets what of one machine: `grant` is a pure function of the machine, what is held and what is asked.
+"""The queue of one machine: `grant` is a pure function of the machine, the holds and the asks.
 
-The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units stand in order of priority, then of when
-their job first asked, then of their own. A job that holds something stands before those that hold nothing: what it still needs is what
-lets it finish, and a job ahead of it may be waiting for just that (a priority inversion without end otherwise).
+The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units stand in order of priority, then of when their
+job first asked, then of their own asks. A job that holds something stands before those that hold nothing: it must get what it still needs
+to finish, and a job ahead of it may be waiting for just that (otherwise a priority inversion without end).
 
-The rule: units get what they *need* strictly in the line's order. The first that does not fit stops the line, whatever would fit behind it:
-nobody is starved, and there is no backfilling. A unit that its own job's holds make impossible does not stop the line, since nobody else
-could help it. A gang needs `least` of each role (counting those held), the lowest indexes first, all of them or nothing. What it asks
-beyond that is *growth*: given, lowest indexes first and without gaps, only while nobody's need is unmet, and never waited for.
+The rule: units get what they *need* strictly in the line's order. The first that does not fit stops the line, even if others behind it
+would fit: nobody is starved, and there is no backfilling. A unit that its own job's holds make impossible does not stop the line, since no
+other job could help it. A gang needs `least` of each role (counting those held), the lowest indexes first, all of them or nothing. The asks
+beyond that are *growth*: granted, lowest indexes first and without gaps, only while every need is met, and never waited for.
 
 Cores are reserved, in thousandths; memory is in bytes; an accelerator is held by one container.
 """
@@ -37,7 +37,7 @@ class Ask(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Hold(Plain):
-    """What a container of a job holds. `devices` may name some that the machine no longer has."""
+    """The resources that a container of a job holds. `devices` may name some that the machine no longer has."""
 
     job: str
     request: Request
@@ -46,7 +46,7 @@ class Hold(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Amount(Plain):
-    """So much of a machine; cores in thousandths."""
+    """An amount of a machine's resources; cores in thousandths, memory in bytes."""
 
     cores: int = 0
     memory: int = 0
@@ -56,14 +56,14 @@ class Amount(Plain):
         return Amount(self.cores + other.cores, self.memory + other.memory, self.gpus + other.gpus)
 
     def lacking(self, free: Amount) -> str:
-        """The first resource of which more is asked than is free, or ""."""
+        """Return the first resource of which this amount needs more than is free, or ""."""
         return next(
             (name for name in ("gpus", "memory", "cores") if getattr(self, name) > max(0, getattr(free, name))), ""
         )
 
 
 def amount(requests: Iterable[Request]) -> Amount:
-    return sum((Amount(round(one.cores * 1000), one.memory, one.gpus) for one in requests), Amount())
+    return sum((Amount(round(request.cores * 1000), request.memory, request.gpus) for request in requests), Amount())
 
 
 def total(capacity: Capacity) -> Amount:
@@ -71,15 +71,15 @@ def total(capacity: Capacity) -> Amount:
 
 
 def free_devices(capacity: Capacity, holds: Sequence[Hold]) -> list[str]:
-    held = {device for hold in holds for device in hold.devices}
-    return [device for device in capacity.devices if device not in held and device not in capacity.taken]
+    in_use = {device for hold in holds for device in hold.devices}
+    return [device for device in capacity.devices if device not in in_use and device not in capacity.taken]
 
 
 def free(capacity: Capacity, holds: Sequence[Hold]) -> Amount:
-    """What nobody holds; less than nothing where the machine has shrunk."""
-    all_of_it, held = total(capacity), amount(hold.request for hold in holds)
+    """Return the amount that nobody holds; negative where the machine has shrunk."""
+    whole, in_use = total(capacity), amount(hold.request for hold in holds)
     return Amount(
-        all_of_it.cores - held.cores, all_of_it.memory - held.memory, len(free_devices(capacity, holds))
+        whole.cores - in_use.cores, whole.memory - in_use.memory, len(free_devices(capacity, holds))
     )  # fmt: skip
 
 
@@ -97,19 +97,19 @@ class Unit(Plain):
 
 
 def line(holds: Sequence[Hold], asks: Sequence[Ask]) -> list[Unit]:
-    """The units in the order in which they are served."""
-    gathered: dict[tuple[object, ...], list[Ask]] = {}
+    """Return the units in the order in which they are served."""
+    groups: dict[tuple[object, ...], list[Ask]] = {}
     for ask in asks:
-        one = ask.request
-        key = (ask.job, one.gang) if one.gang else (ask.job, "", one.task, one.serial)
-        gathered.setdefault(key, []).append(ask)
-    holding = {hold.job for hold in holds}
+        request = ask.request
+        key = (ask.job, request.gang) if request.gang else (ask.job, "", request.task, request.serial)
+        groups.setdefault(key, []).append(ask)
+    holders = {hold.job for hold in holds}
 
     def rank(members: list[Ask]) -> tuple[object, ...]:
         priority = max(ask.request.priority for ask in members)
-        return (members[0].job not in holding, -priority, members[0].place, min(ask.order for ask in members))
+        return (members[0].job not in holders, -priority, members[0].place, min(ask.order for ask in members))
 
-    return [_unit(holds, members) for members in sorted(gathered.values(), key=rank)]
+    return [_unit(holds, members) for members in sorted(groups.values(), key=rank)]
 
 
 def _unit(holds: Sequence[Hold], members: list[Ask]) -> Unit:
@@ -117,99 +117,99 @@ def _unit(holds: Sequence[Hold], members: list[Ask]) -> Unit:
     job, gang = members[0].job, members[0].request.gang
     if not gang:
         return Unit(job, tuple(members), ())
-    left = Counter({ask.request.role: ask.request.least for ask in members})
-    whole = {role for role, least in left.items() if not least}
+    unmet = Counter({ask.request.role: ask.request.least for ask in members})
+    inelastic = {role for role, least in unmet.items() if not least}
     for hold in holds:
         if hold.job == job and hold.request.gang == gang:
-            left[hold.request.role] -= 1
+            unmet[hold.request.role] -= 1
     need, growth = list[Ask](), list[Ask]()
     for ask in members:
-        needed = ask.request.role in whole or left[ask.request.role] > 0
-        left[ask.request.role] -= 1
-        (need if needed else growth).append(ask)
+        is_needed = ask.request.role in inelastic or unmet[ask.request.role] > 0
+        unmet[ask.request.role] -= 1
+        (need if is_needed else growth).append(ask)
     return Unit(job, tuple(need), tuple(growth))
 
 
 def grant(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask]) -> list[Hold]:
-    """What is to be held beyond `holds`, by the rule above."""
+    """Return the holds to add to `holds`, by the rule above."""
     units, granted = line(holds, asks), list[Hold]()
-    devices, left = free_devices(capacity, holds), free(capacity, holds)
+    devices, remainder = free_devices(capacity, holds), free(capacity, holds)
 
-    def give(given: Sequence[Ask]) -> Amount:
-        for ask in given:
+    def grant_asks(members: Sequence[Ask]) -> Amount:
+        for ask in members:
             granted.append(Hold(ask.job, ask.request, tuple(devices[: ask.request.gpus])))
             del devices[: ask.request.gpus]
         return free(capacity, [*holds, *granted])
 
     for unit in units:
-        if unit.need and unit.amount.lacking(left):
-            if _hopeless(capacity, holds, unit):
+        if unit.need and unit.amount.lacking(remainder):
+            if _is_hopeless(capacity, holds, unit):
                 continue
             return granted
-        left = give(unit.need)
+        remainder = grant_asks(unit.need)
     for unit in units:
-        full: set[str] = set()
-        met = not unit.need or any(hold.request is unit.need[0].request for hold in granted)
-        for ask in unit.growth if met else ():
-            if ask.request.role not in full and not amount([ask.request]).lacking(left):
-                left = give([ask])
+        stopped_roles: set[str] = set()
+        is_need_met = not unit.need or any(hold.request is unit.need[0].request for hold in granted)
+        for ask in unit.growth if is_need_met else ():
+            if ask.request.role not in stopped_roles and not amount([ask.request]).lacking(remainder):
+                remainder = grant_asks([ask])
             else:
-                full.add(ask.request.role)
+                stopped_roles.add(ask.request.role)
     return granted
 
 
-def _hopeless(capacity: Capacity, holds: Sequence[Hold], unit: Unit) -> bool:
-    """Whether the unit could not be granted even if every other job were gone."""
+def _is_hopeless(capacity: Capacity, holds: Sequence[Hold], unit: Unit) -> bool:
+    """Return True where the unit could not be granted even if every other job were gone."""
     own = amount(hold.request for hold in holds if hold.job == unit.job)
     return bool((unit.amount + own).lacking(total(capacity)))
 
 
 def waiting(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask], job: str) -> Waiting | None:
-    """Why the job's first unit is not granted; None if the job needs nothing. To be called with what `grant` gave among `holds`."""
+    """Return why the job's first unit is not granted; None if the job needs nothing. `holds` must contain the grants of `grant`."""
     units = [unit for unit in line(holds, asks) if unit.need]
     position = next((number for number, unit in enumerate(units, 1) if unit.job == job), 0)
     if not position:
         return None
-    unit, left = units[position - 1], free(capacity, holds)
-    resource = unit.amount.lacking(left)
+    unit, remainder = units[position - 1], free(capacity, holds)
+    resource = unit.amount.lacking(remainder)
     why = ""
-    if not resource:  # it would fit, but for those ahead
+    if not resource:  # the unit would fit, but for those ahead
         why = f", behind job {units[0].job}"
-        resource = units[0].amount.lacking(left) or "cores"
-    elif _hopeless(capacity, holds, unit):
+        resource = units[0].amount.lacking(remainder) or "cores"
+    elif _is_hopeless(capacity, holds, unit):
         why = ", the rest being held by this job itself"
     elif holders := sorted({hold.job for hold in holds if hold.job != job}):
         why = f", held by {', '.join(holders[:3])}" + (", ..." if len(holders) > 3 else "")
-    asked, there = written(resource, unit.amount), written(resource, left)
+    needed, available = written(resource, unit.amount), written(resource, remainder)
     names = ", ".join(ask.request.task for ask in unit.need[:3]) + (", ..." if len(unit.need) > 3 else "")
     verb = "wait for" if len(unit.need) > 1 else "waits for"
-    detail = (
-        f"{names} {verb} {_phrase(resource, unit.amount)}: {there} of {written(resource, total(capacity))} free{why}"
-    )
-    return Waiting(resource, asked, there, detail, position)
+    detail = f"{names} {verb} {_phrase(resource, unit.amount)}: {available} of {written(resource, total(capacity))} free{why}"
+    return Waiting(resource, needed, available, detail, position)
 
 
 def refusal(capacity: Capacity, requests: Sequence[Request]) -> str:
-    """Why these can never be granted together, "" if they can."""
+    """Return why these can never be granted together, "" if they can."""
     resource = amount(requests).lacking(total(capacity))
     if not resource:
         return ""
-    who = f"{requests[0].task} needs" if len(requests) == 1 else f"{len(requests)} containers that start together need"
-    there = written(resource, total(capacity))
-    return f"{who} {_phrase(resource, amount(requests))}, this machine has {there} for jobs"
+    subject = (
+        f"{requests[0].task} needs" if len(requests) == 1 else f"{len(requests)} containers that start together need"
+    )
+    available = written(resource, total(capacity))
+    return f"{subject} {_phrase(resource, amount(requests))}, this machine has {available} for jobs"
 
 
-def _phrase(resource: str, much: Amount) -> str:
-    """An amount with its resource, as in "2 cores" and "3 GiB of memory"."""
-    value = written(resource, much)
+def _phrase(resource: str, quantity: Amount) -> str:
+    """Return an amount with its resource, as in "2 cores" and "3 GiB of memory"."""
+    figure = written(resource, quantity)
     name = {"memory": "of memory", "gpus": "GPUs", "cores": "cores"}[resource]
-    return f"{value} {name.removesuffix('s') if value == '1' else name}"
+    return f"{figure} {name.removesuffix('s') if figure == '1' else name}"
 
 
-def written(resource: str, much: Amount) -> str:
-    """An amount of a resource as people read it."""
+def written(resource: str, quantity: Amount) -> str:
+    """Return an amount of a resource as people read it."""
     from trainmaster.core.spec.quantities import format_bytes
 
     if resource == "memory":
-        return format_bytes(max(0, much.memory))
-    return f"{max(0, much.cores) / 1000:g}" if resource == "cores" else str(max(0, much.gpus))
+        return format_bytes(max(0, quantity.memory))
+    return f"{max(0, quantity.cores) / 1000:g}" if resource == "cores" else str(max(0, quantity.gpus))

@@ -1,8 +1,8 @@
-"""What the next command does about jobs whose processes died: cheap where there is nothing to do.
+"""The sweep clears away jobs whose processes died, at the next command; it is cheap where there is nothing to do.
 
-A job of which no process lives gives back what it held: its ledger entries, processes, control groups, sockets and lock files. If this
-node had begun it and not finished it, it is *resumable*: a new master can go on from its log. Where a template or a program alone is left
-(its agent and master being dead) it is ended too. Live jobs are not touched: their own masters look after them.
+A job whose master and agents are dead gives back what it held: its ledger entries, processes, control groups, sockets and lock files. If
+this node began the job and did not finish it, the job is *resumable*: a new master can go on from its log. A template or a program that is
+left without its agent and master is ended too. Live jobs are not touched: their own masters look after them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from trainmaster.host import places, processes
 
 
 def sweep() -> list[str]:
-    """Clear away what dead jobs left on this machine; returns the ids of those that are resumable."""
+    """Clear away what dead jobs left on this machine; return the ids of the resumable ones."""
     runtime = places.runtime_dir()
-    with os.scandir(runtime) as found:
-        jobs = [entry.name for entry in found if entry.is_dir(follow_symlinks=False) and entry.name != "ports"]
-    dead = [job for job in jobs if _dead(job)]
+    with os.scandir(runtime) as entries:
+        jobs = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != "ports"]
+    dead = [job for job in jobs if _is_dead(job)]
     if dead:
         with places.locked():  # so that no master begins in a folder that is being removed
             for job in dead:
-                if _dead(job):
+                if _is_dead(job):
                     _clear(job)
         _free(dead)
         from trainmaster.host.ports import remove_unheld
@@ -31,12 +31,12 @@ def sweep() -> list[str]:
     return [job for job in places.live_jobs() if not processes.living(job, processes.MASTER, processes.AGENT)]
 
 
-def _dead(job: str) -> bool:
-    """Whether neither master nor agent of the job lives, and it is not just beginning."""
-    known = processes.marks(job)
-    if not known:
+def _is_dead(job: str) -> bool:
+    """Return True where neither master nor agent of the job lives, and the job is not just beginning."""
+    marks = processes.marks(job)
+    if not marks:
         return places.abandoned(places.runtime_dir() / job)
-    return not any(made.process.alive for made in known if made.kind in (processes.MASTER, processes.AGENT))
+    return not any(mark.process.alive for mark in marks if mark.kind in (processes.MASTER, processes.AGENT))
 
 
 def _clear(job: str) -> None:
@@ -44,12 +44,12 @@ def _clear(job: str) -> None:
 
     remove_groups(job)
     kinds = (processes.PROGRAM, processes.TEMPLATE, processes.AGENT)
-    processes.end([made.process for made in processes.marks(job) if made.kind in kinds])
+    processes.end([mark.process for mark in processes.marks(job) if mark.kind in kinds])
     places.remove_job_dir(job)
 
 
 def _free(dead: list[str]) -> None:
-    """Strike the dead out of the ledger, and have somebody who waits look at the line."""
+    """Strike dead jobs out of the ledger, and wake the masters that wait in line."""
     from trainmaster.engines.local.engine import wake
     from trainmaster.engines.local.ledger import FILE, Ledger
 
@@ -65,7 +65,7 @@ def _free(dead: list[str]) -> None:
 
 
 def _remove_other_boots() -> None:
-    """Folders of other boots: nothing of them can live. Those of this boot in another process-id namespace are left alone."""
+    """Remove the folders of other boots, of which no process can live. Those of this boot in another process-id namespace stay."""
     runtime = places.runtime_dir()
     boot = runtime.name.partition("-")[0]
     for name in os.listdir(runtime.parent):

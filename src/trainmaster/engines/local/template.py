@@ -1,14 +1,14 @@
-"""The template: a process with the agent's code imported, out of which agents are forked in a millisecond.
+"""The template is a process that has imported the agent's code, and forks an agent in a millisecond.
 
-It is single-threaded, or forking it would be unsafe. The first is forked by the command that submits, first thing, and imports the agent
-while the job is read and its master gets ready; a later one is a fresh interpreter. It takes orders over a socket, one JSON object a line:
-first `{"job"}` says whose it is, then each `{"task", "serial", "spec"}` forks an agent, which runs `run(spec)`. Its answers carry task and
-serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or `{"failed": why}`.
+It is single-threaded, or forking it would be unsafe. The command that submits forks the first template before all else; it imports the
+agent while the job is read and its master gets ready. A later template is a fresh interpreter. A template takes orders over a socket, one
+JSON object a line: first `{"job"}` names its job, then each `{"task", "serial", "spec"}` forks an agent, which runs `run(spec)`. Its
+answers carry task and serial and `{"forked": pid, "start"}`, later `{"exited": status}` (negative: a signal), or `{"failed": why}`.
 
-It is its agents' parent and, as a subreaper, inherits what a dead agent leaves behind: every child of it that is not an agent is such a
-process, and is killed, unless it is marked as a master, template or agent: an agent may have begun the job's next master. Only when none
-is left is the agent's exit reported, so that nothing of a container outlives the report.
-When the master dies (the socket ends) the template takes no more orders and stays only until its agents have gone.
+The template is its agents' parent and, as a subreaper, inherits the processes that a dead agent leaves behind. Every child that is not an
+agent is such a process, and is killed, unless it is marked as a master, template or agent: an agent may have begun the job's next master.
+The agent's exit is reported only when none is left, so that no process of a container outlives the report.
+When the master dies (the socket ends) the template takes no more orders and stays only until its agents have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import attrs
 from trainmaster.core.plain import Plain
 from trainmaster.host import linux, places, processes
 
-Run = Callable[[dict[str, Any]], int]  # gives the exit status
+Run = Callable[[dict[str, Any]], int]  # returns the exit status
 
 _FAILED = 70  # the exit status of an agent that raised; EX_SOFTWARE of sysexits.h
 _STUBBORN = 5.0  # s after which an exit is reported although the kernel still holds on to a killed process
@@ -39,7 +39,7 @@ _STUBBORN = 5.0  # s after which an exit is reported although the kernel still h
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Link(Plain):
-    """The master's end: the template's process id, and the socket to it."""
+    """The master's end of the connection: the template's process id, and the socket to it."""
 
     pid: int
     socket: socket.socket
@@ -58,7 +58,7 @@ def fork(agent: Callable[[], Run]) -> Link:
 
 
 def command(entry: str) -> list[str]:
-    """The command of a template in a fresh interpreter; `entry` is "module:function" of the agent's `run`."""
+    """Return the command of a template in a fresh interpreter; `entry` is "module:function" of the agent's `run`."""
     return [sys.executable, "-I", "-m", __name__, entry]
 
 
@@ -73,15 +73,15 @@ def spawn(argv: Sequence[str]) -> Link:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    named, descriptor = arguments
-    _serve(socket.socket(fileno=int(descriptor)), lambda: entry(named))
+    entry_point, descriptor = arguments
+    _serve(socket.socket(fileno=int(descriptor)), lambda: entry(entry_point))
 
 
-def entry(named: str) -> Run:
-    """The agent's `run` by its name, "module:function": engines know agents by name alone."""
+def entry(entry_point: str) -> Run:
+    """Return the agent's `run` by its name, "module:function": engines know agents by name alone."""
     import importlib
 
-    module, _, name = named.partition(":")
+    module, _, name = entry_point.partition(":")
     run: Run = getattr(importlib.import_module(module), name)
     return run
 
@@ -89,20 +89,20 @@ def entry(named: str) -> Run:
 def _serve(link: socket.socket, agent: Callable[[], Run]) -> NoReturn:
     status = _FAILED
     try:
-        _settle(link)
+        _detach(link)
         run = agent()
         gc.freeze()  # so that collections in agents do not copy the pages they share with us
         _Template(link, run).serve()
         status = 0
-    except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the master's code
+    except BaseException:  # noqa: BLE001 - after no error may this process return into the master's code
         traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)
 
 
-def _settle(link: socket.socket) -> None:
-    """Become a process of one's own: session, descriptors, signals."""
+def _detach(link: socket.socket) -> None:
+    """Give this process its own session, descriptors and signals."""
     os.setsid()
     linux.adopt_orphans()
     linux.set_name("tm-template")
@@ -120,8 +120,8 @@ class _Template:
         self._run = run
         self._job = ""
         self._agents: dict[int, tuple[str, int]] = {}
-        self._gone: list[dict[str, Any]] = []  # exits not reported yet
-        self._gone_since = 0.0
+        self._exits: list[dict[str, Any]] = []  # not reported yet
+        self._exits_since = 0.0
         self._received = b""
 
     def serve(self) -> None:
@@ -134,21 +134,21 @@ class _Template:
         poll = select.poll()
         poll.register(bell, select.POLLIN)
         poll.register(self._link, select.POLLIN)
-        while self._linked or self._agents or self._gone:
-            for descriptor, _ in poll.poll(1000 if self._gone else None):
+        while self._is_linked or self._agents or self._exits:
+            for descriptor, _ in poll.poll(1000 if self._exits else None):
                 if descriptor == bell.fileno():
                     bell.recv(4096)
-                elif not self._take():
+                elif not self._obey_orders():
                     poll.unregister(descriptor)
-                    self._let_go()
+                    self._close_link()
             self._reap()
 
     @property
-    def _linked(self) -> bool:
+    def _is_linked(self) -> bool:
         return self._link is not None
 
-    def _take(self) -> bool:
-        """Read orders and obey them; False at the end of the link."""
+    def _obey_orders(self) -> bool:
+        """Read orders and obey them; return False at the end of the link."""
         assert self._link is not None
         try:
             received = self._link.recv(1 << 16)
@@ -157,36 +157,36 @@ class _Template:
         *lines, self._received = (self._received + received).split(b"\n")
         for order in map(json.loads, lines):
             if "job" in order:
-                self._begin(order["job"])
+                self._join_job(order["job"])
             else:
                 self._fork(order)
         return bool(received)
 
-    def _begin(self, job: str) -> None:
-        """Belong to a job. What we print goes where its master prints, no longer to the terminal of whoever submitted it."""
+    def _join_job(self, job: str) -> None:
+        """Become the template of a job. Our output goes where its master's goes, no longer to the submitter's terminal."""
         self._job = job
         linux.set_title(f"tm: template {job}")
         processes.mark(job, processes.TEMPLATE, "", 0, os.getpid())
         folder = places.job_storage(job) / "logs" / "master"
         with contextlib.suppress(FileNotFoundError):
-            out = os.open(folder / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            for target in (1, 2):
-                os.dup2(out, target)
-            os.close(out)
+            log = os.open(folder / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for descriptor in (1, 2):
+                os.dup2(log, descriptor)
+            os.close(log)
 
     def _fork(self, order: Mapping[str, Any]) -> None:
-        who = {"task": order["task"], "serial": order["serial"]}
+        key = {"task": order["task"], "serial": order["serial"]}
         try:
             pid = os.fork()
         except OSError as error:
-            self._tell({**who, "failed": f"no process could be made: {error.strerror}"})
+            self._answer({**key, "failed": f"no process could be made: {error.strerror}"})
             return
         if not pid:
             self._become_agent(order)
         self._agents[pid] = (order["task"], order["serial"])
-        # Marked by us, so that it is before anybody hears of it, and by itself, should we die here.
-        made = processes.mark(self._job, processes.AGENT, order["task"], order["serial"], pid)
-        self._tell({**who, "forked": pid, "start": 0 if made is None else made.process.start})
+        # We mark the agent, so that it is marked before anybody knows of it; it also marks itself, should we die here.
+        mark = processes.mark(self._job, processes.AGENT, order["task"], order["serial"], pid)
+        self._answer({**key, "forked": pid, "start": 0 if mark is None else mark.process.start})
 
     def _become_agent(self, order: Mapping[str, Any]) -> NoReturn:
         status = _FAILED
@@ -202,7 +202,7 @@ class _Template:
             status = self._run(order["spec"])
         except SystemExit as leaving:
             status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-        except BaseException:  # noqa: BLE001 - whatever it is, this process must not return into the template's loop
+        except BaseException:  # noqa: BLE001 - after no error may this process return into the template's loop
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -210,7 +210,7 @@ class _Template:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Gather exits, end what they left behind, and report them once nothing is left."""
+        """Collect exits, kill the processes that dead agents left behind, and report the exits once none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -220,37 +220,37 @@ class _Template:
                 break
             if pid in self._agents:
                 task, serial = self._agents.pop(pid)
-                self._gone.append({"task": task, "serial": serial, "exited": os.waitstatus_to_exitcode(status)})
-                self._gone_since = time.monotonic()
-        if not self._gone:
+                self._exits.append({"task": task, "serial": serial, "exited": os.waitstatus_to_exitcode(status)})
+                self._exits_since = time.monotonic()
+        if not self._exits:
             return
         orphans = self._orphans()
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)  # our own child, not reaped yet: the id is surely its
-        if orphans and time.monotonic() - self._gone_since < _STUBBORN:
+        if orphans and time.monotonic() - self._exits_since < _STUBBORN:
             return  # their deaths wake us
-        for told in self._gone:
-            self._tell(told)
-        self._gone.clear()
+        for message in self._exits:
+            self._answer(message)
+        self._exits.clear()
 
     def _orphans(self) -> list[int]:
-        found = [pid for pid in processes.children(os.getpid()) if pid not in self._agents]
-        if not found:
+        others = [pid for pid in processes.children(os.getpid()) if pid not in self._agents]
+        if not others:
             return []
-        ours = processes.living(self._job, processes.MASTER, processes.TEMPLATE, processes.AGENT)
-        spared = {made.process.pid for made in ours}
-        return [pid for pid in found if pid not in spared]
+        marks = processes.living(self._job, processes.MASTER, processes.TEMPLATE, processes.AGENT)
+        spared = {mark.process.pid for mark in marks}
+        return [pid for pid in others if pid not in spared]
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _answer(self, message: Mapping[str, Any]) -> None:
         if self._link is None:
             return
         try:
             self._link.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:  # the master is gone; the end of the link, read next, says so
+        except OSError:  # the master is dead; we shall read the end of the link next
             return
 
-    def _let_go(self) -> None:
-        """The master is dead: keep nothing of it open."""
+    def _close_link(self) -> None:
+        """Close the link of a dead master, and the descriptors that lead to its output."""
         assert self._link is not None
         self._link.close()
         self._link = None

@@ -1,4 +1,4 @@
-"""Hadoop YARN: containers of a cluster, asked for and started in Python alone."""
+"""Hadoop YARN: an engine that asks a cluster for containers and starts them, in Python alone."""
 
 from __future__ import annotations
 

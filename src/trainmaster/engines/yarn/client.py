@@ -1,4 +1,4 @@
-"""YARN as the submitting side uses it: what can run there, submitting, and what became of a job."""
+"""YARN's submitting side: look at the cluster, submit a job, and tell what became of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
 from trainmaster.engines.yarn.submit import fitting, lifetime
 from trainmaster.engines.yarn.submit.launching import ARCHIVE, Resource, context
 from trainmaster.engines.yarn.submit.store import RUNTIME, Store, brings, user_of
-from trainmaster.engines.yarn.tokens import fetched, places, submitted
+from trainmaster.engines.yarn.tokens import fetch_tokens, hdfs_urls, submitted_tokens
 from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers, rpc_protection
 from trainmaster.hadoop.errors import (
     AuthenticationFailed,
@@ -41,8 +41,8 @@ from trainmaster.hadoop.security.credentials import Credentials
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
 
 TYPE = "TRAINMASTER"
-UNDONE = 10.0  # s for the end of what was submitted and is not wanted
-TAG = "trainmaster:"  # and a job's id: by which it is found
+UNDONE = 10.0  # seconds for YARN to end an application whose submission was broken off
+TAG = "trainmaster:"  # followed by a job's id: the tag by which an application is found
 MASTER = "trainmaster.master.container:main"
 _SENT = (
     "fs.defaultFS",
@@ -54,37 +54,37 @@ _SENT = (
     "yarn.resourcemanager.",
     "yarn.acl.enable",
     "yarn.admin.acl",
-    "yarn.application.classpath",  # for Hadoop's formats, as for all that follow
+    "yarn.application.classpath",  # this and the next ones are for Hadoop's formats
     "io.",
     "net.topology.",
-)  # what containers need of the configuration
-# What YARN's containers wrote themselves, where an administrator has logs aggregated (`yarn logs`): not the scripts that started them.
+)  # the part of the configuration that containers need
+# Where an administrator has logs aggregated (`yarn logs`): the containers' own output, without the scripts that started them.
 _AGGREGATED = y.LogAggregationContextProto(
     include_pattern=r"^(stdout|stderr|prelaunch\..*)$", rolled_logs_include_pattern=""
 )
-_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # as `fate` tells it
+_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # the words of `fate`
 
 T = TypeVar("T")
 
 
 class YarnClient:
-    """`OnCluster` of YARN."""
+    """The client side of YARN: `OnCluster`."""
 
     reach = staticmethod(reached)
 
     def __init__(self, environ: Mapping[str, str] | None = None, folder: str = "") -> None:
-        """`folder`: the configuration, else where HADOOP_CONF_DIR says."""
+        """Read the configuration in `folder`, else where HADOOP_CONF_DIR says."""
         environ = dict(os.environ if environ is None else environ)
         try:
             self.conf: Configuration = load(folder or None, environ)
             resource_managers(self.conf)
         except ConfError as error:
-            raise _failed(error) from error
+            raise _error_of(error) from error
         self._secure, self._environ = is_secure(self.conf), environ
 
     @functools.cached_property
     def user(self) -> str:
-        """Who we are on the cluster. Raises EngineFailed where it wants a ticket and there is none."""
+        """Return our user name on the cluster. Raises EngineFailed where the cluster asks for a ticket and there is none."""
         if not self._secure:
             return user_of(self._environ)
         from trainmaster.hadoop.security.gssapi import identity
@@ -92,45 +92,45 @@ class YarnClient:
         try:
             return identity(Kerberos()).short
         except HadoopError as error:
-            raise _failed(error) from error
+            raise _error_of(error) from error
 
     def _auth(self) -> Auth:
         return Kerberos() if self._secure else Simple(self.user)
 
     @property
     def place(self) -> str:
-        """Where the ResourceManager is."""
+        """Return the addresses of the ResourceManagers, as text."""
         return ", ".join(f"{host}:{port}" for host, port in resource_managers(self.conf))
 
     @property
     def attempts(self) -> tuple[int, int]:
-        """How many masters of a job the cluster allows, as far as our configuration says, and how many a job asks for."""
+        """Return how many masters of a job the cluster allows, as far as our configuration says, and how many a job asks for."""
         try:
             most = self.conf.integer("yarn.resourcemanager.am.max-attempts", 2)
             return self.conf.integer("yarn.resourcemanager.am.global.max-attempts", most), Settings().attempts
         except ConfError as error:
-            raise _failed(error) from error
+            raise _error_of(error) from error
 
     # -- before --
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
-        """Raise BadInput where a container is larger than the cluster ever grants, or the queue is none that takes jobs."""
-        _asked(self._checked(job, requests, settings(job.engines.get("yarn") or {})))
+        """Raise BadInput where a container is larger than the cluster ever grants, or where the queue takes no jobs or does not exist."""
+        _answer_of(self._check(job, requests, settings(job.engines.get("yarn") or {})))
 
-    async def _checked(self, job: Any, requests: Sequence[Request], said: Settings) -> None:
+    async def _check(self, job: Any, requests: Sequence[Request], options: Settings) -> None:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             queue, new = await asyncio.gather(
-                self._queue(manager, said.queue),
+                self._queue(manager, options.queue),
                 manager.get_new_application(y.GetNewApplicationRequestProto()),
             )
-            await fitting.check(manager, job, requests, queue, said.label, new.maximumCapability)
-        fitting.check_tags(said.tags, self.conf)
-        fitting.check_images(job, said)
+            await fitting.check(manager, job, requests, queue, options.label, new.maximumCapability)
+        fitting.check_tags(options.tags, self.conf)
+        fitting.check_images(job, options)
         await asyncio.to_thread(self.store().check, job)
-        await lifetime.check(self.conf, job, said, self.user)
+        await lifetime.check(self.conf, job, options, self.user)
         if queue.state == y.Q_STOPPED:
             raise BadInput(
-                f"queue {said.queue} is stopped",
+                f"queue {options.queue} is stopped",
                 place=f"{PLACE}.queue",
                 mend="choose another: tm cluster show --engine yarn",
                 anchor="queue",
@@ -159,23 +159,23 @@ class YarnClient:
         return answer.queueInfo
 
     def free(self) -> Sequence[Free]:
-        """The nodes, and what is free on each."""
+        """List the nodes, with what is free on each."""
 
         async def ask() -> Sequence[Free]:
             async with ResourceManager.of(self.conf, self._auth()) as manager:
                 return await free(manager)
 
-        return _asked(ask())
+        return _answer_of(ask())
 
     def queues(self) -> Sequence[Queue]:
-        """All queues, children below their parents."""
+        """List the queues that take jobs."""
 
         async def ask() -> Sequence[Queue]:
             async with ResourceManager.of(self.conf, self._auth()) as manager:
                 request = y.GetQueueInfoRequestProto(queueName="root", includeChildQueues=True, recursive=True)
                 return queues((await manager.get_queue_info(request)).queueInfo)
 
-        return _asked(ask())
+        return _answer_of(ask())
 
     # -- submitting --
 
@@ -184,18 +184,18 @@ class YarnClient:
 
     def submit(self, submission: Submission) -> Submitted:
         """Start the job's master in a container."""
-        said = settings(submission.job.engines.get("yarn") or {})
-        handed: list[str] = []
+        options = settings(submission.job.engines.get("yarn") or {})
+        applications: list[str] = []
 
-        def undo() -> None:  # a Ctrl-C that came when YARN had it
-            for application in handed:
+        def undo() -> None:  # after a Ctrl-C that came when YARN had the application
+            for application in applications:
                 with contextlib.suppress(TrainmasterError):
                     self.end(application)
 
-        work = self._submitted(submission, said, handed)
-        return _asked(work, lambda work: interrupts.run(work, undo))
+        work = self._submit(submission, options, applications)
+        return _answer_of(work, lambda work: interrupts.run(work, undo))
 
-    async def _submitted(self, submission: Submission, said: Settings, handed: list[str]) -> Submitted:
+    async def _submit(self, submission: Submission, options: Settings, applications: list[str]) -> Submitted:
         store = self.store()
         note = {
             "job": job_to(submission.job), "site": dict(submission.site), "token": submission.secret["token"],
@@ -204,53 +204,55 @@ class YarnClient:
         noting = asyncio.create_task(asyncio.to_thread(store.keep, submission.job_id, note))
         shipping = asyncio.create_task(asyncio.to_thread(self._ship, store, submission))
         try:
-            return await self._started(submission, said, noting, shipping, handed)
+            return await self._start_master(submission, options, noting, shipping, applications)
         except BaseException:
             store.stop.set()
             await asyncio.wait({noting, shipping}, timeout=UNDONE)
             for task in (noting, shipping):
                 if task.done() and not task.cancelled():
-                    task.exception()  # the first failure is told
+                    task.exception()  # mark it as retrieved: the first failure is the one that is raised
             await asyncio.to_thread(store.forget, submission.job_id)
             raise
 
-    async def _started(
-        self, submission: Submission, said: Settings, noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]],
-        handed: list[str],
+    async def _start_master(
+        self, submission: Submission, options: Settings, noting: asyncio.Task[None], shipping: asyncio.Task[dict[str, Resource]],
+        applications: list[str],
     ) -> Submitted:  # fmt: skip
         job_id, job, site = submission.job_id, submission.job, submission.site
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             new = await manager.get_new_application(y.GetNewApplicationRequestProto())
             resources, tokens = await asyncio.shield(shipping), await self._tokens(job)
             try:
-                secret = {**submission.secret, **await asyncio.to_thread(lifetime.keytab_of, said)}
+                secret = {**submission.secret, **await asyncio.to_thread(lifetime.keytab_of, options)}
                 self._warn_of_readers(secret)
                 application = application_id_text(new.application_id)
-                environment = self._environment(site) | docker(job.environment.image, said)
-                told = {
+                environment = self._environment(site) | docker(job.environment.image, options)
+                payload = {
                     "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
                     "certificate": submission.certificate, "configuration": self._configuration(), "environment": environment,
-                    "of_roles": {role.name: docker(role.image, said) for role in job.roles.values() if role.image},
-                    "resources": {name: attrs.asdict(one) for name, one in resources.items()},
+                    "of_roles": {role.name: docker(role.image, options) for role in job.roles.values() if role.image},
+                    "resources": {name: attrs.asdict(file) for name, file in resources.items()},
                 }  # fmt: skip
-                made = context(MASTER, told, secret, resources, tokens, environment, said.view)
-                await _hand_over(manager, self._submission(new.application_id, job_id, job, said, made), noting)
+                launch_context = context(MASTER, payload, secret, resources, tokens, environment, options.view)
+                await _hand_over(
+                    manager, self._submission(new.application_id, job_id, job, options, launch_context), noting
+                )
             except BaseException:
                 await self._withdraw(tokens)
                 raise
-            handed.append(application)
+            applications.append(application)
             warnings = await _priority_warnings(manager, new.application_id, job)
-        held = submitted(tokens)
-        facts = {"conf": str(self.conf.folder), **({"tokens": held.times} if held else {})}
+        delegation = submitted_tokens(tokens)
+        facts = {"conf": str(self.conf.folder), **({"tokens": delegation.times} if delegation else {})}
         return Submitted(application, facts, warnings=warnings)
 
     async def _tokens(self, job: Any) -> Credentials:
-        """What containers show on a secure cluster in the place of our ticket: tokens for YARN, and for each HDFS that the job names."""
+        """Fetch the tokens that containers on a secure cluster show instead of our ticket: for YARN, and for each HDFS of the job."""
         if not self._secure:
             return Credentials()
         from trainmaster.hadoop.security.delegation import fetch
 
-        return await fetch(self.conf, Kerberos(), urls=places(job))
+        return await fetch(self.conf, Kerberos(), urls=hdfs_urls(job))
 
     async def _withdraw(self, tokens: Credentials) -> None:
         """Cancel the tokens of a submission that failed."""
@@ -260,7 +262,7 @@ class YarnClient:
             await withdraw(self.conf, Kerberos(), tokens)
 
     def _warn_of_readers(self, secret: Mapping[str, Any]) -> None:
-        """Say on stderr that a job's secrets can be read on their way to its containers, with what else can."""
+        """Warn on stderr where others can read a job's secrets on their way to its containers."""
         names = sorted({*secret["stores"], *(name for values in secret["secrets"].values() for name in values)})
         protection = self.conf.get("hadoop.rpc.protection")
         if names and not (self._secure and set(rpc_protection(self.conf)) == {"privacy"}):
@@ -269,41 +271,43 @@ class YarnClient:
             print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
-        """Tokens for a job that runs, as its master takes them. Raises BadInput where the cluster has none, or we no ticket."""
+        """Fetch tokens for a running job, in the form that its master takes. Raises BadInput where the cluster has no tokens, or we have no
+        ticket.
+        """
         if not self._secure:
             raise BadInput("the cluster is not secure: its jobs have no tokens", place=self.place, anchor="tokens")
-        return _asked(fetched(self.conf, Kerberos(), places(job))).to_json()
+        return _answer_of(fetch_tokens(self.conf, Kerberos(), hdfs_urls(job))).to_json()
 
     def _environment(self, site: Mapping[str, Any]) -> dict[str, str]:
-        """Variables of every container, the master's too. Where nobody has to show who he is, containers run as a user of YARN's own, and
-        are the submitter to HDFS by what they say.
+        """Return the variables of every container, the master's too. On a cluster without Kerberos containers run as a user of YARN's own,
+        and are the submitter to HDFS by HADOOP_USER_NAME.
         """
-        made = {"TRAINMASTER_CONTAINER": ENGINE.container_side} | (
+        variables = {"TRAINMASTER_CONTAINER": ENGINE.container_side} | (
             {} if self._secure else {"HADOOP_USER_NAME": self.user}
         )
         if site.get("environment"):
-            made["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
-        return made
+            variables["TRAINMASTER_PYTHON"] = f"{site['environment']}/bin/python3"
+        return variables
 
     def _configuration(self) -> dict[str, str]:
-        """What containers need of the configuration; no secret is among it."""
+        """Return the part of the configuration that containers need, without secrets."""
         return {name: value for name, value in self.conf.resolved(*_SENT).items() if not is_secret(name)}
 
     @staticmethod
     def _ship(store: Store, submission: Submission) -> dict[str, Resource]:
-        """Return what every container gets, by the names that it has there."""
-        ours = submission.runtime(())
-        found = {ARCHIVE: store.put(ours, RUNTIME, ours.name.partition(".")[0], unpacked=True)}
+        """Return the files that every container gets, by their names there."""
+        archive = submission.runtime(())
+        resources = {ARCHIVE: store.put(archive, RUNTIME, archive.name.partition(".")[0], unpacked=True)}
         for file in submission.files:
             if file.url:
-                found[file.name] = store.resource(file.url, file.name, file.unpacked, file.own)
+                resources[file.name] = store.resource(file.url, file.name, file.unpacked, file.own)
             else:
-                found[file.name] = store.put(file.path, "files", unpacked=file.unpacked, own=file.own)
-        return found
+                resources[file.name] = store.put(file.path, "files", unpacked=file.unpacked, own=file.own)
+        return resources
 
     @staticmethod
     def brings(url: str) -> bool:
-        """Whether YARN brings a file of the cluster to containers by itself."""
+        """Tell whether YARN itself brings this file of the cluster to containers."""
         return brings(url)
 
     def _submission(
@@ -311,22 +315,23 @@ class YarnClient:
         application: y.ApplicationIdProto,
         job_id: str,
         job: Any,
-        said: Settings,
-        made: y.ContainerLaunchContextProto,
+        options: Settings,
+        launch_context: y.ContainerLaunchContextProto,
     ) -> y.ApplicationSubmissionContextProto:
         size = job.master.resources
         return y.ApplicationSubmissionContextProto(
-            application_id=application, application_name=job.name, queue=said.queue,
+            application_id=application, application_name=job.name, queue=options.queue,
             priority=y.PriorityProto(priority=min(max(0, job.priority), INT)),
-            am_container_spec=made, maxAppAttempts=said.attempts, attempt_failures_validity_interval=round(said.validity * 1000),
-            am_container_resource_request=[self._masters(job, said)], node_label_expression=said.label or None,
+            am_container_spec=launch_context, maxAppAttempts=options.attempts,
+            attempt_failures_validity_interval=round(options.validity * 1000),
+            am_container_resource_request=[self._master_request(job, options)], node_label_expression=options.label or None,
             resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
-            applicationTags=[f"{TAG}{job_id}", *said.tags], log_aggregation_context=_AGGREGATED,
+            applicationTags=[f"{TAG}{job_id}", *options.tags], log_aggregation_context=_AGGREGATED,
         )  # fmt: skip
 
-    def _masters(self, job: Any, said: Settings) -> y.ResourceRequestProto:
-        """The ask for the master's own container."""
-        size, label = job.master.resources, label_of(job.master.nodes.labels) or said.label
+    def _master_request(self, job: Any, options: Settings) -> y.ResourceRequestProto:
+        """Return the request for the master's own container."""
+        size, label = job.master.resources, label_of(job.master.nodes.labels) or options.label
         return y.ResourceRequestProto(
             priority=y.PriorityProto(priority=0), resource_name="*", capability=resource(size.memory, size.cores), num_containers=1,
             node_label_expression=label or None,
@@ -341,25 +346,29 @@ class YarnClient:
 
     # -- afterwards --
 
-    def found(self, wanted: str) -> dict[str, str]:
-        """Our jobs that YARN remembers and that are meant by `wanted`, the beginning of an id or an application: id -> application."""
-        return _asked(self._found(wanted))
+    def found(self, prefix: str) -> dict[str, str]:
+        """Return our jobs that YARN remembers and that `prefix` may mean, the beginning of an id or an application: id -> application."""
+        return _answer_of(self._find(prefix))
 
-    async def _found(self, wanted: str) -> dict[str, str]:
+    async def _find(self, prefix: str) -> dict[str, str]:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
             request = y.GetApplicationsRequestProto(application_types=[TYPE], users=[self.user])
             answer = await manager.get_applications(request)
-        found = {
+        applications = {
             tag.removeprefix(TAG): application_id_text(report.applicationId)
             for report in answer.applications
             for tag in report.applicationTags
             if tag.startswith(TAG)
         }
-        return {job: text for job, text in found.items() if job.startswith(wanted) or text == wanted}
+        return {
+            job: application
+            for job, application in applications.items()
+            if job.startswith(prefix) or application == prefix
+        }
 
     def report(self, application: str) -> y.ApplicationReportProto:
-        """What YARN says of an application. Raises EngineFailed where YARN has forgotten it or cannot be asked."""
-        return _asked(self._report(application))
+        """Return YARN's report of an application. Raises EngineFailed where YARN has forgotten it or cannot be asked."""
+        return _answer_of(self._report(application))
 
     async def _report(self, application: str) -> y.ApplicationReportProto:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
@@ -367,20 +376,22 @@ class YarnClient:
             return (await manager.get_application_report(request)).application_report
 
     def fate(self, application: str) -> tuple[str, str]:
-        """`running` while YARN runs it or will, else `ended`, `failed`, `killed`, or `unknown` to YARN; and what YARN says of it."""
+        """Return `running` while YARN runs the application or will run it, else `ended`, `failed`, `killed`, or `unknown`; and YARN's
+        reason.
+        """
         try:
             report = self.report(application)
         except _Forgotten as error:
             return "unknown", error.message
-        found = _ENDED.get(report.yarn_application_state, "running")
-        return found, line(report.diagnostics) or f"the application is {found}"
+        state = _ENDED.get(report.yarn_application_state, "running")
+        return state, line(report.diagnostics) or f"the application is {state}"
 
     def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
-        """Why YARN starts no master of it any more: the reason, and its figures."""
+        """Return why YARN starts no more masters of the application: the reason, and its figures."""
         return given_up(self.report(application).diagnostics)
 
     def waits(self, application: str, job: Any) -> str:
-        """What an application waits for whose master does not answer."""
+        """Describe what an application waits for while its master does not answer."""
         report = self.report(application)
         if (ended := _ENDED.get(report.yarn_application_state)) is not None:
             return f"YARN has {application} as {ended}{f': {why}' if (why := line(report.diagnostics)) else ''}"
@@ -394,16 +405,16 @@ class YarnClient:
         self.store().remove(job_id)
 
     def caches(self) -> Sequence[tuple[str, int, float]]:
-        """List the files that jobs of ours share on HDFS: URL, bytes, and when it was put there."""
+        """List the files that our jobs share on HDFS: URL, bytes, and when each was put there."""
         return self.store().caches()
 
     def clear(self, url: str) -> None:
-        """Remove one of them."""
+        """Remove one of the files that `caches` lists."""
         self.store().clear(url)
 
     def end(self, application: str) -> None:
-        """Have YARN kill it, and wait until it has."""
-        _asked(self._end(application))
+        """Have YARN kill the application, and wait until it has."""
+        _answer_of(self._end(application))
 
     async def _end(self, application: str) -> None:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
@@ -413,9 +424,11 @@ class YarnClient:
 async def _hand_over(
     manager: ResourceManager, submission: y.ApplicationSubmissionContextProto, noting: asyncio.Task[None]
 ) -> None:
-    """Submit. Whoever is interrupted meanwhile, gets no answer, or cannot note the job, leaves nothing running that nobody knows of."""
+    """Submit the application. If the submitter is interrupted meanwhile, gets no answer, or cannot note the job, nothing is left running
+    that nobody knows of.
+    """
     if noting.done():
-        noting.result()  # a master of a job whose id another has would go on with that one's log
+        noting.result()  # raise if another job has this id: a master would go on with that job's log
     request = y.SubmitApplicationRequestProto(application_submission_context=submission)
     asking = asyncio.create_task(manager.submit_application(request))
     try:
@@ -424,7 +437,7 @@ async def _hand_over(
     except BaseException:
         with contextlib.suppress(HadoopError, TimeoutError):
             async with asyncio.timeout(UNDONE):
-                await asyncio.wait({asking})  # what is not there yet cannot be ended
+                await asyncio.wait({asking})  # an application that is not there yet cannot be ended
                 await _kill(manager, submission.application_id, "its submission was broken off")
         raise
 
@@ -432,8 +445,8 @@ async def _hand_over(
 async def _priority_warnings(
     manager: ResourceManager, application: y.ApplicationIdProto, job: Any
 ) -> list[tuple[str, str]]:
-    """Return a warning, (key, text), where YARN gave the application another priority than the job asks for: the cluster has a highest, 0
-    by default.
+    """Return a warning, (key, text), where YARN gave the application another priority than the job asks for: the cluster has a highest
+    priority, 0 by default.
     """
     if not job.priority:
         return []
@@ -450,7 +463,7 @@ async def _priority_warnings(
 
 async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why: str) -> None:
     request = y.KillApplicationRequestProto(application_id=application, diagnostics=why)
-    while not (await manager.force_kill_application(request)).is_kill_completed:  # noqa: ASYNC110  it has to be asked
+    while not (await manager.force_kill_application(request)).is_kill_completed:  # noqa: ASYNC110  YARN sends no news of it
         await asyncio.sleep(0.1)
 
 
@@ -458,8 +471,8 @@ class _Forgotten(EngineFailed):
     """YARN knows nothing of the application."""
 
 
-def _asked(question: Coroutine[Any, Any, T], run: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run) -> T:
-    """The only place where errors of Hadoop become ours."""
+def _answer_of(question: Coroutine[Any, Any, T], run: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run) -> T:
+    """Return the answer to a question to the cluster. Here alone errors of Hadoop become ours."""
     try:
         return run(question)
     except TrainmasterError:
@@ -469,13 +482,13 @@ def _asked(question: Coroutine[Any, Any, T], run: Callable[[Coroutine[Any, Any, 
             raise _Forgotten(str(error), anchor="yarn") from error
         raise EngineFailed(f"YARN refuses: {error}", mend="see the ResourceManager's log", anchor="yarn") from error
     except HadoopError as error:
-        raise _failed(error) from error
+        raise _error_of(error) from error
 
 
-def _failed(error: HadoopError) -> TrainmasterError:
+def _error_of(error: HadoopError) -> TrainmasterError:
     if isinstance(error, ConfError):
-        more = ", or try one here: tm cluster up hadoop" if MEND in error.mend else ""
-        return BadInput(error.message, mend=error.mend + more, anchor="hadoop-conf")
+        suggestion = ", or try one here: tm cluster up hadoop" if MEND in error.mend else ""
+        return BadInput(error.message, mend=error.mend + suggestion, anchor="hadoop-conf")
     if isinstance(error, WeakProtection):
         mend = "set hadoop.rpc.protection here as the cluster has it, if you trust its network"
         return BadInput(error.message, mend=mend, anchor="rpc-protection")

@@ -1,4 +1,4 @@
-"""Whether jobs can run on the Hadoop cluster that this machine is configured for."""
+"""Check that jobs can run on the Hadoop cluster that this machine is configured for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmaster.hadoop.conf import is_named, is_secure
 from trainmaster.hadoop.security.tickets import read_cache
 from trainmaster.log.dfs import SCHEMES, Dfs, open_dfs
 
-_SOON = 3600.0  # s that a ticket has left, below which it is told
+_SOON = 3600.0  # seconds; a ticket with less time left is a warning
 
 
 def findings() -> Iterator[Finding]:
@@ -36,20 +36,20 @@ def findings() -> Iterator[Finding]:
 
 def _yarn(client: YarnClient) -> Outcome:
     nodes = client.free()
-    found = f"{client.user} on {client.place} ({client.conf.folder}), {format_count(len(nodes), 'node')}"
+    summary = f"{client.user} on {client.place} ({client.conf.folder}), {format_count(len(nodes), 'node')}"
     if not nodes:
-        return WARNING, found, "no node runs: jobs wait"
-    attempts, wanted = client.attempts
-    if attempts < wanted:
+        return WARNING, summary, "no node runs: jobs wait"
+    attempts, asked_for = client.attempts
+    if attempts < asked_for:
         key = "yarn.resourcemanager.am.global.max-attempts"
         instead = "where it is not set, yarn.resourcemanager.am.max-attempts is the limit"
-        mend = f"have {key} raised to {wanted} for long jobs; {instead}"
-        return WARNING, f"{found}; a master may die {attempts - 1} times", mend
-    return GOOD, found, ""
+        mend = f"have {key} raised to {asked_for} for long jobs; {instead}"
+        return WARNING, f"{summary}; a master may die {attempts - 1} times", mend
+    return GOOD, summary, ""
 
 
 def _home(client: YarnClient) -> Outcome:
-    """The user's directory on HDFS, below which is what jobs keep: it has to be there, or that it can be made."""
+    """Check the user's directory on HDFS, below which jobs keep their files: it must exist, or the user must be able to make it."""
     fs, user = client.store().fs, client.user
     if fs.partition("://")[0] not in SCHEMES:
         return (
@@ -58,25 +58,25 @@ def _home(client: YarnClient) -> Outcome:
         )  # fmt: skip
     home = f"/user/{user}"
     dfs, _ = open_dfs(f"{fs}{home}")
-    there, owner, permission = _nearest(dfs, home)
+    nearest, owner, permission = _nearest(dfs, home)
     if permission & 0o002 or (owner == user and permission & 0o200):
-        return GOOD, f"{fs}{home}" if there == home else f"{fs}{home}, which the first job makes", ""
+        return GOOD, f"{fs}{home}" if nearest == home else f"{fs}{home}, which the first job makes", ""
     chown = f"hdfs dfs -chown {user} {home}"
-    if there == home:
+    if nearest == home:
         return WARNING, f"{fs}{home} is {owner}'s; {user} may not write there", f"an administrator gives it: {chown}"
-    made = f"hdfs dfs -mkdir -p {home}; {chown}"
-    return WARNING, f"{fs}{home} does not exist, and {user} may not make it", f"an administrator makes it: {made}"
+    commands = f"hdfs dfs -mkdir -p {home}; {chown}"
+    return WARNING, f"{fs}{home} does not exist, and {user} may not make it", f"an administrator makes it: {commands}"
 
 
 def _nearest(dfs: Dfs, folder: str) -> tuple[str, str, int]:
-    """The folder, or the nearest above it that exists; with owner and permission bits."""
+    """Return the folder, or the nearest one above it that exists; with owner and permission bits."""
     try:
-        found = dfs.call(lambda client: client.get_file_info(folder))
+        status = dfs.call(lambda client: client.get_file_info(folder))
     except FileNotFoundError:
         if folder == "/":
             raise
         return _nearest(dfs, os.path.dirname(folder))
-    return folder, found.owner, found.permission
+    return folder, status.owner, status.permission
 
 
 def _ticket(client: YarnClient) -> Outcome:

@@ -1,4 +1,4 @@
-"""`engines.yarn:` of a job, read strictly."""
+"""The section `engines.yarn` of a job file, read strictly."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import parse_seconds
 
 PLACE = "engines.yarn"
-_LONGEST = 1e9  # s: YARN counts in 64 bits of ms
+_LONGEST = 1e9  # seconds; YARN counts milliseconds in 64 bits
 _PRINCIPAL = re.compile(r"[^\s/@]+(/[^\s/@]+)?@[^\s/@]+")
 
 
 @attrs.frozen(slots=True)
 class Keytab:
-    """By what a job's master logs in itself on a secure cluster: a principal, and the file of this machine with its key."""
+    """A keytab by which a job's master logs in on a secure cluster: the principal, and the file of this machine with its key."""
 
     principal: str
     keytab: str
@@ -28,41 +28,41 @@ class Keytab:
 
 @attrs.frozen(slots=True)
 class Settings:
-    """What a user may say to YARN. `attempts`: masters that may die within `validity` seconds before YARN gives the job up."""
+    """The settings of `engines.yarn`. `attempts`: masters that may die within `validity` seconds before YARN gives the job up."""
 
     queue: str = "default"
-    label: str = ""  # the partition of containers whose role names none
+    label: str = ""  # the partition of the containers of roles that name none
     tags: tuple[str, ...] = ()
     attempts: int = 4
     validity: float = 600.0
-    mounts: tuple[str, ...] = ()  # of the container runtime: SOURCE:TARGET:MODE
-    network: str = ""  # of the container runtime
-    view: str = ""  # who may see the job beside its owner, as Hadoop writes access lists: USER,USER GROUP,GROUP
+    mounts: tuple[str, ...] = ()  # for the container runtime: SOURCE:TARGET:MODE
+    network: str = ""  # for the container runtime
+    view: str = ""  # others than the owner who may see the job, as Hadoop writes access lists: USER,USER GROUP,GROUP
     kerberos: Keytab | None = None
 
 
-def docker(image: str, said: Settings) -> dict[str, str]:
-    """The variables by which YARN's container runtime runs a container in `image`; none where there is none."""
+def docker(image: str, options: Settings) -> dict[str, str]:
+    """Return the variables by which YARN's container runtime runs a container in `image`; none where there is no image."""
     if not image:
         return {}
-    made = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": image}
-    if said.mounts:
-        made["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(said.mounts)
-    if said.network:
-        made["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = said.network
-    return made
+    variables = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": image}
+    if options.mounts:
+        variables["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(options.mounts)
+    if options.network:
+        variables["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = options.network
+    return variables
 
 
-def settings(given: Mapping[str, Any]) -> Settings:
-    """Raises BadInput, naming key and nearest name."""
-    _check_names(given, Settings)
-    made: dict[str, Any] = {name: _READ[name](name, value) for name, value in given.items()}
-    return Settings(**made)
+def settings(section: Mapping[str, Any]) -> Settings:
+    """Read the section. Raises BadInput, naming the key and the nearest name."""
+    _check_names(section, Settings)
+    fields: dict[str, Any] = {name: _READ[name](name, value) for name, value in section.items()}
+    return Settings(**fields)
 
 
-def _check_names(given: Mapping[str, Any], kind: type[attrs.AttrsInstance], before: str = "") -> None:
+def _check_names(section: Mapping[str, Any], kind: type[attrs.AttrsInstance], before: str = "") -> None:
     known = [field.name for field in attrs.fields(kind)]
-    for name in given:
+    for name in section:
         if name not in known:
             near = get_close_matches(name, known, 1, 0.5)
             mend = f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
@@ -78,7 +78,7 @@ def _text(name: str, value: Any) -> str:
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise _wrong(name, f"{value!r} is no list of texts", "write [a, b]")
     return tuple(value)
 

@@ -1,1 +1,1 @@
-"""Who one is on a Hadoop cluster: Kerberos, tokens, SASL, access lists."""
+"""Logging in to a Hadoop cluster: Kerberos, tokens, SASL, access lists."""

@@ -20,7 +20,7 @@ ALL = "*"
 
 
 def groups_of(user: str) -> list[str]:
-    """The names of a user's groups on this machine; none for a user that it does not know."""
+    """Return the names of a user's groups on this machine; none for a user that it does not know."""
     try:
         numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
     except KeyError:
@@ -36,7 +36,7 @@ def groups_of(user: str) -> list[str]:
 
 @attrs.frozen
 class AccessList:
-    """Users and groups; `everybody`: all of them."""
+    """A list of users and groups; `everybody`: it has all users."""
 
     users: frozenset[str]
     groups: frozenset[str]

@@ -1,12 +1,12 @@
 """Hadoop's tokens, and the file of them that a container is given.
 
-A token says who one is without Kerberos: an identifier that its issuer can read, and a password that proves it. Credentials are tokens
-under aliases, and secret keys under names. They travel as bytes: in `ContainerLaunchContext.tokens`, and in the file that
-HADOOP_TOKEN_FILE_LOCATION names in a container. The bytes begin with `HDTS` and a version: 0 is Writable, what NodeManagers hand out,
-1 is one CredentialsProto with its length before it. Both are read, 0 is written, which every Hadoop reads.
+A token says who its bearer is without Kerberos: an identifier that its issuer can read, and a password that proves it. Credentials are
+tokens under aliases, and secret keys under names. They travel as bytes: in `ContainerLaunchContext.tokens`, and in the file that
+HADOOP_TOKEN_FILE_LOCATION names in a container. The bytes begin with `HDTS` and a version: 0 is Writable, which NodeManagers hand out,
+1 is one CredentialsProto with its length before it. We read both, and write 0, which every Hadoop reads.
 
-An alias is the writer's choice and often empty, and so is the service of a token that a server has just given: a token is found by its
-kind. Passwords and secrets are in no `repr`.
+An alias is the writer's choice and often empty, and so is the service of a token that a server has just given. So a token is found by its
+kind. No `repr` shows passwords and secrets.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WRITABLE, PROTOBUF = 0, 1
 
 @attrs.frozen
 class Token:
-    """What a server gave, to be shown to it again. `service` is the address that it is for, as `ip:port` or a name service's `ha-
-    hdfs:name`.
+    """A token that a server gave, to be shown to it again. `service` is the address that it is for: `ip:port`, or `ha-hdfs:name` for a name
+    service.
     """
 
     identifier: bytes = attrs.field(repr=False)
@@ -48,7 +48,7 @@ class Credentials:
 
     @classmethod
     def read(cls, data: bytes) -> Credentials:
-        """Out of the bytes of either version. Raises Garbled for anything else."""
+        """Read credentials from the bytes of either version. Raises Garbled for any other bytes."""
         if data[: len(MAGIC)] != MAGIC or len(data) <= len(MAGIC):
             raise Garbled(
                 f"credentials do not begin with {MAGIC.decode()} and a version: {len(data)} bytes, {data[:8]!r}..."
@@ -74,15 +74,15 @@ class Credentials:
         return b"".join(parts)
 
     def of_kind(self, kind: str) -> Token | None:
-        """The first token of that kind."""
+        """Return the first token of that kind."""
         return next((token for token in self.tokens.values() if token.kind == kind), None)
 
     def without_kind(self, kind: str) -> Credentials:
-        """All but those of that kind: an AMRM token, for one, is its master's alone."""
+        """Return the credentials without tokens of that kind: an AMRM token, for one, is its master's alone."""
         return attrs.evolve(self, tokens={alias: token for alias, token in self.tokens.items() if token.kind != kind})
 
     def merged(self, other: Credentials) -> Credentials:
-        """Both; `other` wins where an alias or a name is in both."""
+        """Return both together; `other` wins where an alias or a name is in both."""
         return Credentials({**self.tokens, **other.tokens}, {**self.secrets, **other.secrets})
 
 
@@ -104,7 +104,9 @@ class Reader:
         return self._data[start : self._position]
 
     def vint(self) -> int:
-        """Hadoop's own variable-length integer (WritableUtils.readVLong): one byte says value, or sign and number of bytes to follow."""
+        """Read Hadoop's own variable-length integer (WritableUtils.readVLong): one byte is the value, or says the sign and the number of
+        bytes that follow.
+        """
         (first,) = struct.unpack("b", self.take(1))
         if first >= -112:
             return int(first)
@@ -113,7 +115,7 @@ class Reader:
         return ~value if negative else value
 
     def varint(self) -> int:
-        """Protobuf's variable-length integer."""
+        """Read Protobuf's variable-length integer."""
         value = 0
         for shift in range(0, 64, 7):
             (byte,) = self.take(1)
@@ -133,7 +135,7 @@ class Reader:
             raise Garbled(f"credentials hold a text at {at} that is not UTF-8: {error.reason}") from error
 
     def count(self) -> int:
-        """Of entries to follow, each of which takes a byte at least."""
+        """Read the number of entries that follow, each of which takes a byte at least."""
         count = self.vint()
         if not 0 <= count <= self.left:
             raise Garbled(f"credentials count {count} entries in {self.left} bytes")
@@ -141,7 +143,7 @@ class Reader:
 
 
 def vint(value: int) -> bytes:
-    """What `Reader.vint` reads."""
+    """Return an integer in the form that `Reader.vint` reads."""
     if -112 <= value <= 127:
         return struct.pack("b", value)
     first, value = (-120, ~value) if value < 0 else (-112, value)
@@ -167,21 +169,21 @@ def _read_writable(reader: Reader) -> Credentials:
 
 
 def _read_protobuf(reader: Reader) -> Credentials:
-    # Imported here: agents read version 0 at their start, and are to be quick.
+    # Imported only here: agents read version 0 at their start, and must be quick.
     from google.protobuf.message import DecodeError
 
     from trainmaster.hadoop.proto.security_pb2 import CredentialsProto
 
     data = reader.take(reader.varint())
     try:
-        found = CredentialsProto.FromString(data)
+        message = CredentialsProto.FromString(data)
     except DecodeError as error:
         raise Garbled(f"credentials of version 1 cannot be read: {error}") from error
     tokens = {
         entry.alias: Token(entry.token.identifier, entry.token.password, entry.token.kind, entry.token.service)
-        for entry in found.tokens
+        for entry in message.tokens
     }
-    return Credentials(tokens, {entry.alias: entry.secret for entry in found.secrets})
+    return Credentials(tokens, {entry.alias: entry.secret for entry in message.secrets})
 
 
 _VERSIONS = {WRITABLE: _read_writable, PROTOBUF: _read_protobuf}

@@ -1,4 +1,4 @@
-"""Delegation tokens: what an application on a secure cluster has instead of a Kerberos ticket.
+"""Delegation tokens, which an application on a secure cluster has instead of a Kerberos ticket.
 
 A ticket stays with its owner. Before a job is submitted its owner asks the NameNode of each file system, and the
 ResourceManager, for a token, names who may renew it, and puts the tokens into the application's credentials. The
@@ -10,13 +10,15 @@ which only somebody with a ticket can fetch.
     context.tokens = credentials.merged(ours).write()
     identifier(token).ends        # after this the job cannot go on with it
 
-The ResourceManager renews the tokens that an application was submitted with, and no others: those that are brought to it
-later are good for one renewal interval. `lasting` renews such tokens in their owner's name, and so learns until when.
+The ResourceManager renews the tokens that an application was submitted with, and no others: tokens that are brought to
+the application later are good for one renewal interval. `lasting` renews such tokens in their owner's name, and so
+learns until when they are good.
 
-The renewer is told as the ResourceManager's whole principal: the issuer makes the short name of it by its own rules. Only
-the renewer renews; owner and renewer may cancel. All three want a Kerberos login. The issuer leaves a token's service
-empty; who looks for a token looks for the service, so we say it, as Hadoop's own client does: `ip:port`, several
-ResourceManagers' joined by commas, `ha-hdfs:NAME` for a file system of several NameNodes (and see hdfs.filed).
+We name the renewer by the ResourceManager's whole principal: the issuer derives the short name by its own rules. Only
+the renewer renews; owner and renewer may cancel. Fetching, renewing and cancelling need a Kerberos login. The issuer
+leaves a token's service empty, but programs look for a token by its service. So we set it, as Hadoop's own client does:
+`ip:port`, joined by commas for several ResourceManagers, `ha-hdfs:NAME` for a file system of several NameNodes (see
+hdfs.filed).
 """
 
 from __future__ import annotations
@@ -49,16 +51,16 @@ from trainmaster.hadoop.yarn import ResourceManager, token_of, token_proto
 T = TypeVar("T")
 
 _RENEWER = "yarn.resourcemanager.principal"
-_WITHDRAWN = 10.0  # s for an issuer to cancel a token
+_WITHDRAWN = 10.0  # seconds for an issuer to cancel a token
 
 
 @attrs.frozen
 class Identifier:
-    """What a token says of itself, to whoever has it. Times in seconds since the epoch."""
+    """The public part of a token, which its bearer can read. Times in seconds since the epoch."""
 
     owner: str  # the principal that asked for it
-    renewer: str  # short name of who may renew it; empty: nobody
-    real_user: str  # who asked in the owner's name, if another
+    renewer: str  # short name of the user who may renew it; empty: nobody
+    real_user: str  # the user who asked in the owner's name, if another
     issued: float
     ends: float  # the maximum date, which no renewal passes
     number: int
@@ -66,20 +68,20 @@ class Identifier:
 
 
 def identifier(token: Token) -> Identifier:
-    """Raises Garbled for a token of another kind, or one that is damaged."""
+    """Return what a token says of itself. Raises Garbled for a token of another kind, or one that is damaged."""
     if token.kind not in _READERS:
         raise Garbled(f"a token of kind {token.kind or 'none'} does not say when it ends")
     return _READERS[token.kind](token.identifier)
 
 
 def earliest_end(credentials: Credentials) -> tuple[float, Token] | None:
-    """When the first of these delegation tokens ends for good, and which it is; None where there is none."""
+    """Return when the first of these delegation tokens ends for good, with that token; None where there is none."""
     tokens = [token for token in credentials.tokens.values() if token.kind in _READERS]
-    return min(((identifier(token).ends, token) for token in tokens), key=lambda found: found[0], default=None)
+    return min(((identifier(token).ends, token) for token in tokens), key=lambda pair: pair[0], default=None)
 
 
 def renewer(conf: Configuration) -> str:
-    """Whom to name as renewer: the ResourceManager. Raises ConfError where the configuration does not say who that is."""
+    """Return the renewer to name: the ResourceManager's principal. Raises ConfError where the configuration does not name it."""
     if not conf.get(_RENEWER):
         raise ConfError(
             f"{conf.place(_RENEWER)} is not set: a secure cluster's tokens are renewed by its ResourceManager"
@@ -90,42 +92,42 @@ def renewer(conf: Configuration) -> str:
 async def fetch(
     conf: Configuration, auth: Kerberos, *, urls: Sequence[str] = ("",), renewed_by: str | None = None
 ) -> Credentials:
-    """Tokens of the ResourceManager and of the file systems of these hdfs:// addresses (an empty one: of fs.defaultFS). Where one
-    issuer gives none, or whoever fetches is cancelled, those of the others are cancelled.
+    """Fetch tokens of the ResourceManager and of the file systems of these hdfs:// addresses (an empty one: of fs.defaultFS). Where one
+    issuer gives none, or the caller is cancelled, the tokens of the others are cancelled.
 
     `renewed_by` is a principal or a short name, by default the ResourceManager's; "" for tokens that nobody renews.
     """
-    named = renewer(conf) if renewed_by is None else renewed_by
-    request = s.GetDelegationTokenRequestProto(renewer=named)
+    renewer_name = renewer(conf) if renewed_by is None else renewed_by
+    request = s.GetDelegationTokenRequestProto(renewer=renewer_name)
     places = {urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc: url for url in urls}
     questions = [_of_yarn(conf, auth, request), *(_of_hdfs(conf, auth, request, url) for url in places.values())]
     asking = [asyncio.create_task(question) for question in questions]
     try:
         await asyncio.wait(asking)
-        return _issued(asking)
+        return _tokens_of(asking)
     except BaseException:
-        await asyncio.wait(asking, timeout=_WITHDRAWN)  # what was asked for may be issued yet
+        await asyncio.wait(asking, timeout=_WITHDRAWN)  # tokens that were asked for may still be issued
         answered = [task for task in asking if task.done() and not task.cancelled() and task.exception() is None]
         for task in asking:
             task.cancel()
-        await withdraw(conf, auth, _issued(answered))
+        await withdraw(conf, auth, _tokens_of(answered))
         raise
 
 
-def _issued(answers: Iterable[asyncio.Task[dict[str, Token]]]) -> Credentials:
-    """The tokens of these answers. Raises the first failure among them."""
+def _tokens_of(answers: Iterable[asyncio.Task[dict[str, Token]]]) -> Credentials:
+    """Return the tokens of these answers. Raises the first failure among them."""
     return Credentials({alias: token for answer in answers for alias, token in answer.result().items()})
 
 
 async def renew(conf: Configuration, auth: Kerberos, token: Token) -> float:
-    """Renew a token as its renewer; until when it is good now. RemoteError where the issuer refuses."""
+    """Renew a token as its renewer. Return until when it is good now. RemoteError where the issuer refuses."""
     async with _issuer(conf, auth, token) as issuer:
         answer = await issuer.renew_delegation_token(s.RenewDelegationTokenRequestProto(token=token_proto(token)))
     return answer.newExpiryTime / 1000
 
 
 async def lasting(conf: Configuration, auth: Kerberos, credentials: Credentials) -> float:
-    """Renew tokens whose renewer we are; until when all of them are good if nobody renews them again."""
+    """Renew tokens whose renewer we are. Return until when all of them are good if nobody renews them again."""
     once = {token.identifier: token for token in credentials.tokens.values() if token.kind in _READERS}
     ends = await asyncio.gather(*(renew(conf, auth, token) for token in once.values()))
     return min(ends, default=0.0)
@@ -138,7 +140,7 @@ async def cancel(conf: Configuration, auth: Kerberos, token: Token) -> None:
 
 
 async def withdraw(conf: Configuration, auth: Kerberos, credentials: Credentials) -> None:
-    """Cancel delegation tokens that nobody will use. One that its issuer does not cancel now ends by itself."""
+    """Cancel delegation tokens that nobody will use. A token that its issuer does not cancel now ends by itself."""
 
     async def end(token: Token) -> None:
         with contextlib.suppress(HadoopError, TimeoutError):
@@ -150,17 +152,17 @@ async def withdraw(conf: Configuration, auth: Kerberos, credentials: Credentials
 
 
 def token_for(credentials: Credentials, conf: Configuration, url: str = "") -> Token | None:
-    """The token for the file system of an hdfs:// address; its issuer is known by the service. Asks the name service."""
+    """Return the token for the file system of an hdfs:// address; its issuer is known by the service. Asks the name service."""
     blank = Token(b"", b"", HDFS_DELEGATION_TOKEN)
-    wanted = set(filed(blank, conf, url))
+    services = set(filed(blank, conf, url))
     tokens = [token for token in credentials.tokens.values() if token.kind == HDFS_DELEGATION_TOKEN]
-    return next((token for token in tokens if token.service in wanted), None)
+    return next((token for token in tokens if token.service in services), None)
 
 
 async def _of_yarn(conf: Configuration, auth: Kerberos, request: s.GetDelegationTokenRequestProto) -> dict[str, Token]:
     async with ResourceManager.of(conf, auth) as resource_manager:
         answer = await resource_manager.get_delegation_token(request)
-    service = await _resolved(lambda: _yarn_address(conf))
+    service = await _resolve(lambda: _yarn_address(conf))
     return {service: attrs.evolve(token_of(answer.token), service=service)}
 
 
@@ -169,13 +171,13 @@ async def _of_hdfs(
 ) -> dict[str, Token]:
     async with Namenode.of(conf, auth, url) as namenode:
         answer = await namenode.get_delegation_token(request)
-    if not answer.HasField("token"):  # an insecure NameNode has none to give, and needs none
+    if not answer.HasField("token"):  # an insecure NameNode gives no token, and needs none
         return {}
-    return await _resolved(lambda: filed(token_of(answer.token), conf, url))
+    return await _resolve(lambda: filed(token_of(answer.token), conf, url))
 
 
 def _yarn_address(conf: Configuration) -> str:
-    """As Hadoop's clients spell it, by address unless the cluster wants names."""
+    """Return the ResourceManagers' service as Hadoop's clients spell it: by IP address, unless the cluster wants names."""
     by_address = conf.flag("hadoop.security.token.service.use_ip", True)
     hosts = [
         (socket.gethostbyname(host) if by_address else host.lower(), port) for host, port in resource_managers(conf)
@@ -183,8 +185,8 @@ def _yarn_address(conf: Configuration) -> str:
     return ",".join(f"{host}:{port}" for host, port in hosts)
 
 
-async def _resolved(function: Callable[[], T]) -> T:
-    """What asks the name service, off the loop."""
+async def _resolve(function: Callable[[], T]) -> T:
+    """Run a function that asks the name service, off the loop."""
     try:
         return await asyncio.to_thread(function)
     except OSError as error:
@@ -203,23 +205,25 @@ def _issuer(conf: Configuration, auth: Kerberos, token: Token) -> ResourceManage
 
 
 def _of_writable(data: bytes) -> Identifier:
-    """AbstractDelegationTokenIdentifier.write: a version byte, three texts, four numbers."""
+    """Read the bytes of AbstractDelegationTokenIdentifier.write: a version byte, three texts, four numbers."""
     reader = Reader(data)
     if (version := reader.take(1)[0]) != 0:
         raise Garbled(f"a token's identifier is of version {version}; known is 0")
-    owner, named, real_user = reader.text(), reader.text(), reader.text()
+    owner, renewer_name, real_user = reader.text(), reader.text(), reader.text()
     issued, ends, number, key = (reader.vint() for _ in range(4))
-    return Identifier(owner, named, real_user, issued / 1000, ends / 1000, number, key)
+    return Identifier(owner, renewer_name, real_user, issued / 1000, ends / 1000, number, key)
 
 
 def _of_proto(data: bytes) -> Identifier:
-    """YARNDelegationTokenIdentifierProto."""
+    """Read a YARNDelegationTokenIdentifierProto."""
     try:
-        told = YARNDelegationTokenIdentifierProto.FromString(data)
+        message = YARNDelegationTokenIdentifierProto.FromString(data)
     except DecodeError as error:
         raise Garbled(f"a token's identifier cannot be read: {error}") from error
-    issued, ends = told.issueDate / 1000, told.maxDate / 1000
-    return Identifier(told.owner, told.renewer, told.realUser, issued, ends, told.sequenceNumber, told.masterKeyId)
+    issued, ends = message.issueDate / 1000, message.maxDate / 1000
+    return Identifier(
+        message.owner, message.renewer, message.realUser, issued, ends, message.sequenceNumber, message.masterKeyId
+    )
 
 
 _READERS: dict[str, Callable[[bytes], Identifier]] = {

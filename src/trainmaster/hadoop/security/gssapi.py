@@ -1,15 +1,16 @@
-"""Kerberos: who logs in, with which ticket, and the SASL mechanism GSSAPI (RFC 4752) with which Hadoop asks for it.
+"""Kerberos: the login, its ticket, and the SASL mechanism GSSAPI (RFC 4752) by which Hadoop asks for the ticket.
 
-A *login* is credentials that can be used now: of a ticket cache (the user's own, or one that was named), or of a keytab,
-whose first ticket the library then takes by itself, into memory, and takes anew when half of its time is over. No
-variable of the environment is changed: GSSAPI is told where to look.
+A *login* is credentials that can be used now: those of a ticket cache (the user's own, or one that was named), or those
+of a keytab. With a keytab the library itself fetches the first ticket into memory, and fetches a new one when half of its
+time is over. No variable of the environment is changed: GSSAPI is told where to look.
 
-The *mechanism* makes one context with one server: tokens go both ways until it stands (`established`), then the server
-offers layers, wrapped, and the best of them that we take is answered: 1 nothing further, 2 a sum over each message, 4
-encrypted too. Hadoop wraps whole frames whatever their size, as the JDK does, so the sizes that both sides tell are not
-kept to. `start` and `step` may ask a KDC over the network: they belong into a thread. `wrap` and `unwrap` only compute.
+The *mechanism* makes one context with one server. Tokens go both ways until the context stands (`established`). Then the
+server offers layers, wrapped, and we answer with the best of them that we accept: 1 nothing further, 2 a sum over each
+message, 4 encrypted too. Hadoop wraps whole frames whatever their size, as the JDK does, so neither side keeps to the
+sizes that both announce. `start` and `step` may ask a KDC over the network, so call them in a thread. `wrap` and `unwrap`
+only compute.
 
-What goes wrong is told by libkrb5 in codes; kerberos_errors.py says what each means to a person, with the mend.
+libkrb5 reports errors as codes; kerberos_errors.py says what each means to a person, and what to do.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MOST = 0xFFFFFF  # the largest size that the answer to the offer can name
 
 @attrs.frozen
 class Identity:
-    """Who logs in, until when (seconds since the epoch), and until when the ticket can be renewed (0: it cannot)."""
+    """The principal that logs in, until when (seconds since the epoch), and until when the ticket can be renewed (0: it cannot)."""
 
     principal: str
     expires: float
@@ -44,12 +45,12 @@ class Identity:
 
     @property
     def short(self) -> str:
-        """The name without instance and realm: the user's, where the cluster has no rules of its own (auth_to_local)."""
+        """Return the name without instance and realm: the user's name, where the cluster has no rules of its own (auth_to_local)."""
         return self.principal.partition("@")[0].partition("/")[0]
 
 
 def identity(kerberos: Kerberos) -> Identity:
-    """Who one would be, and for how long. Blocks: with a keytab a KDC is asked. Raises like a login."""
+    """Return the identity that a login would have. Blocks: with a keytab a KDC is asked. Raises like a login."""
     return _login(kerberos).identity
 
 
@@ -66,10 +67,10 @@ def _login(kerberos: Kerberos) -> _Login:
     with _explaining(kerberos):
         credentials = libgssapi.acquire(kerberos.principal, store)
         principal, lifetime = libgssapi.inquire(credentials)
-    held = tickets.read_cache(store.get("ccache", ""))
-    if held.principal != principal:  # another cache of a collection's is meant
-        held = tickets.Cache("", principal)
-    now, first, place = time.time(), held.first, Place(principal, held, bool(kerberos.keytab), "")
+    cache = tickets.read_cache(store.get("ccache", ""))
+    if cache.principal != principal:  # another cache of the collection is meant
+        cache = tickets.Cache("", principal)
+    now, first, place = time.time(), cache.first, Place(principal, cache, bool(kerberos.keytab), "")
     if lifetime == 0 or (first and first.end <= now):
         raise expired(place)
     if first and first.start > now + _SKEW:
@@ -77,11 +78,11 @@ def _login(kerberos: Kerberos) -> _Login:
     return _Login(credentials, Identity(principal, now + lifetime, first.renewable_until if first else 0.0))
 
 
-_SKEW = 300  # s of difference between clocks that Kerberos bears (krb5.conf, clockskew)
+_SKEW = 300  # seconds of difference between clocks that Kerberos accepts (krb5.conf, clockskew)
 
 
 def _store(kerberos: Kerberos) -> dict[str, str]:
-    """Where GSSAPI shall look: a keytab's tickets go into this process's memory, to be used by all its connections."""
+    """Return where GSSAPI shall look. A keytab's tickets go into this process's memory, and all its connections use them."""
     if not kerberos.keytab:
         return {"ccache": kerberos.cache} if kerberos.cache else {}
     key = hashlib.sha256(f"{kerberos.principal}\0{os.path.abspath(kerberos.keytab)}".encode()).hexdigest()[:16]
@@ -89,7 +90,7 @@ def _store(kerberos: Kerberos) -> dict[str, str]:
 
 
 def _look_at(keytab: str) -> None:
-    """The library calls a keytab that it cannot read one without keys."""
+    """Raise AuthenticationFailed for a keytab that cannot be read: the library would call it one without keys."""
     try:
         with open(keytab, "rb"):
             pass
@@ -99,26 +100,26 @@ def _look_at(keytab: str) -> None:
 
 @contextmanager
 def _explaining(kerberos: Kerberos, server: str = "") -> Iterator[None]:
-    """Failures of the library's become ours."""
+    """Turn failures of the library into ours."""
     try:
         yield
     except GssError as error:
-        held = tickets.read_cache(kerberos.cache) if not kerberos.keytab else tickets.Cache(kerberos.keytab)
-        place = Place(kerberos.principal, held, bool(kerberos.keytab), server)
+        cache = tickets.read_cache(kerberos.cache) if not kerberos.keytab else tickets.Cache(kerberos.keytab)
+        place = Place(kerberos.principal, cache, bool(kerberos.keytab), server)
         raise explained(error, place) from error
 
 
 def server_principal(configured: str, host: str) -> str:
-    """A server's principal as the configuration has it (`yarn/_HOST@REALM`), for the host that one connects to."""
+    """Return a server's principal as the configuration writes it (`yarn/_HOST@REALM`), for the host that we connect to."""
     return configured.replace("_HOST", host.lower())
 
 
 @attrs.define(eq=False)
 class Gssapi:
-    """sasl.Mechanism by Kerberos, for one connection to the server `protocol`/`server`, as its offer names it.
+    """The sasl.Mechanism of Kerberos, for one connection to the server `protocol`/`server`, as its offer names it.
 
-    `principal` is who it must be: the offer comes from whoever answers there, and a KDC knows many servers. Empty:
-    whoever it says. The first of `layers` that the server offers is taken.
+    `principal` is the name that the server must have: the offer comes from whoever answers at the address, and a KDC knows many servers.
+    Empty: any name that the server says. The first of `layers` that the server offers is used.
     """
 
     kerberos: Kerberos
@@ -126,7 +127,7 @@ class Gssapi:
     server: str
     principal: str = ""
     layers: Sequence[int] = (PRIVACY, INTEGRITY, AUTHENTICATION)
-    layer: int = 0  # what was agreed on
+    layer: int = 0  # the layer that was agreed on
     complete: bool = False
     user: str = ""
     _context: Context | None = None
@@ -139,36 +140,38 @@ class Gssapi:
         return self.layer > AUTHENTICATION
 
     def start(self, challenge: bytes) -> bytes:
-        """The first token; no challenge comes before it. Blocks."""
+        """Return the first token; no challenge comes before it. Blocks."""
         offered = f"{self.protocol}/{self.server}"
         if self.principal and self.principal.partition("@")[0] != offered:
-            told = f"the server calls itself {offered}, but the configuration wants {self.principal}"
-            raise UnknownServer(f"{told}; see the *.principal keys of core-site.xml, hdfs-site.xml and yarn-site.xml")
+            message = f"the server calls itself {offered}, but the configuration wants {self.principal}"
+            raise UnknownServer(
+                f"{message}; see the *.principal keys of core-site.xml, hdfs-site.xml and yarn-site.xml"
+            )
         login = _login(self.kerberos)
         with _explaining(self.kerberos, self._peer):
-            if "@" in self.principal:  # its realm is known; nothing is asked of any name service
+            if "@" in self.principal:  # its realm is known, so no name service is asked
                 target = libgssapi.name_of(self.principal, libgssapi.PRINCIPAL)
             else:
                 target = libgssapi.name_of(f"{self.protocol}@{self.server}", libgssapi.HOST_SERVICE)
-        self.user = login.identity.principal  # the whole of it: Hadoop reads a short name as somebody else's
+        self.user = login.identity.principal  # the whole principal: Hadoop takes a short name for somebody else's
         self._context = Context(login.credentials, target)
         return self._advance(b"")
 
     def step(self, challenge: bytes) -> bytes:
-        """The answer to a token of the server's; to the last one `complete` is true afterwards. Blocks."""
+        """Return the answer to a token of the server's; after the last one `complete` is true. Blocks."""
         if self._context is None or self.complete:
             raise AuthenticationFailed(f"{self._peer} sends a token that nothing asked for")
         return self._choose(challenge) if self._context.established else self._advance(challenge)
 
     def wrap(self, data: bytes) -> bytes:
-        """A message as the agreed layer has it."""
+        """Return a message as the agreed layer has it."""
         if not self.wraps:
             return data
         with _explaining(self.kerberos, self._peer):
             return self._established.wrap(data, confidential=self.layer == PRIVACY)
 
     def unwrap(self, data: bytes) -> bytes:
-        """The message that the server wrapped; one that is changed, repeated, lost or in the clear is Garbled."""
+        """Return the message that the server wrapped. A message that is changed, repeated, lost or in the clear is Garbled."""
         if not self.wraps:
             return data
         try:
@@ -206,9 +209,9 @@ class Gssapi:
         layer = next((layer for layer in self.layers if layer & offer[0]), 0)
         if not layer:
             offered = ", ".join(word for word, bit in LAYERS.items() if bit & offer[0]) or "nothing"
-            taken = ", ".join(word for word, bit in LAYERS.items() if bit in self.layers)
-            told = f"{self._peer} offers protection {offered}, we take {taken}"
-            raise WeakProtection(f"{told}: see hadoop.rpc.protection")
+            accepted = ", ".join(word for word, bit in LAYERS.items() if bit in self.layers)
+            message = f"{self._peer} offers protection {offered}, we take {accepted}"
+            raise WeakProtection(f"{message}: see hadoop.rpc.protection")
         size = 0 if layer == AUTHENTICATION else _MOST
         with _explaining(self.kerberos, self._peer):
             answer = self._established.wrap(bytes([layer]) + size.to_bytes(3, "big"), confidential=False)

@@ -1,8 +1,8 @@
-"""What Kerberos' codes mean to a person, and what to do.
+"""The meaning of Kerberos' error codes to a person, and what to do.
 
-libkrb5 tells each failure by a code of 32 bits: those of the protocol (RFC 4120, 7.5.9) from -1765328384 on, its own
-after them, and a few of its GSSAPI part's. One table leads from them to named errors; what it does not know keeps the
-library's own words.
+libkrb5 reports each failure by a code of 32 bits: the protocol's codes (RFC 4120, 7.5.9) from -1765328384 on, its own
+codes after them, and a few of its GSSAPI part. One table maps them to named errors; an unknown code keeps the library's
+own words.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class TicketRefused(AuthenticationFailed):
 
 @attrs.frozen
 class Place:
-    """Where a failure happened: who was asked for, what the cache (or the keytab, by name) holds, which server."""
+    """The place of a failure: the principal that was asked for, the content of the cache (or the keytab, by name), the server."""
 
     principal: str
-    held: Cache
+    cache: Cache
     keytab: bool
     server: str
 
@@ -115,15 +115,15 @@ _UNKNOWN = _Meaning(AuthenticationFailed, "Kerberos: {library} (for {who}, with 
 
 
 def explained(error: GssError, place: Place) -> AuthenticationFailed:
-    """A failure of the library's as ours."""
+    """Return a failure of the library as an error of ours."""
     meaning = _EXPIRED if error.major & 0xFF0000 == _CREDENTIALS_EXPIRED else _BY_CODE.get(error.minor, _UNKNOWN)
     if place.keytab and meaning is _NO_TICKET:
         meaning = _NO_KEY
-    return _told(meaning, error.text, place)
+    return _error_of(meaning, error.text, place)
 
 
 def refused(error: AuthenticationFailed) -> AuthenticationFailed:
-    """What a server said of our login, with what may lie behind it: Hadoop's tells nobody, its own log included."""
+    """Return a server's refusal of our login, with the likely reasons: Hadoop's server tells nobody, its own log included."""
     if "GSS initiate failed" not in error.message:
         return error
     return TicketRefused(
@@ -133,34 +133,34 @@ def refused(error: AuthenticationFailed) -> AuthenticationFailed:
 
 
 def expired(place: Place) -> AuthenticationFailed:
-    """A ticket's time is over, by our own look at it."""
-    return _told(_EXPIRED, "", place)
+    """Return the error for a ticket whose time is over, by our own look at it."""
+    return _error_of(_EXPIRED, "", place)
 
 
 def not_yet_valid(place: Place) -> AuthenticationFailed:
-    """A ticket's time has not begun, by our own look at it."""
-    return _told(_EARLY, "", place)
+    """Return the error for a ticket whose time has not begun, by our own look at it."""
+    return _error_of(_EARLY, "", place)
 
 
-def _told(meaning: _Meaning, library: str, place: Place) -> AuthenticationFailed:
-    who = place.principal or place.held.principal
-    first = place.held.first
+def _error_of(meaning: _Meaning, library: str, place: Place) -> AuthenticationFailed:
+    principal = place.principal or place.cache.principal
+    first = place.cache.first
     facts = {
-        "who": who or "its owner",
-        "where": place.held.name or "the default cache",
-        "holder": place.held.principal,
+        "who": principal or "its owner",
+        "where": place.cache.name or "the default cache",
+        "holder": place.cache.principal,
         "server": place.server or "the server",
         "library": library,
         "ended": f" at {_moment(first.end)}" if first else "",
         "begins": f", but from {_moment(first.start)} on" if first else "",
     }
-    return meaning.error(meaning.text.replace("kinit {who}", f"kinit {who or 'NAME@REALM'}").format(**facts))
+    return meaning.error(meaning.text.replace("kinit {who}", f"kinit {principal or 'NAME@REALM'}").format(**facts))
 
 
 def _moment(moment: float) -> str:
-    """A moment as a person reads it: when, and how long ago or ahead."""
+    """Return a moment as a person reads it: when, and how long ago or ahead."""
     away = moment - time.time()
-    size, unit = next((one for one in _UNITS if abs(away) >= 2 * one[0]), (1, "s"))
+    size, unit = next((row for row in _UNITS if abs(away) >= 2 * row[0]), (1, "s"))
     figure = f"{abs(away) / size:.0f} {unit}"
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
     return f"{at} ({figure} ago)" if away <= 0 else f"{at} (in {figure})"

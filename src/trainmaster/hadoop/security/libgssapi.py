@@ -1,10 +1,10 @@
-"""The system's Kerberos library, called as it is: the few functions of GSSAPI (RFC 2743, RFC 2744) that a client needs.
+"""The system's Kerberos library, called directly: the few functions of GSSAPI (RFC 2743, RFC 2744) that a client needs.
 
-Wheels that bind it need a compiler on Linux; ctypes needs none, and whoever has `kinit` has the library. It is found by
-its soname, once, when it is first needed. Every function gives a major status (what kind of failure) and a minor one
-(libkrb5's reason): `call` turns a failure into `GssError` with both and with the library's words, whose meaning to a person
-is given in gssapi.py. Memory of the library's is copied and released at once; names, credentials and contexts are
-`Handle`s, released by the garbage collector at the latest.
+Packages that bind the library need a compiler on Linux; ctypes needs none, and every machine with `kinit` has the library.
+It is found by its soname, once, when it is first needed. Every function returns a major status (the kind of failure) and a
+minor one (libkrb5's reason): `call` turns a failure into `GssError` with both and with the library's words, whose meaning
+to a person is given in gssapi.py. Memory of the library is copied and released at once; names, credentials and contexts
+are `Handle`s, released by the garbage collector at the latest.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CONTINUE_NEEDED = 1  # a bit of the major status: not a failure, the peer has mo
 _ERRORS = 0xFFFF0000
 _OUT_OF_ORDER = 0x2 | 0x4 | 0x8 | 0x10  # duplicate, old, unsequenced, gap: RFC 2744, 3.9.1
 _INDEFINITE = 0xFFFFFFFF
-_MINOR = 2  # what gss_display_status is asked for: GSS_C_MECH_CODE
+_MINOR = 2  # GSS_C_MECH_CODE, the kind of code for gss_display_status
 
 MUTUAL, REPLAY, SEQUENCE, CONFIDENTIALITY, INTEGRITY = 2, 4, 8, 16, 32  # flags of a context
 
 
 class GssError(Exception):
-    """A call failed: `minor` is libkrb5's code (as signed 32 bits), `text` the library's words for it."""
+    """A call failed. `minor` is libkrb5's code (as signed 32 bits), `text` the library's words for it."""
 
     def __init__(self, function: str, major: int, minor: int, text: str) -> None:
         super().__init__(f"{function}: {text}")
@@ -41,7 +41,7 @@ class GssError(Exception):
 
 class _Buffer(ctypes.Structure):
     _fields_ = [("length", c_size_t), ("value", c_void_p)]
-    kept: object = None  # what `value` points to, where it is ours
+    kept: object = None  # the memory that `value` points to, where it is ours
 
 
 class _Oid(ctypes.Structure):
@@ -93,19 +93,19 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library, its functions declared."""
+    """Return the library, with its functions declared."""
     try:
-        found = ctypes.CDLL(SONAME)
+        gssapi = ctypes.CDLL(SONAME)
     except OSError as error:
         raise AuthenticationFailed(f"Kerberos needs the system's {SONAME}, which is not here; {INSTALL}") from error
     for name, parameters in _SIGNATURES.items():
-        function = getattr(found, name)
+        function = getattr(gssapi, name)
         function.argtypes, function.restype = [_STATUS, *parameters], c_uint32
-    return found
+    return gssapi
 
 
 def call(name: str, *arguments: object) -> int:
-    """Call a function of the library; its major status, which is free of errors."""
+    """Call a function of the library. Return its major status, which is free of errors."""
     minor = c_uint32()
     function: Callable[..., int] = getattr(library(), name)
     major = function(byref(minor), *arguments)
@@ -115,7 +115,7 @@ def call(name: str, *arguments: object) -> int:
 
 
 def _words(major: int, minor: int) -> str:
-    """What the library says of a failure; of the minor status where there is one, for the major one says little."""
+    """Return the library's words for a failure: those of the minor status where there is one, because the major one says little."""
     value, kind = (minor, _MINOR) if minor else (major, 1)
     more, text, ignored = c_uint32(), _Buffer(), c_uint32()
     if library().gss_display_status(byref(ignored), value, kind, byref(KRB5), byref(more), byref(text)) & _ERRORS:
@@ -128,7 +128,7 @@ def _signed(value: int) -> int:
 
 
 def given(data: bytes) -> _Buffer:
-    """A buffer with a copy of `data`: the library unwraps in place, and bytes must not change."""
+    """Return a buffer with a copy of `data`: the library unwraps in place, and bytes must not change."""
     copy = ctypes.create_string_buffer(data, len(data))
     buffer = _Buffer(len(data), ctypes.addressof(copy))
     buffer.kept = copy
@@ -136,12 +136,12 @@ def given(data: bytes) -> _Buffer:
 
 
 def empty() -> _Buffer:
-    """A buffer for the library to fill."""
+    """Return a buffer for the library to fill."""
     return _Buffer()
 
 
 def taken(buffer: _Buffer) -> bytes:
-    """The content of a buffer that the library filled, which is released."""
+    """Return the content of a buffer that the library filled, and release it."""
     data = ctypes.string_at(buffer.value, buffer.length) if buffer.value else b""
     library().gss_release_buffer(byref(c_uint32()), byref(buffer))
     return data
@@ -149,7 +149,7 @@ def taken(buffer: _Buffer) -> bytes:
 
 @attrs.define(eq=False)
 class Handle:
-    """Something that the library holds for us: a name, credentials, a context."""
+    """An object of the library that we use: a name, credentials, a context."""
 
     release: str
     value: c_void_p = attrs.field(factory=c_void_p)
@@ -161,33 +161,33 @@ class Handle:
 
 
 def name_of(text: str, kind: _Oid) -> Handle:
-    """A name as the library knows it."""
+    """Return a name as the library knows it."""
     handle = Handle("gss_release_name")
     call("gss_import_name", byref(given(text.encode())), byref(kind), byref(handle.value))
     return handle
 
 
 def text_of(name: Handle) -> str:
-    """A name as it is written: alice@REALM."""
+    """Return a name as it is written: alice@REALM."""
     text = empty()
     call("gss_display_name", name.value, byref(text), None)
     return taken(text).decode(errors="replace")
 
 
 def acquire(principal: str, store: Mapping[str, str]) -> Handle:
-    """Credentials to begin contexts with; `store` says where they are (ccache, client_keytab), {}: the default cache."""
+    """Return credentials to begin contexts with; `store` says where they are (ccache, client_keytab), {}: the default cache."""
     name = name_of(principal, PRINCIPAL) if principal else Handle("gss_release_name")
     elements = (_Element * len(store))(*(_Element(key.encode(), value.encode()) for key, value in store.items()))
-    where = byref(_Store(len(store), elements)) if store else None
+    location = byref(_Store(len(store), elements)) if store else None
     handle = Handle("gss_release_cred")
     mechanisms = byref(_OidSet(1, ctypes.pointer(KRB5)))
-    arguments = (name.value, _INDEFINITE, mechanisms, INITIATE, where, byref(handle.value), None, None)
+    arguments = (name.value, _INDEFINITE, mechanisms, INITIATE, location, byref(handle.value), None, None)
     call("gss_acquire_cred_from", *arguments)
     return handle
 
 
 def inquire(credentials: Handle) -> tuple[str, int]:
-    """Whose credentials they are, and for how many seconds more (0: no more)."""
+    """Return the principal of credentials, and for how many seconds more they last (0: no more)."""
     name, lifetime = Handle("gss_release_name"), c_uint32()
     call("gss_inquire_cred", credentials.value, byref(name.value), byref(lifetime), None, None)
     return text_of(name), lifetime.value
@@ -204,14 +204,14 @@ class Context:
     _handle: Handle = attrs.field(factory=lambda: Handle("gss_delete_sec_context"))
 
     def step(self, token: bytes) -> bytes:
-        """Take the server's token (none at first), give ours. May ask a KDC, so may take as long as that does."""
+        """Take the server's token (none at first), and return ours. May ask a KDC, so it may take as long as that does."""
         answer, granted, lifetime = empty(), c_uint32(), c_uint32()
-        asked = (self.flags, _INDEFINITE, None, byref(given(token)) if token else None)
-        filled = (None, byref(answer), byref(granted), byref(lifetime))
+        inputs = (self.flags, _INDEFINITE, None, byref(given(token)) if token else None)
+        outputs = (None, byref(answer), byref(granted), byref(lifetime))
         try:
             major = call(
                 "gss_init_sec_context",
-                *(self.credentials.value, byref(self._handle.value), self.target.value, byref(KRB5), *asked, *filled),
+                *(self.credentials.value, byref(self._handle.value), self.target.value, byref(KRB5), *inputs, *outputs),
             )
         except GssError:
             taken(answer)
@@ -222,7 +222,7 @@ class Context:
         return taken(answer)
 
     def wrap(self, message: bytes, *, confidential: bool) -> bytes:
-        """The message with a sum, encrypted if confidential."""
+        """Return the message with a sum, encrypted if confidential."""
         sealed, state = empty(), c_int()
         data = given(message)
         call("gss_wrap", self._handle.value, confidential, 0, byref(data), byref(state), byref(sealed))
@@ -232,7 +232,7 @@ class Context:
         return token
 
     def unwrap(self, token: bytes) -> tuple[bytes, bool]:
-        """The message in a token, and whether it was encrypted. A token out of its order is a failure."""
+        """Return the message in a token, and whether it was encrypted. A token out of its order is a failure."""
         message, state = empty(), c_int()
         data = given(token)
         major = call("gss_unwrap", self._handle.value, byref(data), byref(message), byref(state), None)

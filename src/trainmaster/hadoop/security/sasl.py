@@ -1,12 +1,12 @@
 """SASL: the mechanism's interface, and DIGEST-MD5 (RFC 2831) as Hadoop uses it with tokens. Pure: no I/O.
 
-User and password are a token's identifier and password in base64. The server sends a challenge, we answer with a
-response that only one who knows the password can compute, and it proves by `rspauth` that it knows it too, which we
-verify. The challenge offers *qualities of protection*: auth, nothing further; auth-int, a sum over each message; auth-conf,
-encrypted as well. Of the ciphers we have RC4, which every JDK offers and which is bearable in Python.
+User and password are a token's identifier and password in base64. The server sends a challenge. We answer with a
+response that can only be computed with the password. The server proves by `rspauth` that it knows the password too, and
+we verify that. The challenge offers *qualities of protection*: auth, nothing further; auth-int, a sum over each message;
+auth-conf, encrypted as well. Of the ciphers we have RC4, which every JDK offers and which is fast enough in Python.
 
-Each wrapped message carries a sequence number, one count a direction: a message that is lost, repeated, changed or put
-elsewhere is found.
+Each wrapped message carries a sequence number, one count a direction, so a message that is lost, repeated, changed or
+moved is detected.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from trainmaster.hadoop.security.credentials import Token
 class Mechanism(Protocol):
     """One side of one authentication: `start`, then `step` for every challenge until `complete`.
 
-    `start` and `step` of GSSAPI ask a KDC over the network: they belong into a thread. `step` gives None where nothing is
-    to be answered. All raise AuthenticationFailed; `unwrap` raises Garbled.
+    `start` and `step` of GSSAPI ask a KDC over the network, so call them in a thread. `step` returns None where there is nothing to answer.
+    All raise AuthenticationFailed; `unwrap` raises Garbled.
     """
 
     @property
     def complete(self) -> bool:
-        """The server has proven itself."""
+        """Tell whether the server has proven itself."""
 
     @property
     def wraps(self) -> bool:
-        """Once complete: everything further is wrapped."""
+        """Tell, once complete, whether everything further is wrapped."""
 
     @property
     def user(self) -> str:
-        """Once complete: who we are, for the connection's context; empty where the server knows."""
+        """Return, once complete, our name for the connection's context; empty where the server knows it."""
 
     def start(self, challenge: bytes) -> bytes:
-        """The first response; `challenge` came with the server's offer, or is empty."""
+        """Return the first response; `challenge` came with the server's offer, or is empty."""
 
     def step(self, challenge: bytes) -> bytes | None: ...
 
@@ -56,16 +56,16 @@ class Mechanism(Protocol):
 QUALITIES = {"authentication": "auth", "integrity": "auth-int", "privacy": "auth-conf"}
 
 _CIPHER = "rc4"
-_ZEROS = ":" + "0" * 32  # stands for the hash of a body, which SASL has none of
-_KIND = b"\x00\x01"  # of a wrapped message; there is only this one
-_SUM = 10  # bytes kept of the HMAC
+_ZEROS = ":" + "0" * 32  # in the place of the hash of a body: SASL has no body
+_KIND = b"\x00\x01"  # the kind of a wrapped message; there is only this one
+_SUM = 10  # bytes of the HMAC that are sent
 _SIGN = "Digest session key to {} signing key magic constant"
 _SEAL = "Digest H(A1) to {} sealing key magic constant"
 _OURS, _THEIRS = "client-to-server", "server-to-client"
 
 
 class Digest:
-    """DIGEST-MD5 with a token, or as `name` with the token's password alone. `nonce(n)` gives n random bytes."""
+    """DIGEST-MD5 with a token, or as the user `name` with the token's password alone. `nonce(n)` returns n random bytes."""
 
     user = ""
 
@@ -93,11 +93,11 @@ class Digest:
         return self._layer is not None
 
     def start(self, challenge: bytes) -> bytes:
-        told = read_directives(challenge)
-        if "nonce" not in told or told.get("algorithm", "md5-sess") != "md5-sess":
+        directives = read_directives(challenge)
+        if "nonce" not in directives or directives.get("algorithm", "md5-sess") != "md5-sess":
             raise AuthenticationFailed(f"the server's challenge is not one of DIGEST-MD5: {challenge[:80]!r}")
-        quality = self._quality(told)
-        realm, nonce = told.get("realm", ""), told["nonce"]
+        quality = self._quality(directives)
+        realm, nonce = directives.get("realm", ""), directives["nonce"]
         cnonce = base64.b64encode(self._nonce(24)).decode()
         first = _md5(f"{self._user}:{realm}:{self._password}".encode()) + f":{nonce}:{cnonce}".encode()
         session = _md5(first)
@@ -110,13 +110,13 @@ class Digest:
         self._expected = f"rspauth={proof('')}".encode()
         self._layer = _layer(quality, session)
         answer = {"username": self._user, "realm": realm, "nonce": nonce, "cnonce": cnonce, "digest-uri": self._uri}
-        parts = ["charset=utf-8"] + [f'{key}="{_quoted(value)}"' for key, value in answer.items()]
+        parts = ["charset=utf-8"] + [f'{key}="{_quote(value)}"' for key, value in answer.items()]
         parts += ["nc=00000001", f"qop={quality}", f"response={proof('AUTHENTICATE')}"]
         parts += [f'cipher="{_CIPHER}"'] if quality == "auth-conf" else []
         return ",".join(parts).encode()
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The server's proof."""
+        """Verify the server's proof."""
         if not self._expected or not hmac.compare_digest(challenge.strip(), self._expected):
             raise AuthenticationFailed("the server does not know the token's password: it is not the one that gave it")
         self.complete = True
@@ -128,9 +128,9 @@ class Digest:
     def unwrap(self, data: bytes) -> bytes:
         return self._layer.unwrap(data) if self._layer else data
 
-    def _quality(self, told: dict[str, str]) -> str:
-        offered = [word.strip() for word in told.get("qop", "auth").split(",")]
-        ciphers = [word.strip() for word in told.get("cipher", "").split(",")]
+    def _quality(self, directives: dict[str, str]) -> str:
+        offered = [word.strip() for word in directives.get("qop", "auth").split(",")]
+        ciphers = [word.strip() for word in directives.get("cipher", "").split(",")]
         for word in self._protection:
             quality = QUALITIES[word]
             if quality in offered and (quality != "auth-conf" or _CIPHER in ciphers):
@@ -146,20 +146,20 @@ _DIRECTIVE = re.compile(r'\s*([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]*))\s
 
 
 def read_directives(challenge: bytes) -> dict[str, str]:
-    """`key=value` and `key="value"`, by commas. Raises AuthenticationFailed."""
-    found: dict[str, str] = {}
+    """Parse `key=value` and `key="value"`, separated by commas. Raises AuthenticationFailed."""
+    directives: dict[str, str] = {}
     text, at = challenge.decode("utf-8", "replace"), 0
     while at < len(text):
         match = _DIRECTIVE.match(text, at)
         if match is None:
             raise AuthenticationFailed(f"the server's challenge is not one of DIGEST-MD5: {challenge[:80]!r}")
-        key, quoted, plain = match.groups()
-        found[key] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
+        key, quoted_value, plain_value = match.groups()
+        directives[key] = re.sub(r"\\(.)", r"\1", quoted_value) if quoted_value is not None else plain_value
         at = match.end()
-    return found
+    return directives
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return re.sub(r'(["\\])', r"\\\1", value)
 
 
@@ -181,7 +181,7 @@ def _layer(quality: str, session: bytes) -> _Integrity | None:
 
 
 class _Integrity:
-    """message, HMAC over number and message, kind, number (RFC 2831, 2.3)."""
+    """The layer auth-int. A wrapped message is: message, HMAC over number and message, kind, number (RFC 2831, 2.3)."""
 
     def __init__(self, ours: bytes, theirs: bytes) -> None:
         self._ours, self._theirs = ours, theirs
@@ -197,8 +197,8 @@ class _Integrity:
         if len(data) < _SUM + 6 or data[-6:] != _KIND + number:
             raise Garbled(f"sends a wrapped message that is not the one due, number {self._received}")
         opened = self.open(data[:-6])
-        message, given = opened[:-_SUM], opened[-_SUM:]
-        if not hmac.compare_digest(given, _sum(self._theirs, number, message)):
+        message, digest = opened[:-_SUM], opened[-_SUM:]
+        if not hmac.compare_digest(digest, _sum(self._theirs, number, message)):
             raise Garbled("sends a wrapped message that was changed on its way")
         self._received = (self._received + 1) & 0xFFFFFFFF
         return message
@@ -211,7 +211,7 @@ class _Integrity:
 
 
 class _Privacy(_Integrity):
-    """The same, message and HMAC encrypted by one stream a direction."""
+    """The layer auth-conf: the same, with message and HMAC encrypted by one stream for each direction."""
 
     def __init__(self, ours: bytes, theirs: bytes, sealing: Rc4, opening: Rc4) -> None:
         super().__init__(ours, theirs)
@@ -223,7 +223,7 @@ def _sum(key: bytes, number: bytes, message: bytes) -> bytes:
 
 
 class Rc4:
-    """One stream of RC4: `crypt` goes on where it ended."""
+    """One stream of RC4: each `crypt` continues where the last one ended."""
 
     def __init__(self, key: bytes) -> None:
         state = list(range(256))

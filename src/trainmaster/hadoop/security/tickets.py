@@ -1,8 +1,8 @@
-"""What a ticket cache holds: whose tickets, from when, until when, and until when they can be renewed.
+"""The content of a ticket cache: its owner, and the tickets with their times.
 
-GSSAPI says how long credentials last, but of expired ones not since when, and of postdated ones nothing. libkrb5 reads
-every kind of cache (files, directories, the kernel's keyring, sssd's). It comes with libgssapi_krb5. Times are seconds
-since the epoch, by this machine's clock.
+GSSAPI says how long credentials last, but not when expired ones ended, and nothing about postdated ones. So we ask libkrb5,
+which reads every kind of cache (files, directories, the kernel's keyring, sssd's) and comes with libgssapi_krb5. Times are
+seconds since the epoch, by this machine's clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SONAME = "libkrb5.so.3"
 
 @attrs.frozen
 class Ticket:
-    """One ticket: for which server, and its times; `renewable_until` is 0 where it cannot be renewed."""
+    """One ticket: its server, and its times; `renewable_until` is 0 where the ticket cannot be renewed."""
 
     server: str
     start: int
@@ -30,7 +30,7 @@ class Ticket:
 
 @attrs.frozen
 class Cache:
-    """A ticket cache by its name (`FILE:/tmp/krb5cc_0`), whose it is (empty: nobody's yet) and what it holds."""
+    """A ticket cache: its name (`FILE:/tmp/krb5cc_0`), its owner (empty: nobody yet) and its tickets."""
 
     name: str
     principal: str = ""
@@ -38,7 +38,7 @@ class Cache:
 
     @property
     def first(self) -> Ticket | None:
-        """The ticket by which all others are got, of the principal's own realm; the newest of them."""
+        """Return the ticket by which all others are got, of the principal's own realm; the newest of them."""
         realm = self.principal.rpartition("@")[2]
         granting = [ticket for ticket in self.tickets if ticket.server == f"krbtgt/{realm}@{realm}"]
         return max(granting, key=lambda ticket: ticket.end, default=None)
@@ -85,27 +85,27 @@ _SIGNATURES: dict[str, tuple[tuple[object, ...], object]] = {
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    found = ctypes.CDLL(SONAME)
+    krb5 = ctypes.CDLL(SONAME)
     for name, (parameters, result) in _SIGNATURES.items():
-        function = getattr(found, name)
+        function = getattr(krb5, name)
         function.argtypes, function.restype = parameters, result
-    return found
+    return krb5
 
 
 def read_cache(name: str = "") -> Cache:
-    """What a cache holds, by its name, default: the one that `klist` shows. One that does not exist holds nothing."""
+    """Return the content of a cache, by its name; by default the cache that `klist` shows. A cache that does not exist is empty."""
     krb5, context = _library(), c_void_p()
     if krb5.krb5_init_context(byref(context)):
-        return Cache(name)  # no usable krb5.conf: the call that needs one says so
+        return Cache(name)  # no usable krb5.conf: the call that needs it says so
     try:
-        with _opened(context, name) as cache:
+        with _open(context, name) as cache:
             return _content(context, cache) if cache else Cache(name)
     finally:
         krb5.krb5_free_context(context)
 
 
 @contextmanager
-def _opened(context: c_void_p, name: str) -> Iterator[c_void_p | None]:
+def _open(context: c_void_p, name: str) -> Iterator[c_void_p | None]:
     krb5, cache = _library(), c_void_p()
     resolve = (krb5.krb5_cc_resolve, context, name.encode()) if name else (krb5.krb5_cc_default, context)
     function, *arguments = resolve
@@ -126,27 +126,29 @@ def _content(context: c_void_p, cache: c_void_p) -> Cache:
     if krb5.krb5_cc_get_principal(context, cache, byref(principal)):
         return Cache(name)
     try:
-        return Cache(name, _written(context, principal), tuple(_tickets(context, cache)))
+        return Cache(name, _name_of(context, principal), tuple(_tickets(context, cache)))
     finally:
         krb5.krb5_free_principal(context, principal)
 
 
 def _tickets(context: c_void_p, cache: c_void_p) -> Iterator[Ticket]:
-    krb5, cursor, found = _library(), c_void_p(), _Credentials()
+    krb5, cursor, credentials = _library(), c_void_p(), _Credentials()
     if krb5.krb5_cc_start_seq_get(context, cache, byref(cursor)):
         return
-    while krb5.krb5_cc_next_cred(context, cache, byref(cursor), byref(found)) == 0:
-        server = _written(context, c_void_p(found.server))
+    while krb5.krb5_cc_next_cred(context, cache, byref(cursor), byref(credentials)) == 0:
+        server = _name_of(context, c_void_p(credentials.server))
         if not server.startswith("krb5_ccache_conf_data/"):  # libkrb5's notes to itself, as tickets
-            yield Ticket(server, found.start or found.authentication, found.end, found.renew_till)
-        krb5.krb5_free_cred_contents(context, byref(found))
+            yield Ticket(
+                server, credentials.start or credentials.authentication, credentials.end, credentials.renew_till
+            )
+        krb5.krb5_free_cred_contents(context, byref(credentials))
     krb5.krb5_cc_end_seq_get(context, cache, byref(cursor))
 
 
-def _written(context: c_void_p, principal: c_void_p) -> str:
+def _name_of(context: c_void_p, principal: c_void_p) -> str:
     krb5, text = _library(), c_void_p()
     if krb5.krb5_unparse_name(context, principal, byref(text)):
         return ""
-    written = ctypes.string_at(text.value or 0).decode(errors="replace")
+    name = ctypes.string_at(text.value or 0).decode(errors="replace")
     krb5.krb5_free_unparsed_name(context, text)
-    return written
+    return name

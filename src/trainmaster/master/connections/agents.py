@@ -1,8 +1,8 @@
-"""The master's end of the agents' channel: one WebSocket an agent, opened by the agent, both ways.
+"""Serve the master's end of the agents' channel: one WebSocket an agent, opened by the agent, both ways.
 
 A connection is accepted with the job's token alone, says `hello`, and is admitted where its container is the task's present one. Reports
-are handed on as stimuli and acknowledged once what they became is durable. Whatever else comes in harms nothing: a frame that is none
-of ours closes the connection, a queue that fills because an agent does not read does too.
+are handed on as stimuli and acknowledged once the events that they became are durable. Other input harms nothing: a foreign frame closes
+the connection, and so does a queue that fills because an agent does not read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What the connections need of the master."""
+    """A host is the master, as far as its connections need it."""
 
     epoch: int
 
@@ -39,16 +39,16 @@ class Host(Protocol):
     def tell(self, *stimuli: Stimulus) -> None: ...
 
     def doubt(self, epoch: int) -> None:
-        """An agent says that there is a higher epoch than ours: look into the storage, which alone tells."""
+        """Look into the storage, which alone decides: an agent says that there is a higher epoch than ours."""
 
     async def waited_for(self, connection: Connection) -> bool:
-        """Wait a moment for the engine's word about the agent's container; whether that was needed."""
+        """Wait a moment for the engine to grant the agent's container; return True where that was needed."""
 
     def lost(self, connection: Connection) -> None:
-        """A connection has closed: what it was asked for is not answered any more."""
+        """Note that a connection has closed: its pending requests are not answered any more."""
 
     async def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """A message that is no report: a sample, a piece of log, an ask for shards."""
+        """Take in a message that is no report: a sample, a piece of log, an ask for shards."""
 
 
 class Connection:
@@ -74,7 +74,7 @@ class Connection:
         return self.open
 
     def dismiss(self) -> None:
-        """The container was given back: whoever still is there ends."""
+        """End an agent that is still there although its container was given back."""
         self.send({"type": "refused", "reason": "released", "detail": "the container was given back"})
         self.close()
 
@@ -96,7 +96,7 @@ class Agents:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        # What whoever comes is told after the welcome.
+        # Returns the message that each agent gets after the welcome.
         self.greeting: Callable[[], dict[str, Any] | None] = lambda: None
         self.connections: dict[tuple[str, int], Connection] = {}
         self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
@@ -105,7 +105,7 @@ class Agents:
         return self.connections.get((task, serial))
 
     def of(self, task: str) -> Connection | None:
-        """The connection of the task's present container."""
+        """Return the connection of the task's present container."""
         return self.connections.get((task, self._host.state.tasks[task].serial))
 
     def acknowledge(self, task: str, serial: int, n: int) -> None:
@@ -118,7 +118,7 @@ class Agents:
             connection.close()
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """One WebSocket, from its acceptance to its end."""
+        """Serve one WebSocket, from its acceptance to its end."""
         await receive()  # websocket.connect
         await send({"type": "websocket.accept"})
         joiner = Joiner(HELLO_LIMIT)
@@ -145,7 +145,7 @@ class Agents:
         await self._converse(connection, receive, send)
 
     def _admit(self, hello: Mapping[str, Any]) -> Connection | str:
-        """The connection, or "reason: detail" where the agent is refused."""
+        """Return the connection, or "reason: detail" where the agent is refused."""
         task, serial, epoch = hello.get("task"), hello.get("serial"), hello.get("epoch", 0)
         if (
             hello.get("type") != "hello"
@@ -174,7 +174,7 @@ class Agents:
         self.connections[key] = connection
         task = self._host.state.tasks[connection.task]
         connection.received = task.reported if task.serial == connection.serial else 0
-        # What we have taken in may not be on the log yet; what the log told us when we began is.
+        # Reports that we have taken in may not be on the log yet; those that we read in the log are.
         acked = self._acked.setdefault(key, connection.received)
         welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": acked}
         if connection.drop:
@@ -211,7 +211,7 @@ class Agents:
         check({name: value for name, value in message.items() if name != "done"})
         try:
             await self._host.heard(connection, message)
-        except (ValueError, TypeError, LookupError) as error:  # a form that only its reader knows
+        except (ValueError, TypeError, LookupError) as error:  # only the reader of a message knows its whole form
             raise FrameError(f"a malformed {str(message.get('type'))[:20]}: {error}") from error
 
     def _take(self, connection: Connection, message: dict[str, Any]) -> None:
@@ -226,21 +226,21 @@ class Agents:
 
 
 def _held(state: State, connection: Connection) -> dict[str, Any]:
-    """Take in which shards the agent says that it holds; those that it must drop, by input."""
+    """Take in the shards that the agent says it holds; return those that it must drop, by input."""
     holds, attempt = connection.hello.get("holds") or {}, connection.hello.get("attempt")
     if not isinstance(holds, Mapping) or type(attempt) is not int:
         return {}
     try:
-        told = {
+        to_drop = {
             name: table.hold((connection.task, attempt), holds.get(name, [])) for name, table in state.shards.items()
         }
     except (ValueError, TypeError) as error:
         raise FrameError(f"what it holds is not said in ranges: {error}") from error
-    return {name: ranges for name, ranges in told.items() if ranges}
+    return {name: ranges for name, ranges in to_drop.items() if ranges}
 
 
 async def _next(receive: Receive, joiner: Joiner) -> dict[str, Any]:
-    """The next whole message. Raises ConnectionResetError at the end of the connection, FrameError on what is none of ours."""
+    """Return the next whole message. Raises ConnectionResetError at the end of the connection, FrameError on what is none of ours."""
     while True:
         event = await receive()
         if event["type"] == "websocket.disconnect":

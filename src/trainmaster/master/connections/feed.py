@@ -1,4 +1,4 @@
-"""What the master tells readers: its status, its events and the tasks' output, as they are and as they come."""
+"""Feed readers: the job's status, its events and the tasks' output, as they are and as they come."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ RECENT = 10_000  # events kept for readers; older ones are read from the log
 AGAIN = 1.0  # s until a storage that could not be read, or has not got everything yet, is read again
 AHEAD = 64  # pieces waiting for one reader
 STATUS_EVERY = 1.0  # s
-STATUS_SHARE = (
-    10  # times as long as making a status took, it is shown to whoever asks: it may take a tenth of the loop's time
+# A status is shown this many times as long as making it took: it may take a tenth of the loop's time.
+STATUS_SHARE = 10
+THREADS = (
+    4  # for reads on behalf of readers; a hung storage blocks only these, not the threads of the master's own work
 )
-THREADS = 4  # that read from the storage for readers; the master's own work has others, which a storage that hangs leaves to it
 
 T = TypeVar("T")
 
@@ -47,11 +48,11 @@ class Host(Protocol):
 
     @property
     def directory(self) -> str:
-        """Of the job on this machine; it has the master's own log."""
+        """Return the job's directory on this machine; it has the master's own log."""
 
     @property
     def over(self) -> bool:
-        """Whether the job is closed: nothing new will be said."""
+        """Tell whether the job is closed: no more events will follow."""
 
 
 class Feed:
@@ -66,7 +67,7 @@ class Feed:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
-        self.beside: Callable[[], dict[str, Any]] = dict  # what else belongs to the status
+        self.beside: Callable[[], dict[str, Any]] = dict  # further fields of the status
         self.readers = 0  # streams that are open
         self.idle = asyncio.Event()  # set while no stream is open
         self.idle.set()
@@ -74,7 +75,7 @@ class Feed:
     # -- what the master hands in --
 
     async def publish(self, events: list[Event]) -> None:
-        """Events that are on the log (notes: written) become visible."""
+        """Show readers events that are on the log (notes: written)."""
         self._recent.extend((event.n, event) for event in events)
         async with self._news:
             self._news.notify_all()
@@ -89,13 +90,13 @@ class Feed:
             await self._news.wait_for(condition)
 
     def piece(self, message: Mapping[str, Any]) -> None:
-        """A piece of output that an agent sent for one of our follows."""
+        """Hand on a piece of output that an agent sent for one of our follows."""
         relay = self._relays.get(message.get("id", -1))
         if relay is not None:
             relay[1].put_nowait(message)
 
     def lost(self, connection: Connection) -> None:
-        """An agent's connection closed: whoever follows its output reads on elsewhere."""
+        """Note that an agent's connection closed: readers that follow its output read on elsewhere."""
         for followed, relay in self._relays.values():
             if followed is connection:
                 relay.put_nowait(None)
@@ -103,17 +104,17 @@ class Feed:
     # -- facts --
 
     def status(self) -> dict[str, Any]:
-        told = status(self._host.state) | self.beside()
+        facts = status(self._host.state) | self.beside()
         if self._host.storage_trouble:
-            told["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
-        for task in told["tasks"]:
+            facts["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
+        for task in facts["tasks"]:
             sample = self._host.samples.get(task["task"], {}) if task["node"] else {}
             task |= {name: value for name, value in sample.items() if name not in ("type", "task", "phase")}
             task["doing"] = sample.get("phase", "")  # the phase that the program named
-        return told
+        return facts
 
     def shown_status(self) -> dict[str, Any]:
-        """Return the status for a reader: of a large job one that is up to `STATUS_EVERY` old, since many may ask for it each second."""
+        """Return the status for a reader: of a large job one up to `STATUS_EVERY` old, since many may ask each second."""
         began = self._clock()
         if self._shown is None or began >= self._shown_until:
             self._shown = self.status()
@@ -129,12 +130,12 @@ class Feed:
                 async for record in self._past(reader, first):
                     after = record["n"]
                     yield record
-                # Nowhere, where the log could not be written, or where what snapshots cover was dropped.
+                # Events are nowhere where the log could not be written, or where snapshots cover them and they were dropped.
                 if after + 1 < first and (self._host.over or reader.last >= first):
                     after = first - 1
-                elif after + 1 < first:  # on their way to the storage
+                elif after + 1 < first:  # the events are on their way to the storage
                     await asyncio.sleep(AGAIN)
-            # Those who read slowly find here, when they come back, that what they have not read is in the log alone.
+            # A slow reader may find, when it comes back, that events which it has not read are in the log alone.
             for n, event in list(itertools.islice(self._recent, max(0, after + 1 - first), None)):
                 after = n
                 yield json.loads(encode(event))
@@ -185,7 +186,7 @@ class Feed:
     async def stream(
         self, after: int, logs: bool, tail: int | None, bare: bool = False
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Ends with {"end"}; raises what keeps it from telling all, for then it must not look like the end."""
+        """Yield pieces, and {"end"} last. Raises the error that keeps it from sending all, which must not look like the end."""
         self.readers += 1
         self.idle.clear()
         pieces: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue(AHEAD)
@@ -237,7 +238,7 @@ class Feed:
     # -- output --
 
     async def _insisting(self, task: str, attempt: int, offset: int, bare: bool) -> AsyncIterator[Mapping[str, Any]]:
-        """`_attempt`, followed over failures of the storage: while the job goes on, what cannot be read now is read later."""
+        """Follow `_attempt` over failures of the storage: while the job goes on, output that cannot be read now is read later."""
         while True:
             try:
                 async for piece in self._attempt(task, attempt, offset, True, bare):
@@ -254,7 +255,7 @@ class Feed:
     async def _attempt(
         self, task: str, attempt: int, offset: int, follow: bool, bare: bool = False
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """One attempt's output from `offset` on: what is stored, then from its agent, which has the rest."""
+        """Yield one attempt's output from `offset` on: the stored part, then the rest from its agent."""
         while True:
             present = self._host.state.tasks[task]
             current = attempt >= present.attempt
@@ -284,18 +285,18 @@ class Feed:
             raise Unknown(f"the job has no task {task}")
 
     async def _latest(self, task: str) -> int:
-        """The attempt of which there is output: of a task that waits to begin again, one before."""
+        """Return the latest attempt with output: for a task that waits to begin again, an earlier one."""
         present = self._host.state.tasks[task]
         if present.started is None:
             return await self._read(self._last_stored, task, present.attempt)
         return present.attempt
 
     async def _size(self, task: str, attempt: int) -> int:
-        """Bytes of an attempt's output that are stored."""
+        """Return the stored bytes of an attempt's output."""
         return await self._read(lambda: self._printed(task, attempt).size)
 
     def _last_stored(self, task: str, number: int) -> int:
-        """The last attempt with any output."""
+        """Return the last attempt with any output."""
         return max(attempts(self._host.storage, LocalStorage(self._host.directory), task), default=number)
 
     def _printed(self, task: str, attempt: int) -> Printed:
@@ -309,8 +310,8 @@ class Feed:
         pieces: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._relays[number] = connection, pieces
         try:
-            asked = {"type": "follow", "id": number, "attempt": attempt, "offset": offset, "once": once, "bare": bare}
-            if not connection.send(asked):
+            follow = {"type": "follow", "id": number, "attempt": attempt, "offset": offset, "once": once, "bare": bare}
+            if not connection.send(follow):
                 return
             while connection.open and (message := await pieces.get()) is not None:
                 part = {"task": task, "attempt": attempt, "data": str(message.get("data", "")), "end": bool(message.get("end")),
@@ -336,7 +337,7 @@ class Feed:
     async def _stored_end(
         self, task: str, attempt: int, offset: int, growing: bool
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """One bare piece for all that is stored after `offset`; where it grows no more, also for a character cut off at its end."""
+        """Yield one bare piece for all that is stored after `offset`; where it grows no more, even for a character cut off at its end."""
         size = await self._size(task, attempt)
         if size > offset or not growing:
             place = {"offset": offset, "next": max(offset, size), "data": "", "bare": True, "growing": growing}

@@ -1,7 +1,7 @@
-"""What the fields of an agent's messages may hold: a table, against which every message is held before the core is told of it.
+"""Check the fields of an agent's messages against a table before the core sees them.
 
-The core trusts the forms of what it is told. A field that is not in the table may hold anything; one that is and does not fit makes the
-whole message none of ours, so that a broken agent loses its connection and nobody else anything.
+The core trusts the forms of its input. A field that is not in the table may hold anything; a field in the table that does not fit makes
+the whole message invalid, so that a broken agent loses its connection and harms no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _mapping(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _counts(value: Any) -> bool:
@@ -41,7 +41,7 @@ def _counts(value: Any) -> bool:
 
 
 def _mappings(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
+    return isinstance(value, dict) and all(isinstance(mapping, dict) for mapping in value.values())
 
 
 def _progress(value: Any) -> bool:

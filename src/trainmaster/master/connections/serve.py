@@ -1,4 +1,4 @@
-"""The master's listeners: one for the agents of this machine, one for readers and for agents elsewhere.
+"""Serve the master's listeners: one for the agents of this machine, one for readers and for agents elsewhere.
 
 Agents of this machine come over a Unix socket that websockets serves by itself: nothing else must be imported before the first program
 starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
@@ -54,7 +54,7 @@ def warm() -> None:
 
 
 class AgentSocket:
-    """A Unix socket for the agents of this machine, at `path`, in the place of whoever was there before; who connects waits for `serve`."""
+    """A Unix socket for the agents of this machine, at `path`, in the place of an earlier one; clients that connect wait for `serve`."""
 
     def __init__(self, path: str, token: str) -> None:
         self._token = f"Bearer {token}".encode()
@@ -77,13 +77,13 @@ class AgentSocket:
         )  # fmt: skip
 
     def _refuse(self, connection: ServerConnection, request: Any) -> Any:
-        given = request.headers.get("Authorization", "").encode("utf-8", "replace")
-        if request.path != PATH or not compare_digest(given, self._token):
+        authorization = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        if request.path != PATH or not compare_digest(authorization, self._token):
             return connection.respond(403, "")
         return None
 
     async def _serve(self, connection: ServerConnection) -> None:
-        """The same conversation as in the application, in the words of ASGI."""
+        """Hold the same conversation as the application, in ASGI messages."""
         from websockets.exceptions import ConnectionClosed
 
         opened = False
@@ -94,10 +94,10 @@ class AgentSocket:
                 opened = True
                 return {"type": "websocket.connect"}
             try:
-                said = await connection.recv()
+                content = await connection.recv()
             except ConnectionClosed:
                 return {"type": "websocket.disconnect"}
-            return {"type": "websocket.receive", "text" if isinstance(said, str) else "bytes": said}
+            return {"type": "websocket.receive", "text" if isinstance(content, str) else "bytes": content}
 
         async def send(event: MutableMapping[str, Any]) -> None:
             if event["type"] == "websocket.close":
@@ -105,7 +105,7 @@ class AgentSocket:
             elif event["type"] == "websocket.send":
                 try:
                     await connection.send(event["text"])
-                except ConnectionClosed:  # whoever receives is told
+                except ConnectionClosed:  # `receive` reports it
                     return
 
         await self._agents.serve(receive, send)
@@ -191,7 +191,7 @@ class Listener:
         return protocol
 
     async def on_socket(self, path: str) -> None:
-        """Listen at `path`, in the place of whoever listened there before."""
+        """Listen at `path`, in the place of an earlier listener."""
         draft = f"{path}.{os.getpid()}"
         self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, draft, backlog=BACKLOG)
         os.chmod(draft, 0o600)
@@ -243,19 +243,19 @@ class Listener:
             await asyncio.wait([self._accepting])
         for connection in list(self._state.connections):
             connection.shutdown()
-        # Whoever asked is answered: until Python 3.12 the server's own wait does not cover connections.
+        # Requests under way are answered: until Python 3.12 the server's own wait does not cover connections.
         if self._state.tasks:
             await asyncio.wait(list(self._state.tasks), timeout=within)
         self._crowd.close()
-        await asyncio.sleep(0)  # whoever was being accepted meanwhile is there now
+        await asyncio.sleep(0)  # connections that were being accepted meanwhile are open now
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
             if (transport := getattr(connection, "transport", None)) is not None:
                 cut(transport)
 
 
 def everywhere(port: int = 0) -> socket.socket:
-    """A socket bound to a port (0: a free one) of every address of this machine: one for IPv4 and IPv6, of two each would have a port
-    of its own.
+    """Return a socket bound to a port (0: a free one) of every address of this machine: one for IPv4 and IPv6, since two would have two
+    ports.
     """
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)

@@ -1,6 +1,6 @@
-"""Connections whose owner has not shown yet that it belongs to the job.
+"""Limit the connections whose owner has not shown yet that it belongs to the job.
 
-Whoever reaches the master's port can open connections, and each costs a descriptor and, under TLS, some 40 KiB. So a connection is a
+Anyone who reaches the master's port can open connections, and each costs a descriptor and, under TLS, some 40 KiB. So a connection is a
 *stranger* until a request on it is trusted: one with the job's token. A stranger is cut `TRUSTED_WITHIN` after it was accepted, whatever it
 has done by then (TLS handshake, a part of a request, a refused request). One peer, and all peers together, may have only so many strangers
 at once. A connection beyond that takes the place of the oldest of the peer that has the most, if its own peer has fewer; else it is closed
@@ -44,7 +44,7 @@ class Stranger:
         return self._connection.fileno() >= 0  # whoever owns the transport closes the socket itself
 
     def trust(self) -> None:
-        """A request on it showed the token: it may stay."""
+        """Let the connection stay: a request on it showed the token."""
         self._deadline.cancel()
         self._crowd.strangers.pop(self, None)
 

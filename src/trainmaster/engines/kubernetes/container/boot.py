@@ -25,15 +25,15 @@ def main(manifest: bytes, pieces: str, home: str, secret: str = "", handover: st
         with open(secret, "rb") as source, open(os.path.join(handover, os.path.basename(secret)), "wb") as target_file:
             os.fchmod(target_file.fileno(), 0o600)
             target_file.write(source.read())
-    for one in json.loads(manifest):
+    for entry in json.loads(manifest):
         content = bytearray()
-        for piece in one["pieces"]:
+        for piece in entry["pieces"]:
             with open(os.path.join(pieces, piece), "rb") as file:
                 content += file.read()
-        if hashlib.sha256(content).hexdigest()[:32] != one["digest"]:
-            raise SystemExit(f"{one['name']} is not what was submitted: its Secrets were changed")
-        target = os.path.join(home, one["name"])
-        if one["unpacked"]:
+        if hashlib.sha256(content).hexdigest()[:32] != entry["digest"]:
+            raise SystemExit(f"{entry['name']} is not what was submitted: its Secrets were changed")
+        target = os.path.join(home, entry["name"])
+        if entry["unpacked"]:
             unpack(bytes(content), target)
         else:
             with open(target, "wb") as file:
@@ -63,19 +63,19 @@ def unpack(content: bytes, target: str) -> None:
 
 
 def is_plain(member: tarfile.TarInfo) -> bool:
-    """Whether it is a file with nothing special about it, below where it is unpacked."""
+    """Tell whether a member is a file with nothing special about it, below where it is unpacked."""
     return member.isreg() and not member.issparse() and not {"", "..", "."} & set(member.name.split("/"))
 
 
 def write(members: list[tarfile.TarInfo], content: bytes, target: str) -> None:
-    """Our own runtime is a thousand small files, of which tarfile makes three times the work: each start of a pod waits for it."""
-    made = set()
+    """Write our runtime's thousand small files with a third of tarfile's work, for each start of a pod waits for them."""
+    folders = set()
     for member in members:
         path = os.path.join(target, member.name)
         folder = os.path.dirname(path)
-        if folder not in made:
+        if folder not in folders:
             os.makedirs(folder, exist_ok=True)
-            made.add(folder)
+            folders.add(folder)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, member.mode & 0o755)
         try:
             rest = memoryview(content)[member.offset_data : member.offset_data + member.size]

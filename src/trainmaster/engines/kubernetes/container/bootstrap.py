@@ -1,4 +1,4 @@
-"""In a pod: what it was given, for the master and for agents."""
+"""Read in a pod what was handed to it, for the master and for agents."""
 
 from __future__ import annotations
 
@@ -18,59 +18,60 @@ _OURS = ("TRAINMASTER_CONTAINER", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRA
 
 
 def agent() -> dict[str, Any]:
-    """The spec of this pod's agent."""
+    """Return the spec of this pod's agent."""
     handover = Path(HANDED, AGENT_SECRET)
-    told = {**unpacked(), **json.loads(handover.read_bytes())}
+    spec = {**unpacked(), **json.loads(handover.read_bytes())}
     handover.unlink()  # before a program of the user's runs, who could read it
-    here = os.getcwd()
-    private = os.path.join(here, ".trainmaster")
+    home = os.getcwd()
+    private = os.path.join(home, ".trainmaster")
     os.makedirs(private, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(here, "work"), exist_ok=True)
+    os.makedirs(os.path.join(home, "work"), exist_ok=True)
     node, pod = os.environ["TRAINMASTER_NODE"], os.environ["TRAINMASTER_POD"]
-    environ = opening_stores(told, {name: value for name, value in os.environ.items() if name not in _OURS})
+    environ = opening_stores(spec, {name: value for name, value in os.environ.items() if name not in _OURS})
     environ["PATH"] = path_with_python(environ.get("PATH", os.defpath), private)
     return {
-        **told, "work": os.path.join(here, "work"), "runtime": private, "cache": os.path.join(here, ".cache"),
+        **spec, "work": os.path.join(home, "work"), "runtime": private, "cache": os.path.join(home, ".cache"),
         "environ": environ, "node": node, "container": pod,
     }  # fmt: skip
 
 
 def master() -> tuple[str, dict[str, Any], Any]:
-    """(the job's directory in this pod, what the master is told, its seat's parts)."""
-    told = json.loads(Path(SECRET, MASTER_SECRET).read_bytes())
-    # Who is the first process of a pod ignores what it has no handler for. The next master is there before we are gone, and agents stay
+    """Return (the job's directory in this pod, the master's payload, the parts of its seat)."""
+    payload = json.loads(Path(SECRET, MASTER_SECRET).read_bytes())
+    # The first process of a pod ignores signals that it has no handler for. The next master is there before we are gone, and agents stay
     # with us until then; a master that is killed loses nothing.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
-    os.environ.update(told["stores"])
-    directory = Path("jobs", told["job_id"]).absolute()
+    os.environ.update(payload["stores"])
+    directory = Path("jobs", payload["job_id"]).absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it outlives a master that is started again in its pod
-    (directory / "job.json").write_text(json.dumps(told["job"]))
-    (directory / "site.json").write_text(json.dumps(told["site"]))
+    (directory / "job.json").write_text(json.dumps(payload["job"]))
+    (directory / "site.json").write_text(json.dumps(payload["site"]))
     from trainmaster.engines.kubernetes.master.runtime import Parts
 
-    return str(directory), told, Parts(told, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"])
+    return str(directory), payload, Parts(payload, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"])
 
 
-def beside(application: str, told: dict[str, Any]) -> Any:
-    """The parts of a master's seat on its client's machine, which acts as the user, by his kubeconfig."""
+def beside(application: str, payload: dict[str, Any]) -> Any:
+    """Return the parts of a master's seat on its client's machine. The master acts as the user, by the user's kubeconfig."""
     from trainmaster.engines.kubernetes.master.runtime import Parts, address_towards
     from trainmaster.engines.kubernetes.submit.store import parts
     from trainmaster.kube.config import load
 
     context, namespace, _ = parts(application)
     config = load(context=context, namespace=namespace)
-    return Parts(told, told["owner"], address_towards(config), _port_before(told), config)
+    return Parts(payload, payload["owner"], address_towards(config), _previous_port(payload), config)
 
 
-def _port_before(told: dict[str, Any]) -> int:
-    """Where the master before us was: agents without a storage read no record, and come back to where they were. 0 where there was none,
-    or somebody else is there by now.
+def _previous_port(payload: dict[str, Any]) -> int:
+    """Return the port of the master before us; 0 where there was none, or somebody else has its port by now.
+
+    Agents without a storage read no record, and come back to where they were.
     """
     from trainmaster.host.places import job_storage
     from trainmaster.log.epochs import read_master
     from trainmaster.log.storage import place_of, storage_for
 
-    record = read_master(storage_for(place_of(job_storage(told["job_id"]))), told["token"])
+    record = read_master(storage_for(place_of(job_storage(payload["job_id"]))), payload["token"])
     number = record.addresses[0].rpartition(":")[2] if record is not None else ""
     if not number.isdigit():
         return 0

@@ -1,16 +1,16 @@
-"""What is in a pod beside the user's image: our runtime and the job's files, put there by an init container.
+"""Fill a pod, by an init container, with what the user's image lacks: our runtime and the job's files.
 
-    /trainmaster/boot     a ConfigMap: what the init container runs (`boot.py`), and what it is to put together
+    /trainmaster/boot     a ConfigMap: the init container's script (`boot.py`), and the manifest of the files that it puts together
     /trainmaster/pieces   Secrets with the pieces of the runtime and of the job's files; in the init container alone
     /trainmaster/secret   token and secrets: for an agent those of its role, in the init container alone; for the master all
-    /trainmaster/handover in memory: what an init container copies there of the secrets, until the agent has read and deleted it. It does
-                          that in a folder of its own, for in the volume's, which is sticky, nobody deletes another user's files
+    /trainmaster/handover in memory: the secrets that an init container copies there, until the agent has read and deleted them. They are in
+                          a folder of their own, for in the volume's, which is sticky, nobody deletes another user's files
     /trainmaster/home     the pod's own directory, empty at first: the runtime, the files, and the tasks' working directories
 
 The init container runs in the *user's* image, with its Python, which it looks for as a shell does; an image without one ends with a status
-of its own. It runs `boot.py` only where that and the manifest are what the pod's own command says by their digest. What the client sent
-once is read from the cluster whenever a pod starts, so nothing of the client's is needed later. Where a `runtime_image` is named, the
-runtime is copied out of that instead, and is in no Secret.
+of its own. It runs `boot.py` only where that and the manifest have the digest that the pod's own command names. The client sends
+them once and each pod reads them from the cluster when it starts, so nothing of the client's is needed later. Where a `runtime_image` is
+named, the runtime is copied out of that instead, and is in no Secret.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ RUNTIME = "runtime"  # the runtime archive's folder in HOME
 PUBLISHED = "/opt/trainmaster"  # where a runtime image has it
 AGENT, MASTER = "trainmaster.agent.container:main", "trainmaster.master.container:main"
 AGENT_SECRET, MASTER_SECRET = "agent.json", "master.json"
-# Of a runtime image, whose user may be another than the program's.
+# For a runtime image, whose user may be another than the program's.
 _HAND_OVER = f" && mkdir -p -m 777 {HANDED} && cp {SECRET}/{AGENT_SECRET} {HANDED}"
 _HANDOVER_SIZE = "2Mi"  # a Secret holds one MiB
-# What Kubernetes would mount into every container of a pod that has an account: here into the master's own alone.
+# Kubernetes would mount these into every container of a pod that has an account; we mount them into the master's own alone.
 _ACCOUNT_FILES: list[dict[str, Any]] = [
     {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
 ]
 SCRIPT, MANIFEST = "boot.py", "manifest.json"
-# Python; its first argument is the digest. It is in a shell's single quotes, so it has none.
+# Python; its first argument is the digest. It is in a shell's single quotes, so it contains none.
 _LOAD = f"""\
 import sys
 if sys.version_info < (3, 11): sys.exit({NO_PYTHON})
@@ -60,8 +60,8 @@ names = dict(__name__="boot")
 exec(compile(script, "{SCRIPT}", "exec"), names)
 names["main"](manifest, *sys.argv[2:])
 """
-# What Kubernetes would expand, $(NAME) and $$, is not in it. A Python is started once, for each pod's start waits for it. One that is too
-# old says so, or (2) knows no -I; 126 and 127 are the shell's, and those of scripts that find no such version (pyenv).
+# It contains nothing that Kubernetes would expand, $(NAME) or $$. A Python is started once, for each pod's start waits for it. One that is
+# too old says so, or (2) knows no -I; 126 and 127 are the shell's, and those of scripts that find no such version (pyenv).
 _FIND = f"""\
 for python in "$TRAINMASTER_PYTHON" python3 python3.14 python3.13 python3.12 python3.11; do
   command -v "$python" >/dev/null || continue
@@ -90,10 +90,10 @@ def agent_key(role: str) -> str:
 
 
 def boot(pieces: Sequence[Piece]) -> dict[str, str]:
-    """Return what the init container runs and reads, by the names of its files."""
+    """Return the files that the init container runs and reads, by their names."""
     manifest = [
-        {"name": one.name, "digest": one.digest, "unpacked": one.unpacked, "pieces": list(one.secrets)}
-        for one in pieces
+        {"name": piece.name, "digest": piece.digest, "unpacked": piece.unpacked, "pieces": list(piece.secrets)}
+        for piece in pieces
     ]
     return {SCRIPT: Path(__file__).with_name(SCRIPT).read_text(), MANIFEST: json.dumps(manifest)}
 
@@ -106,13 +106,12 @@ def digest_of(files: Mapping[str, str]) -> str:
 def inside(
     job_id: str, role: str, pieces: Sequence[Piece], digest: str, environment: Mapping[str, str], runtime_image: str = "",
 ) -> Inside:  # fmt: skip
-    """Return the inner life of a pod: of an agent of `role`, or of the master ("").
-
-    `digest`: of the files of the init container.
-    """
+    """Return the inner life of a pod: of an agent of `role`, or of the master (""). `digest`: of the files of the init container."""
     file, key = (AGENT_SECRET, agent_key(role)) if role else (MASTER_SECRET, MASTER_SECRET)
     shipped = [
-        {"secret": {"name": name, "items": [{"key": "piece", "path": name}]}} for one in pieces for name in one.secrets
+        {"secret": {"name": name, "items": [{"key": "piece", "path": name}]}}
+        for piece in pieces
+        for name in piece.secrets
     ]
     volumes: list[dict[str, Any]] = [
         {"name": "trainmaster-home", "emptyDir": {}},
@@ -165,6 +164,6 @@ def inside(
 
 
 def _python(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """The job's own Python is not there yet where it comes with the files."""
-    given = environment.get("TRAINMASTER_PYTHON", "")
-    return [{"name": "TRAINMASTER_PYTHON", "value": given}] if given.startswith("/") else []
+    """Return the variable with the job's own Python, unless it comes with the files: then it is not there yet."""
+    path = environment.get("TRAINMASTER_PYTHON", "")
+    return [{"name": "TRAINMASTER_PYTHON", "value": path}] if path.startswith("/") else []

@@ -2,15 +2,15 @@
 
 An ask is a pod, whose labels say whose it is, (task, serial), and whose name follows from that: made twice it is the same one, so asks are
 idempotent across masters, and a pod that is there already, whoever made it (the client may make a role's first together with the master),
-is adopted. All that is known of pods comes by one watch (`kube.watching`), which lives through an API server that is away; the loop beside
-it (`_beat`) only looks at what time brings about.
+is adopted. All knowledge of pods comes by one watch (`kube.watching`), which lives through an API server that is away; the loop beside it
+(`_beat`) only looks at what is due.
 
-A container is granted when its pod is placed on a node: it has what it asked for, and its agent calls by itself before the kubelet tells
-that it runs. What keeps a placed pod from running (an image that cannot be fetched) is told as waiting all the same.
+A container is granted when its pod is placed on a node: it has what it asked for, and its agent calls by itself before the kubelet
+reports that it runs. A trouble that keeps a placed pod from running (an image that cannot be fetched) is reported as waiting all the same.
 
-An end is told as soon as the container has ended, and the pod is then deleted. A pod whose node does not answer stays "Terminating" for as
-long as that; so one that was to go, and did not within its grace and some time, or whose node is known to be away, is told as lost and
-deleted by force: its agent stops by itself (see the design), and the kubelet ends what it has no pod for as soon as it is back.
+An end is reported as soon as the container has ended, and the pod is then deleted. A pod whose node does not answer stays "Terminating" for
+as long as that. So a pod that was to go, and did not within its grace and some time, or whose node is known to be away, is reported as lost
+and deleted by force: its agent stops by itself (see the design), and the kubelet ends containers that have no pod as soon as it is back.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from trainmaster.kube.kinds import PODS
 from trainmaster.kube.watching import Seen, follow
 
 AT_ONCE, BESIDE = 32, 8  # pods made at the same time, and other requests of a master beside them
-BEAT, BUSY = 1.0, 0.1  # s between two looks at what time brings about, and while a gang gathers
+BEAT, BUSY = 1.0, 0.1  # s between two looks at what is due, and while a gang gathers
 EXPLAIN = 2.0  # s between two looks why pods do not run
 AGAIN = 1.0  # s until a call that failed is made again
 LATEST = 15.0  # s, the longest that a pod that was refused for a while is put off
 LATE = 20.0  # s beyond its grace until a pod that does not go is given up
-UNSEEN = 10.0  # s until a pod that was made and that the watch has not told of is looked for
+UNSEEN = 10.0  # s until a pod that was made and that the watch has not reported is looked for
 TRIES = 3  # pods of a role, none of which ran, that found no Python
 CLOSING = 15.0  # s for the last pods to be taken back
 
@@ -58,9 +58,9 @@ log = logging.getLogger(__name__)
 
 
 @attrs.define(slots=True, eq=False)
-class Held:
+class PodRecord:
     """A pod that is there, as last seen. `returned`: we have deleted it; `going`: when its deletion was first known; `watched`: the watch
-    has told of it.
+    has reported it.
     """
 
     pod: dict[str, Any]
@@ -72,7 +72,7 @@ class Held:
     watched: bool = False
     going: float | None = None
     placed: float | None = None
-    trouble: tuple[str, float] | None = None  # what is in its way, and since when
+    trouble: tuple[str, float] | None = None  # the resource that it waits for, and since when
 
     @property
     def name(self) -> str:
@@ -87,15 +87,15 @@ class KubernetesMaster:
     """`MasterSide` on Kubernetes. `make(request)`: the whole pod that an ask becomes. The client is ours to close."""
 
     def __init__(
-        self, job_id: str, job: Job, client: Client, make: Callable[[Request], Mapping[str, Any]], said: Settings
+        self, job_id: str, job: Job, client: Client, make: Callable[[Request], Mapping[str, Any]], settings: Settings
     ) -> None:
-        self._job_id, self._client, self._make, self._said = job_id, client, make, said
+        self._job_id, self._client, self._make, self._settings = job_id, client, make, settings
         self._roles = job.roles
-        self._nodes = Nodes(client, self._node_changed, said.pods.accelerator)
+        self._nodes = Nodes(client, self._node_changed, settings.pods.accelerator)
         self._wanted: dict[Key, Request] = {}  # asked for, and not granted yet
-        self._held: dict[Key, Held] = {}
-        self._over: dict[Key, ContainerExited | ContainerLost] = {}  # what was told of those that are no more
-        self._gone: set[str] = set()  # the uids of these
+        self._pods: dict[Key, PodRecord] = {}
+        self._over: dict[Key, ContainerExited | ContainerLost] = {}  # the ends that were reported
+        self._gone: set[str] = set()  # the uids of pods that have ended
         self._making: set[Key] = set()
         self._unwanted: set[Key] = set()  # given back while they were being made
         self._put_off: dict[Key, float] = {}  # refused for a while -> when they are made again
@@ -105,11 +105,11 @@ class KubernetesMaster:
         self._ran: set[str] = set()  # roles of which a container ran
         self._without: Counter[str] = Counter()  # by role: containers that found no Python
         self._gathering = Gathering(self._now)
-        self._patience = Patience(said.gang_timeout)
+        self._patience = Patience(settings.gang_timeout)
         self._explained = Explained(client)
         self._away = ""
         self._epoch = 0  # of this master
-        self._asked = False  # whether this master has said what it wants
+        self._has_asked = False  # whether this master has asked for its pods
         self._synced = asyncio.Event()
         self._stirred = asyncio.Event()
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -120,7 +120,7 @@ class KubernetesMaster:
     # -- the contract --
 
     async def open(self, epoch: int) -> Sequence[Holder]:
-        """The pods that are placed, those that have ended meanwhile too: what became of them is told at once."""
+        """Return the pods that are placed, also those that have ended meanwhile: their ends are reported at once."""
         self._epoch = epoch
         following = self._begin(self._follow())
         synced = asyncio.create_task(self._synced.wait())
@@ -130,31 +130,31 @@ class KubernetesMaster:
             following.result()
         self._begin(self._nodes.watch())
         self._begin(self._beat())
-        # What the first master finds was made together with it, before anybody asked: it is granted when it asks.
-        placed = [(key, held) for key, held in self._held.items() if ends.node_of(held.pod) and epoch > 1]
-        for key, held in placed:
+        # The pods that the first master finds were made together with it, before anybody asked: they are granted when it asks.
+        placed = [(key, record) for key, record in self._pods.items() if ends.node_of(record.pod) and epoch > 1]
+        for key, record in placed:
             role, _, index = key[0].rpartition(":")
-            held.granted, held.request = True, request_of(role, self._roles[role], int(index), key[1])
-            asyncio.get_running_loop().call_soon(self._look_at, key, held)
-        return [Holder(*key, held.name, ends.node_of(held.pod)) for key, held in placed]
+            record.granted, record.request = True, request_of(role, self._roles[role], int(index), key[1])
+            asyncio.get_running_loop().call_soon(self._look_at, key, record)
+        return [Holder(*key, record.name, ends.node_of(record.pod)) for key, record in placed]
 
     async def ask(self, requests: Sequence[Request]) -> None:
-        wanted = {(one.task, one.serial): one for one in requests}
-        for key in self._wanted.keys() - wanted.keys():
+        asks = {(request.task, request.serial): request for request in requests}
+        for key in self._wanted.keys() - asks.keys():
             del self._wanted[key]
             self._take_back(key)
-        new = [key for key in wanted if key not in self._wanted]
-        self._gathering.know(wanted[key] for key in new)
-        for key in sorted(new, key=lambda key: (-wanted[key].priority, wanted[key].index)):
-            self._want(key, wanted[key])
-        for key in new:  # once all are known: what is there may be all that its gang waits for
-            if (held := self._held.get(key)) is not None:
-                self._look_at(key, held)
-        if not self._asked:
-            self._asked = True
-            for key, held in list(self._held.items()):
-                if not held.granted and key not in self._wanted and epoch_of(held.pod) <= self._epoch:
-                    self._give_back(key, held)
+        new = [key for key in asks if key not in self._wanted]
+        self._gathering.know(asks[key] for key in new)
+        for key in sorted(new, key=lambda key: (-asks[key].priority, asks[key].index)):
+            self._want(key, asks[key])
+        for key in new:  # once all are known: this pod may be all that its gang waits for
+            if (record := self._pods.get(key)) is not None:
+                self._look_at(key, record)
+        if not self._has_asked:
+            self._has_asked = True
+            for key, record in list(self._pods.items()):
+                if not record.granted and key not in self._wanted and epoch_of(record.pod) <= self._epoch:
+                    self._give_back(key, record)
         self._stirred.set()
 
     async def release(self, task: str, serial: int) -> None:
@@ -176,8 +176,8 @@ class KubernetesMaster:
 
     async def close(self, state: str) -> None:
         self._wanted.clear()
-        for key, held in list(self._held.items()):
-            self._give_back(key, held)
+        for key, record in list(self._pods.items()):
+            self._give_back(key, record)
         if self._removing:
             await asyncio.wait(self._removing, timeout=CLOSING)
         work = [*self._work, *self._removing]
@@ -189,36 +189,36 @@ class KubernetesMaster:
     # -- asks --
 
     def _want(self, key: Key, request: Request) -> None:
-        held = self._held.get(key)
+        record = self._pods.get(key)
         if key in self._gathering:
-            return  # it is told with the rest of its gang
-        if held is not None and held.granted and not held.returned:
-            held.request = request
-            self._tell(Granted(*key, held.name, ends.node_of(held.pod)))
+            return  # it is granted with the rest of its gang
+        if record is not None and record.granted and not record.returned:
+            record.request = request
+            self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
         elif key in self._over:
             self._tell(self._over[key])
         else:
             self._wanted[key] = request
-            if held is not None:
-                held.request = request
+            if record is not None:
+                record.request = request
             elif key not in self._making:
-                self._later(key) if self._vanished[key[0]] else self._begin(self._create(key))
+                self._postpone(key) if self._vanished[key[0]] else self._begin(self._create(key))
 
-    def _later(self, key: Key) -> None:
-        """Make it after a while: whoever deletes the pods of this task does it again."""
+    def _postpone(self, key: Key) -> None:
+        """Make the pod after a while: whoever deletes the pods of this task does it again."""
         self._put_off[key] = self._now() + min(LATEST, 2.0 ** (self._vanished[key[0]] - 2))
 
     async def _create(self, key: Key) -> None:
         self._making.add(key)
         try:
             async with self._room:
-                if (request := self._wanted.get(key)) is None or self._held_up(key):
+                if (request := self._wanted.get(key)) is None or self._postpone_if_denied(key):
                     return
-                made = await self._made(key, stamped(self._make(request), self._epoch))
+                pod = await self._make_or_adopt(key, stamped(self._make(request), self._epoch))
                 self._denied.pop(request.role, None)
                 self._refusals[request.role] = 0
-                if key not in self._held:
-                    self._seen(key, made, watched=False)
+                if key not in self._pods:
+                    self._update(key, pod, watched=False)
         except KubeError as error:
             self._not_made(key, waiting.denial(error))
         except TrainmasterError as error:
@@ -230,25 +230,25 @@ class KubernetesMaster:
                 if not self._take_back(key):
                     self._tell(ContainerExited(*key, None, "not-needed"))
 
-    async def _made(self, key: Key, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod as the server made it, now or before."""
+    async def _make_or_adopt(self, key: Key, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the pod, or adopt the one that is there; return it as the server made it."""
         try:
-            made = await self._client.create(PODS, pod, metadata=True)  # the watch tells the rest
-            return ends.essence({**pod, "metadata": made["metadata"]})
+            created = await self._client.create(PODS, pod, metadata=True)  # the watch reports the rest
+            return ends.essence({**pod, "metadata": created["metadata"]})
         except Conflict as error:
             if not error.exists:
                 raise
             try:
-                found = ends.essence(await self._client.get(PODS, pod["metadata"]["name"]))
-            except NotFound:  # deleted in between: it is made a moment later
+                existing = ends.essence(await self._client.get(PODS, pod["metadata"]["name"]))
+            except NotFound:  # the pod was deleted in between: it is made a moment later
                 raise error from None
-            if self._key(found) != key:
+            if self._key(existing) != key:
                 message = f"a pod {pod['metadata']['name']} is there, and is not this job's"
                 raise EngineFailed(message, place="engines.kubernetes.namespace", anchor="kubernetes") from error
-            return found
+            return existing
 
-    def _held_up(self, key: Key) -> bool:
-        """Whether pods of this role are refused at the moment: this one is put off with the others."""
+    def _postpone_if_denied(self, key: Key) -> bool:
+        """Put the pod off with the others of its role where these are refused at the moment; tell whether that is so."""
         until = self._denied[role][1] if (role := self._wanted[key].role) in self._denied else 0.0
         if until <= self._now():
             return False
@@ -270,15 +270,15 @@ class KubernetesMaster:
         self._stirred.set()
 
     def _refuse(self, key: Key, why: str) -> None:
-        if key in self._wanted or key in self._held:
+        if key in self._wanted or key in self._pods:
             self._wanted.pop(key, None)
             self._tell(Refused(*key, why))
 
     def _take_back(self, key: Key) -> bool:
-        """Delete what there is, or will be, of an ask; whether there is anything, whose end will be told."""
+        """Delete the pod that an ask has, or will have; tell whether there is one, whose end will be reported."""
         self._put_off.pop(key, None)
-        if (held := self._held.get(key)) is not None:
-            self._give_back(key, held)
+        if (record := self._pods.get(key)) is not None:
+            self._give_back(key, record)
         elif key in self._making:
             self._unwanted.add(key)
         else:
@@ -303,79 +303,81 @@ class KubernetesMaster:
             log.warning("the API server is away: %s", seen.why)
             self._stirred.set()
         elif (key := self._key(seen.object)) is None:
-            pass  # nobody's that we know
+            pass  # a pod of no task of ours
         elif seen.kind == "deleted":
-            held = self._held.get(key)
-            if held is not None and held.uid == seen.object["metadata"]["uid"]:
+            record = self._pods.get(key)
+            if record is not None and record.uid == seen.object["metadata"]["uid"]:
                 if seen.object.get("status"):
-                    held.pod = ends.essence(seen.object)
-                self._end(key, held, ends.vanished(held.pod, by_us=held.returned), gone=True)
+                    record.pod = ends.essence(seen.object)
+                self._end(key, record, ends.vanished(record.pod, by_us=record.returned), gone=True)
         else:
-            self._seen(key, ends.essence(seen.object))
+            self._update(key, ends.essence(seen.object))
 
     def _key(self, pod: Mapping[str, Any]) -> Key | None:
-        """Whose it is; None for one that is no task's of this job."""
-        found = task_of(pod)
-        return found if found is not None and found[0].rpartition(":")[0] in self._roles else None
+        """Return the task and serial of a pod; None for a pod of no task of this job."""
+        key = task_of(pod)
+        return key if key is not None and key[0].rpartition(":")[0] in self._roles else None
 
-    def _seen(self, key: Key, pod: dict[str, Any], *, watched: bool = True) -> None:
+    def _update(self, key: Key, pod: dict[str, Any], *, watched: bool = True) -> None:
         if pod["metadata"].get("uid") in self._gone:
             return
-        held = self._held.get(key)
-        if held is None or held.uid != pod["metadata"].get("uid"):
-            held = self._held[key] = Held(pod, self._now(), self._wanted.get(key))
+        record = self._pods.get(key)
+        if record is None or record.uid != pod["metadata"].get("uid"):
+            record = self._pods[key] = PodRecord(pod, self._now(), self._wanted.get(key))
             self._put_off.pop(key, None)
-        held.pod, held.watched = pod, held.watched or watched
+        record.pod, record.watched = pod, record.watched or watched
         if not self._synced.is_set():
-            return  # `open` tells what they are
-        wanted = held.granted or held.returned or key in self._wanted or key in self._unwanted
-        if self._asked and not wanted and epoch_of(pod) <= self._epoch:
-            self._give_back(key, held)  # nobody wants it any more
-        self._look_at(key, held)
+            return  # `open` reports these pods
+        is_wanted = record.granted or record.returned or key in self._wanted or key in self._unwanted
+        if self._has_asked and not is_wanted and epoch_of(pod) <= self._epoch:
+            self._give_back(key, record)  # nobody wants it any more
+        self._look_at(key, record)
 
-    def _look_at(self, key: Key, held: Held) -> None:
-        """Tell what is to be told of a pod."""
-        if self._held.get(key) is not held:
+    def _look_at(self, key: Key, record: PodRecord) -> None:
+        """Report what has become of a pod, if that is new."""
+        if self._pods.get(key) is not record:
             return
-        pod = held.pod
+        pod = record.pod
         if ends.started(pod):
             self._ran.add(key[0].rpartition(":")[0])
-        if key in self._wanted and ends.node_of(pod) and not held.granted and not held.returned:
-            self._grant(key, held)
-        if (end := ends.ended(pod, by_us=held.returned)) is not None:
-            self._end(key, held, end)
+        if key in self._wanted and ends.node_of(pod) and not record.granted and not record.returned:
+            self._grant(key, record)
+        if (end := ends.ended(pod, by_us=record.returned)) is not None:
+            self._end(key, record, end)
             return
-        if ends.deleted(pod) and held.going is None:
-            held.going = self._now()
+        if ends.deleted(pod) and record.going is None:
+            record.going = self._now()
         node = ends.node_of(pod)
-        if self._nodes.gone(node) or ((held.going is not None) and (ends.out_of_reach(pod) or self._nodes.away(node))):
-            self._end(key, held, ends.given_up(pod))
-        elif held.granted and not (held.warned or held.returned) and (warning := ends.warning(pod)) is not None:
-            held.warned = True
+        if self._nodes.gone(node) or (
+            (record.going is not None) and (ends.out_of_reach(pod) or self._nodes.away(node))
+        ):
+            self._end(key, record, ends.given_up(pod))
+        elif record.granted and not (record.warned or record.returned) and (warning := ends.warning(pod)) is not None:
+            record.warned = True
             seconds, reason, figures = warning
             self._tell(Warned(*key, seconds, reason, figures))
 
-    def _grant(self, key: Key, held: Held) -> None:
+    def _grant(self, key: Key, record: PodRecord) -> None:
         request = self._wanted.pop(key)
-        held.granted, held.request, held.placed = True, request, self._now()
+        record.granted, record.request, record.placed = True, request, self._now()
         self._vanished.pop(key[0], None)
         self._patience.granted(request, self._now())
         if not self._gathering.add(key, request):
-            self._tell(Granted(*key, held.name, ends.node_of(held.pod)))
-        self._gathered()
+            self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
+        self._grant_gangs()
 
-    def _gathered(self) -> None:
+    def _grant_gangs(self) -> None:
         for gang in self._gathering.complete(self._wanted.values()):
             for key, _ in gang:
-                if (held := self._held.get(key)) is not None:
-                    self._tell(Granted(*key, held.name, ends.node_of(held.pod)))
+                if (record := self._pods.get(key)) is not None:
+                    self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
 
-    def _end(self, key: Key, held: Held, end: ends.End, *, gone: bool = False) -> None:
-        """Tell the end of a pod, and delete what is left of it."""
-        if key in self._wanted and not held.returned and not ends.node_of(held.pod):
+    def _end(self, key: Key, record: PodRecord, end: ends.End, *, gone: bool = False) -> None:
+        """Report the end of a pod, and delete what is left of it."""
+        if key in self._wanted and not record.returned and not ends.node_of(record.pod):
             self._vanished[key[0]] += 1
-        self._held.pop(key)
-        self._gone.add(held.uid)
+        self._pods.pop(key)
+        self._gone.add(record.uid)
         self._wanted.pop(key, None)
         self._gathering.drop(key)
         lost = ContainerLost(*key, end.reason or "node-lost", end.figures)
@@ -387,102 +389,106 @@ class KubernetesMaster:
                 self._tell(Refused(*key, f"no Python >= 3.11 was found on {end.figures['node']}"))
         self._tell(change)
         if not gone:
-            self._remove(key, held, 0 if end.lost else None)
+            self._remove(key, record, 0 if end.lost else None)
         self._stirred.set()
 
-    def _give_back(self, key: Key, held: Held) -> None:
-        if held.returned:
+    def _give_back(self, key: Key, record: PodRecord) -> None:
+        if record.returned:
             return
-        held.returned, held.going = True, held.going or self._now()
+        record.returned, record.going = True, record.going or self._now()
         self._gathering.drop(key)
-        self._remove(key, held, None)
-        self._look_at(key, held)
+        self._remove(key, record, None)
+        self._look_at(key, record)
 
-    def _remove(self, key: Key, held: Held, grace: int | None) -> None:
-        task = asyncio.create_task(self._deleted(key, held, grace))
+    def _remove(self, key: Key, record: PodRecord, grace: int | None) -> None:
+        task = asyncio.create_task(self._delete(key, record, grace))
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)
 
-    async def _deleted(self, key: Key, held: Held, grace: int | None) -> None:
+    async def _delete(self, key: Key, record: PodRecord, grace: int | None) -> None:
         """Have a pod deleted, as often as it takes."""
         while True:
             try:
-                if not await self._client.delete(PODS, held.name, grace=grace, uid=held.uid) and not held.watched:
-                    self._vanish(key, held)
-                held.going = self._now()  # its grace begins
+                if not await self._client.delete(PODS, record.name, grace=grace, uid=record.uid) and not record.watched:
+                    self._vanish(key, record)
+                record.going = self._now()  # its grace begins
             except Conflict:  # another one by that name
-                self._vanish(key, held)
+                self._vanish(key, record)
             except KubeError as error:
-                log.warning("pod %s is not deleted yet: %s", held.name, error)
+                log.warning("pod %s is not deleted yet: %s", record.name, error)
                 await asyncio.sleep(AGAIN)
                 continue
             return
 
-    def _vanish(self, key: Key, held: Held) -> None:
-        if self._held.get(key) is held:
-            self._end(key, held, ends.vanished(held.pod, by_us=held.returned), gone=True)
+    def _vanish(self, key: Key, record: PodRecord) -> None:
+        if self._pods.get(key) is record:
+            self._end(key, record, ends.vanished(record.pod, by_us=record.returned), gone=True)
 
     def _node_changed(self, node: str) -> None:
-        for key, held in list(self._held.items()):
-            if ends.node_of(held.pod) == node:
-                self._look_at(key, held)
+        for key, record in list(self._pods.items()):
+            if ends.node_of(record.pod) == node:
+                self._look_at(key, record)
 
     # -- time --
 
     async def _beat(self) -> None:
-        explained = self._now()
+        explained_at = self._now()
         while True:
             self._stirred.clear()
             now = self._now()
-            for key in [key for key, later in self._put_off.items() if later <= now]:
+            for key in [key for key, due in self._put_off.items() if due <= now]:
                 del self._put_off[key]
-                if key in self._wanted and key not in self._held:
+                if key in self._wanted and key not in self._pods:
                     self._begin(self._create(key))
-            self._gathered()
+            self._grant_gangs()
             for gang in self._patience.overdue(self._wanted.values(), now):
-                self._tell(GangOverdue(gang, self._said.gang_timeout or 0.0))
-            for key, held in list(self._held.items()):
-                self._overdue(key, held, now)
+                self._tell(GangOverdue(gang, self._settings.gang_timeout or 0.0))
+            for key, record in list(self._pods.items()):
+                self._overdue(key, record, now)
             await self._check(now)
-            if now - explained >= EXPLAIN:
-                explained = now
+            if now - explained_at >= EXPLAIN:
+                explained_at = now
                 await self._explain()
             soonest = min(self._put_off.values(), default=now + BEAT) - now
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BUSY if self._gathering else max(BUSY, min(BEAT, soonest))):
                     await self._stirred.wait()
 
-    def _overdue(self, key: Key, held: Held, now: float) -> None:
-        if held.going is not None:
-            about, spec = held.pod["metadata"], held.pod["spec"]
+    def _overdue(self, key: Key, record: PodRecord, now: float) -> None:
+        if record.going is not None:
+            about, spec = record.pod["metadata"], record.pod["spec"]
             grace = about.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30))
-            if now - held.going > grace + LATE and not self._away:
-                log.warning("pod %s does not end on %s", held.name, ends.node_of(held.pod) or "no node")
-                self._end(key, held, ends.given_up(held.pod))
+            if now - record.going > grace + LATE and not self._away:
+                log.warning("pod %s does not end on %s", record.name, ends.node_of(record.pod) or "no node")
+                self._end(key, record, ends.given_up(record.pod))
 
     async def _check(self, now: float) -> None:
-        """Look for pods that the watch has not told of: they may have gone before it began."""
-        unseen = {key: held for key, held in self._held.items() if not held.watched and now - held.since > UNSEEN}
+        """Look for pods that the watch has not reported: they may have gone before it began."""
+        unseen = {
+            key: record for key, record in self._pods.items() if not record.watched and now - record.since > UNSEEN
+        }
         if not unseen or self._away:
             return
         with contextlib.suppress(KubeError):
-            found, _ = await self._client.list(PODS, labels=selector(self._job_id), metadata=True)
-            there = {pod["metadata"]["uid"] for pod in found}
-            for key, held in unseen.items():
-                held.since = now
-                if held.uid not in there:
-                    self._vanish(key, held)
+            pods, _ = await self._client.list(PODS, labels=selector(self._job_id), metadata=True)
+            uids = {pod["metadata"]["uid"] for pod in pods}
+            for key, record in unseen.items():
+                record.since = now
+                if record.uid not in uids:
+                    self._vanish(key, record)
 
     async def _explain(self) -> None:
-        """Say what is waited for, and give up what never will be."""
-        nodes = await self._nodes.free() if any(not ends.node_of(held.pod) for held in self._held.values()) else ()
+        """Say what the pods wait for, and give up those that will never run."""
+        nodes = await self._nodes.free() if any(not ends.node_of(record.pod) for record in self._pods.values()) else ()
         denied = [(self._wanted[key], self._denied[role][0]) for key in self._put_off
                   if key in self._wanted and (role := self._wanted[key].role) in self._denied]  # fmt: skip
-        told, hopeless = await self._explained.look(self._held, denied, nodes, self._now(), self._away, self._ran)
+        explanation, hopeless = await self._explained.look(
+            self._pods, denied, nodes, self._now(), self._away, self._ran
+        )
         for key, why in hopeless:
             self._refuse(key, why)
-        if told is not None:
-            self._tell(told)
+        if explanation is not None:
+            self._tell(explanation)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
-"""How long part of a gang may be kept from others while the rest is not granted.
+"""Limit the time that part of a gang may be kept from others while the rest is not granted.
 
-Kubernetes places pods one by one, so of two gangs that do not fit together each may get a part, and neither ever the rest. What is granted
-of a gang is given back after `gang_timeout`, and asked for again later: the core does both, once it is told.
+Kubernetes places pods one by one, so of two gangs that do not fit together each may get a part, and neither ever the rest. The granted
+part of a gang is given back after `gang_timeout`, and asked for again later: the core does both, once it hears of it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ class Patience:
         if request.gang:
             self._since.setdefault(request.gang, now)
 
-    def overdue(self, wanted: Iterable[Request], now: float) -> list[str]:
-        """The gangs of which a part was granted that long ago, and that still want what they cannot begin without; each is told once."""
-        missing = {one.gang for one in wanted if one.gang and not is_growth(one)}
+    def overdue(self, requests: Iterable[Request], now: float) -> list[str]:
+        """Return the gangs of which a part was granted that long ago, and that still lack what they cannot begin without; each one once."""
+        missing = {request.gang for request in requests if request.gang and not is_growth(request)}
         self._since = {gang: since for gang, since in self._since.items() if gang in missing}
-        found = [gang for gang, since in self._since.items() if self._limit is not None and now - since >= self._limit]
-        for gang in found:
+        overdue_gangs = [
+            gang for gang, since in self._since.items() if self._limit is not None and now - since >= self._limit
+        ]
+        for gang in overdue_gangs:
             del self._since[gang]
-        return found
+        return overdue_gangs

@@ -1,7 +1,7 @@
 """The nodes of a cluster, as far as we may read them: which are away, and what is free on each.
 
 A user bound to `edit` in a namespace may read no node. Then none is known to be away before Kubernetes itself takes its pods away, and
-nothing is known to be free: what is told of waiting are the scheduler's words alone.
+nothing is known to be free: the scheduler's words alone explain a wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import NODES, PODS
 from trainmaster.kube.watching import follow
 
-YOUNG = 10.0  # s that what was found free is good for
+YOUNG = 10.0  # s that a look at what is free is good for
 RIGHTS_AGAIN = 60.0  # s until it is looked again whether we may read nodes
 _PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ Size = dict[str, float]  # by Kubernetes' names; memory in bytes
 
 @attrs.frozen(slots=True)
 class Node:
-    """What is looked at of a node."""
+    """The facts of a node that are looked at."""
 
     ready: bool
     open: bool
@@ -50,13 +50,13 @@ class Nodes:
         self._looked: float | None = None
 
     def away(self, node: str) -> bool:
-        """Whether it is known that the node does not answer, or is none of the cluster's any more."""
+        """Tell whether it is known that the node does not answer, or is none of the cluster's any more."""
         if (known := self._known.get(node)) is not None:
             return not known.ready
         return self.gone(node)
 
     def gone(self, node: str) -> bool:
-        """Whether the node was taken out of the cluster."""
+        """Tell whether the node was taken out of the cluster."""
         return (
             node in self._removed and node not in self._known
         )  # one that is not known yet may be new, and one may come back
@@ -80,16 +80,16 @@ class Nodes:
     def _take(self, node: Mapping[str, Any]) -> None:
         name, spec = node["metadata"]["name"], node.get("spec") or {}
         status = node.get("status") or {}
-        made = Node(
+        current = Node(
             ends.condition(node, "Ready").get("status", "True") == "True",
             not spec.get("unschedulable"),
             size(status.get("allocatable") or {}),
             node["metadata"].get("labels") or {},
         )
         before = self._known.get(name)
-        self._known[name] = made
-        if before is not None and before.ready != made.ready:
-            log.warning("node %s %s", name, "is back" if made.ready else "does not answer")
+        self._known[name] = current
+        if before is not None and before.ready != current.ready:
+            log.warning("node %s %s", name, "is back" if current.ready else "does not answer")
             self._changed(name)
 
     async def _may(self, verb: str) -> bool:
@@ -99,7 +99,7 @@ class Nodes:
             return False
 
     async def free(self) -> list[Free]:
-        """What each node that takes pods has, and has free; nothing where nodes or the pods of all namespaces may not be read."""
+        """Return what each node that takes pods has, and has free; nothing where nodes or the pods of all namespaces may not be read."""
         now = asyncio.get_running_loop().time()
         if self._looked is not None and now - self._looked < YOUNG:
             return self._free
@@ -121,34 +121,40 @@ class Nodes:
             if (pod.get("status") or {}).get("phase") not in ends.OVER and (node := ends.node_of(pod)):
                 _add(used.setdefault(node, {}), asked(pod))
         self._free = [
-            self._of(name, node, used.get(name, {})) for name, node in self._known.items() if node.open and node.ready
+            self._free_on(name, node, used.get(name, {}))
+            for name, node in self._known.items()
+            if node.open and node.ready
         ]
         return self._free
 
-    def _of(self, name: str, node: Node, used: Mapping[str, float]) -> Free:
-        rest = {what: max(0, count - used.get(what, 0)) for what, count in node.has.items()}
+    def _free_on(self, name: str, node: Node, used: Mapping[str, float]) -> Free:
+        rest = {resource: max(0, count - used.get(resource, 0)) for resource, count in node.has.items()}
         gpus = self._accelerator
-        others = [what for what in node.has if what not in (*_PLAIN, gpus) and not what.startswith("hugepages-")]
+        others = [
+            resource
+            for resource in node.has
+            if resource not in (*_PLAIN, gpus) and not resource.startswith("hugepages-")
+        ]
         return Free(
             name, node.has.get("cpu", 0), int(node.has.get("memory", 0)), int(node.has.get(gpus, 0)), rest.get("cpu", 0),
-            int(rest.get("memory", 0)), int(rest.get(gpus, 0)), dict(node.labels), {what: int(node.has[what]) for what in others},
-            {what: int(rest[what]) for what in others},
+            int(rest.get("memory", 0)), int(rest.get(gpus, 0)), dict(node.labels),
+            {resource: int(node.has[resource]) for resource in others}, {resource: int(rest[resource]) for resource in others},
         )  # fmt: skip
 
 
 def size(quantities: Mapping[str, Any]) -> Size:
-    """Amounts of resources as numbers."""
+    """Return amounts of resources as numbers."""
     return {name: ends.cores(value) if name == "cpu" else ends.quantity(value) for name, value in quantities.items()}
 
 
 def asked(pod: Mapping[str, Any]) -> Size:
-    """What a pod takes of its node: its containers together, or the largest of those that run before them."""
+    """Return what a pod takes of its node: its containers together, or the largest of those that run before them."""
     spec = pod.get("spec") or {}
     total: Size = {}
-    for one in spec.get("containers") or ():
-        _add(total, size((one.get("resources") or {}).get("requests") or {}))
-    for one in spec.get("initContainers") or ():
-        for name, count in size((one.get("resources") or {}).get("requests") or {}).items():
+    for container in spec.get("containers") or ():
+        _add(total, size((container.get("resources") or {}).get("requests") or {}))
+    for container in spec.get("initContainers") or ():
+        for name, count in size((container.get("resources") or {}).get("requests") or {}).items():
             total[name] = max(total.get(name, 0), count)
     _add(total, size(spec.get("overhead") or {}))
     return total

@@ -1,10 +1,10 @@
-"""What Kubernetes says of a pod that ends, in our reasons.
+"""Translate what Kubernetes says of a pod that ends into our reasons.
 
-Three things are told apart. A *warning*: the pod will be taken away and still runs (the condition DisruptionTarget, a deletion that is not
-ours). An *end*: nothing of it runs any more, for its phase or the state of its container says so. Of a pod that is taken away the kubelet
-tells neither before its last container has ended, and a sidecar may take the whole grace: our agent's own word comes before. A *loss*:
-Kubernetes has given it up and what ran may run on (its node does not answer, or the object was removed by force), for then nobody has seen
-the container end.
+Three cases are told apart. A *warning*: the pod will be taken away and still runs (the condition DisruptionTarget, a deletion that is not
+ours). An *end*: nothing of it runs any more, for its phase or the state of its container says so. For a pod that is taken away the
+kubelet reports neither before its last container has ended, and a sidecar may take the whole grace: our agent's own report comes before. A
+*loss*: Kubernetes has given the pod up and its processes may run on (its node does not answer, or the object was removed by force), for
+then nobody has seen the container end.
 
 Sources: k8s.io/api core/v1 (PodFailed, PodReason..., container states), the kubelet's eviction and shutdown packages, the node lifecycle
 controller's taints; each row that the tests of a real cluster can bring about was seen there.
@@ -66,7 +66,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
 
 @attrs.frozen(slots=True)
 class End:
-    """How a pod ended. `lost`: what ran in it may run on. `reason` None: Kubernetes knows none."""
+    """The end of a pod. `lost`: its processes may run on. `reason` None: Kubernetes knows none."""
 
     status: int | None = None
     reason: str | None = None
@@ -78,10 +78,10 @@ class End:
 
 
 def essence(pod: Pod) -> dict[str, Any]:
-    """What is looked at of a pod: a thousand whole ones are many MiB."""
+    """Return the fields of a pod that are looked at: a thousand whole pods are many MiB."""
     about, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     containers = [
-        {name: one.get(name) for name in ("name", "image", "resources")} for one in spec.get("containers") or ()
+        {name: row.get(name) for name in ("name", "image", "resources")} for row in spec.get("containers") or ()
     ]
     return {
         "metadata": {name: about[name] for name in _OF_METADATA if name in about},
@@ -96,41 +96,41 @@ _OF_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "
 
 
 def node_of(pod: Pod) -> str:
-    """Where it was placed; "" while nowhere."""
+    """Return the pod's node; "" while it is placed nowhere."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def deleted(pod: Pod) -> bool:
-    """Whether its deletion was asked for, by anyone."""
+    """Tell whether anyone has asked for the pod's deletion."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def condition(pod: Pod, name: str) -> Mapping[str, Any]:
-    """A condition of its status; an empty one where it is not told."""
+    """Return a condition of the pod's status; an empty one where the status lacks it."""
     rows = (pod.get("status") or {}).get("conditions") or ()
     return next((row for row in rows if row.get("type") == name), {})
 
 
 def container(pod: Pod, name: str = PROGRAM) -> Mapping[str, Any]:
-    """The status of one of its containers; an empty one where it is not told."""
+    """Return the status of one of the pod's containers; an empty one where the pod's status lacks it."""
     status = pod.get("status") or {}
     rows = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     return next((row for row in rows if row.get("name") == name), {})
 
 
 def state(pod: Pod, name: str, of: str) -> Mapping[str, Any]:
-    """`waiting`, `running` or `terminated` of a container; an empty one where it is in another state."""
+    """Return the state `waiting`, `running` or `terminated` of a container; an empty one where it is in another state."""
     return (container(pod, name).get("state") or {}).get(of) or {}
 
 
 def started(pod: Pod) -> bool:
-    """Whether our agent runs in it, or ran."""
+    """Tell whether our agent runs in the pod, or ran."""
     return bool(state(pod, PROGRAM, "running") or state(pod, PROGRAM, "terminated"))
 
 
 def out_of_reach(pod: Pod) -> bool:
-    """Whether its node does not answer: then the node lifecycle controller alone makes a pod not ready whose containers are; a kubelet
-    tells both.
+    """Tell whether the pod's node does not answer: then the node lifecycle controller makes only the pod not ready, not its containers; a
+    kubelet reports both.
     """
     ready, containers = condition(pod, "Ready"), condition(pod, "ContainersReady")
     return ready.get("status") == "False" and containers.get("status") == "True"
@@ -147,49 +147,49 @@ def warning(pod: Pod) -> tuple[float, str, Figures] | None:
     if not disruption(pod) and not deleted(pod):
         return None
     about = pod["metadata"]
-    given = about.get("deletionGracePeriodSeconds")
-    if given is None:
-        given = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30
+    grace = about.get("deletionGracePeriodSeconds")
+    if grace is None:
+        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30
     reason, figures = _of_disruption(pod) or _deleted(pod)
-    return float(given), reason, figures
+    return float(grace), reason, figures
 
 
 def disruption(pod: Pod) -> str:
-    """The reason in the condition that says that it is taken away; "" where none does."""
+    """Return the reason in the condition that says that the pod is taken away; "" where none says so."""
     for name in ("DisruptionTarget", "TerminationTarget"):
-        found = condition(pod, name)
-        if found.get("status") == "True":
-            return str(found.get("reason") or "unknown")
+        row = condition(pod, name)
+        if row.get("status") == "True":
+            return str(row.get("reason") or "unknown")
     return ""
 
 
 def ended(pod: Pod, *, by_us: bool = False) -> End | None:
-    """How it ended; None while something of it runs, or may begin to. `by_us`: we have deleted it."""
+    """Return how the pod ended; None while something of it runs, or may begin to. `by_us`: we have deleted it."""
     status = pod.get("status") or {}
     died = state(pod, PROGRAM, "terminated")
     if status.get("phase") not in OVER and not died:
         return None
     code = _code(died)
-    if died.get("reason") == _UNKNOWN and not deleted(pod):  # its node was started anew: it has ended
+    if died.get("reason") == _UNKNOWN and not deleted(pod):  # its node was started anew: the container has ended
         return End(code, "node-lost", {"node": node_of(pod)})
-    found = _by_status(pod) or _of_disruption(pod) or _of_container(pod, died) or preparation(pod)
-    reason, figures = found or (None, {})
+    cause = _by_status(pod) or _of_disruption(pod) or _of_container(pod, died) or preparation(pod)
+    reason, figures = cause or (None, {})
     if reason is None and deleted(pod) and not by_us:
         reason, figures = _deleted(pod)
     return End(code, reason, {"node": node_of(pod), **figures})
 
 
 def vanished(pod: Pod, *, by_us: bool = False) -> End:
-    """What is to be made of a pod, last seen so, that is no more. One that had begun and was not seen to end was removed by force."""
-    if (found := ended(pod, by_us=by_us)) is not None and (found.reason or by_us):
-        return found
+    """Return the end of a pod, last seen so, that is no more. A pod that had begun and was not seen to end was removed by force."""
+    if (end := ended(pod, by_us=by_us)) is not None and (end.reason or by_us):
+        return end
     reason, figures = _of_disruption(pod) or ((None, {}) if by_us else _deleted(pod))
-    begun = bool((pod.get("status") or {}).get("containerStatuses")) and found is None and not by_us
-    return End(found.status if found else None, reason, {"node": node_of(pod), **figures}, lost=begun)
+    begun = bool((pod.get("status") or {}).get("containerStatuses")) and end is None and not by_us
+    return End(end.status if end else None, reason, {"node": node_of(pod), **figures}, lost=begun)
 
 
 def given_up(pod: Pod) -> End:
-    """The end of one whose node is away."""
+    """Return the end of a pod whose node is away."""
     return End(None, "node-lost", {"node": node_of(pod)}, lost=True)
 
 
@@ -198,8 +198,8 @@ def _deleted(pod: Pod) -> tuple[str, Figures]:
 
 
 def _by_status(pod: Pod) -> tuple[str, Figures] | None:
-    told = pod.get("status") or {}
-    why, message = str(told.get("reason") or ""), line(str(told.get("message") or ""))
+    status = pod.get("status") or {}
+    why, message = str(status.get("reason") or ""), line(str(status.get("message") or ""))
     if not why:
         return None
     if why.startswith("OutOf"):
@@ -226,11 +226,11 @@ def _of_disruption(pod: Pod) -> tuple[str, Figures] | None:
 
 
 def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figures] | None:
-    """By the end of our own container."""
+    """Return our reason by the end of our own container."""
     why, code, message = died.get("reason"), died.get("exitCode"), line(str(died.get("message") or ""))
     if code == OUT_OF_REACH:
         return "no-master", {}
-    # Told of a container in which any process ever was killed so: an agent that did not fail has told of that itself.
+    # OOMKilled is set where any process of the container was ever killed so: an agent that did not fail has reported that itself.
     if why == "OOMKilled" and code not in (0, TERMINATED):
         limit = memory_of(pod)
         return "out-of-memory", {"used": limit, "limit": limit} if limit else {}
@@ -242,7 +242,7 @@ def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figure
 
 
 def preparation(pod: Pod) -> tuple[str, Figures] | None:
-    """By the end of a container that prepares ours, or stands beside it."""
+    """Return our reason by the end of a container that prepares ours, or stands beside it."""
     status = pod.get("status") or {}
     for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         died = (row.get("state") or {}).get("terminated") or {}
@@ -252,57 +252,57 @@ def preparation(pod: Pod) -> tuple[str, Figures] | None:
         absent = died.get("reason") == "StartError" and _NOT_THERE.search(message)
         if row.get("name") == RUNTIME and (absent or died.get("exitCode") == NO_PYTHON):
             return no_python(pod)
-        what = (
+        outcome = (
             "was killed for its memory" if died.get("reason") == "OOMKilled" else f"exited with {died.get('exitCode')}"
         )
         return "localization-failed", {
-            "detail": f"container {row.get('name')} {what}" + (f": {message}" if message else "")
+            "detail": f"container {row.get('name')} {outcome}" + (f": {message}" if message else "")
         }
     return None
 
 
 def no_python(pod: Pod) -> tuple[str, Figures]:
-    """The image has none that is new enough."""
-    images = [one.get("image") for one in (pod.get("spec") or {}).get("containers") or () if one.get("name") == PROGRAM]
+    """Return our reason for an image without a Python that is new enough."""
+    images = [row.get("image") for row in (pod.get("spec") or {}).get("containers") or () if row.get("name") == PROGRAM]
     return "no-python", {"node": f"{node_of(pod)}, image {images[0]}" if images else node_of(pod)}
 
 
 def _code(died: Mapping[str, Any]) -> int | None:
-    """The exit status of a container; negative: the signal that ended it."""
+    """Return the exit status of a container; negative: the signal that ended it."""
     code = died.get("exitCode")
-    if code is None or code == TERMINATED:  # no signal's: the first process of a container does not end by this one
+    if code is None or code == TERMINATED:  # it means no signal: SIGTERM does not end the first process of a container
         return code
     number = died.get("signal") or (code - 128 if 128 < code <= 128 + _SIGNALS else 0)
     return -int(number) if number else int(code)
 
 
 def memory_of(pod: Pod) -> int:
-    """The limit of our container's memory, in bytes; 0: none."""
-    for one in (pod.get("spec") or {}).get("containers") or ():
-        if one.get("name") == PROGRAM:
-            return quantity((((one.get("resources") or {}).get("limits")) or {}).get("memory") or "0")
+    """Return the limit of our container's memory, in bytes; 0: none."""
+    for row in (pod.get("spec") or {}).get("containers") or ():
+        if row.get("name") == PROGRAM:
+            return quantity((((row.get("resources") or {}).get("limits")) or {}).get("memory") or "0")
     return 0
 
 
 def quantity(text: Any) -> int:
-    """A whole number of Kubernetes' quantity: `1536Mi`, `2G`, `500m` (rounded down), `1e9`; 0 for what is none."""
-    found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text).strip())
-    if found is None:
+    """Return the whole number of a quantity of Kubernetes: `1536Mi`, `2G`, `500m` (rounded down), `1e9`; 0 for what is none."""
+    match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text).strip())
+    if match is None:
         return 0
-    if found[2] == "m":
-        return int(float(found[1]) / 1000)
-    if found[1].isdigit():
-        return parse_count(found[1]) * _UNITS.get(found[2], 1)
-    return int(float(found[1]) * _UNITS.get(found[2], 1))
+    if match[2] == "m":
+        return int(float(match[1]) / 1000)
+    if match[1].isdigit():
+        return parse_count(match[1]) * _UNITS.get(match[2], 1)
+    return int(float(match[1]) * _UNITS.get(match[2], 1))
 
 
 def cores(text: Any) -> float:
-    """Cores of a quantity: `500m`, `1.5`; 0 for what is none."""
-    found = re.fullmatch(r"([0-9.]+)(m?)", str(text).strip())
-    return 0.0 if found is None else float(found[1]) / (1000 if found[2] else 1)
+    """Return the cores of a quantity: `500m`, `1.5`; 0 for what is none."""
+    match = re.fullmatch(r"([0-9.]+)(m?)", str(text).strip())
+    return 0.0 if match is None else float(match[1]) / (1000 if match[2] else 1)
 
 
 def line(text: str) -> str:
-    """The last line that says something, to be said within a sentence: a termination message is the end of what was printed."""
-    lines = [one.strip() for one in text.strip().splitlines() if one.strip()]
+    """Return the last line that says something, for use within a sentence: a termination message is the end of what was printed."""
+    lines = [printed.strip() for printed in text.strip().splitlines() if printed.strip()]
     return lines[-1][:300].rstrip(".") if lines else ""

@@ -1,4 +1,4 @@
-"""What a master's seat on Kubernetes is made of, in a pod or beside the client."""
+"""The parts of a master's seat on Kubernetes, in a pod or beside the client."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ class Parts:
     proxies: Collection[str] = ()
 
     def __init__(
-        self, told: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
+        self, payload: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None
     ) -> None:
         self.begun_again = config is None
-        self._told, self._where = told, config or in_cluster(told["namespace"])
-        self._owner = owner_of(told["job_id"], uid, "Secret")
+        self._payload, self._config = payload, config or in_cluster(payload["namespace"])
+        self._owner = owner_of(payload["job_id"], uid, "Secret")
         self.address, self.port = address, port
         self.agents: dict[str, Any] = {}
 
     def engine(self, job: Job, spec: Any, page: Callable[[], str]) -> MasterSide:
-        """The master's side of Kubernetes."""
-        told, said = self._told, settings(job.engines.get("kubernetes") or {})
-        shape = Shape(told["job_id"], job, said, told["image"], self._owner)
-        self.agents = agents(told, job)
-        client = Client(self._where, concurrency=AT_ONCE + BESIDE)
-        return KubernetesMaster(told["job_id"], job, client, pod_of(told, shape, spec), said)
+        """Return the master's side of Kubernetes."""
+        payload, options = self._payload, settings(job.engines.get("kubernetes") or {})
+        shape = Shape(payload["job_id"], job, options, payload["image"], self._owner)
+        self.agents = agents(payload, job)
+        client = Client(self._config, concurrency=AT_ONCE + BESIDE)
+        return KubernetesMaster(payload["job_id"], job, client, pod_of(payload, shape, spec), options)
 
     def leave(self) -> None:
-        """What was made for the job to run goes, ourselves with it. What its history needs stays."""
-        client, ended = Blocking(self._where, patience=LEAVING), {ENDED: datetime.now(UTC).strftime(STAMP)}
+        """Delete all that was made for the job to run, ourselves with it. What its history needs stays."""
+        client, ended = Blocking(self._config, patience=LEAVING), {ENDED: datetime.now(UTC).strftime(STAMP)}
         try:
-            client.patch(CONFIGMAPS, self._told["job_id"], {"metadata": {"annotations": ended}})
-            client.delete(CONFIGMAPS, run_name(self._told["job_id"]), propagation="Background")
+            client.patch(CONFIGMAPS, self._payload["job_id"], {"metadata": {"annotations": ended}})
+            client.delete(CONFIGMAPS, run_name(self._payload["job_id"]), propagation="Background")
         except KubeError as error:
-            raise failed(error, self._where) from error
+            raise failed(error, self._config) from error
         finally:
             client.close()
         if self.begun_again:  # Kubernetes would start us again: it ends us with our pod
@@ -75,36 +75,38 @@ class Parts:
             time.sleep(GONE_WITHIN)
 
 
-def agents(told: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """What agents are given beside what all seats in containers give them; `told`: what the master is."""
-    if told["storage_of_agents"]:
+def agents(payload: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """Return the fields that agents get beyond those of all seats in containers. `payload`: the master's."""
+    if payload["storage_of_agents"]:
         return {}
     few = sum(role.replicas.max for role in job.roles.values()) <= FEW
     return {"storage": "", "log_end": KEPT_WELL if few else 0}
 
 
 def pod_of(
-    told: Mapping[str, Any], shape: Shape, spec: Callable[[Request, Sequence[str]], Mapping[str, Any]]
+    payload: Mapping[str, Any], shape: Shape, spec: Callable[[Request, Sequence[str]], Mapping[str, Any]]
 ) -> Callable[[Request], dict[str, Any]]:
-    """The pod that an ask becomes. `spec(request, devices)`: what its agent is given."""
-    pieces = [Piece(one["name"], one["digest"], tuple(one["secrets"]), one["unpacked"]) for one in told["pieces"]]
+    """Return a function that makes the pod of an ask. `spec(request, devices)`: the spec of its agent."""
+    pieces = [
+        Piece(piece["name"], piece["digest"], tuple(piece["secrets"]), piece["unpacked"]) for piece in payload["pieces"]
+    ]
 
     def make(request: Request) -> dict[str, Any]:
-        given = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
-        given["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
-        environment = {**told["environment"], **packed(given)}
-        inner = inside(told["job_id"], request.role, pieces, told["boot"], environment, shape.said.runtime_image)
+        agent_spec = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+        agent_spec["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
+        environment = {**payload["environment"], **packed(agent_spec)}
+        inner = inside(payload["job_id"], request.role, pieces, payload["boot"], environment, shape.said.runtime_image)
         return task_pod(shape, request, inner)
 
     return make
 
 
 def address_towards(config: Config) -> str:
-    """Our address as the cluster's machines see it: the one by which we reach the API server. Nothing is sent."""
-    parts = urlsplit(config.server)
-    family, _, _, _, where = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
+    """Return our address as the cluster's machines see it: the one by which we reach the API server. Nothing is sent."""
+    url = urlsplit(config.server)
+    family, _, _, _, address = socket.getaddrinfo(url.hostname, url.port or 443, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(where)
+        probe.connect(address)
         return str(probe.getsockname()[0])
 
 

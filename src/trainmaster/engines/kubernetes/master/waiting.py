@@ -1,10 +1,10 @@
-"""Why a pod does not run yet, in words, and whether it ever will.
+"""Explain why a pod does not run yet, and whether it ever will.
 
-Three places say so. The API server refuses to make a pod: a quota is full (it may be made later), or what is asked breaks a policy (it
-never will be). The scheduler says in the pod's condition what of the nodes is in the way. The kubelet says in the states of its containers
-what it cannot do: fetch an image, mount a volume. Each is a table from their words to ours; words that are not in one are told as they are.
+Three places say so. The API server refuses to make a pod: a quota is full (it may be made later), or the pod breaks a policy (it never
+will be). The scheduler says in the pod's condition what is wrong with the nodes. The kubelet says in the states of its containers what it
+cannot do: fetch an image, mount a volume. Each has a table from its words to ours; words that are in no table are shown as they are.
 
-What is hopeless is refused, so that the job ends with that as its reason instead of waiting for ever; but not where the same role's pods
+A hopeless pod is refused, so that the job ends with that as its reason instead of waiting for ever; but not where the same role's pods
 have run before, for then it is a matter of one node.
 """
 
@@ -24,18 +24,18 @@ from trainmaster.engines.kubernetes.master.pod_status import Pod
 from trainmaster.kube.errors import ApiError, Conflict, Forbidden, KubeError, TooMany, Unauthorized, Unreachable
 
 NOTHING = Waiting("", "", "")  # nothing is waited for any more
-SLOW = 5.0  # s that a pod may be made ready before it is told
+SLOW = 5.0  # s that a pod may be made ready before that is reported
 HOPELESS = 60.0  # s after which an image that is not found is given up
 
 
 @attrs.frozen(slots=True)
 class Trouble:
-    """What is in the way of a pod: the thing waited for, and a line for people. `hopeless`: s after which it is given up; None: never."""
+    """A trouble of a pod: the resource that it waits for, and a line for people. `hopeless`: s until the pod is given up; None: never."""
 
     resource: str
     detail: str
     hopeless: float | None = None
-    asked: str = ""  # where it is told other than by the request
+    needed: str = ""  # the need to show, where it is not the request's
     free: str = ""
 
 
@@ -43,7 +43,7 @@ class Trouble:
 
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", re.DOTALL)
 _NEVER, _LATER = 0.0, None
-# Of a message of 403: what it is called, whether it is for ever.
+# A pattern of messages of 403, the resource that it names, whether it is for ever.
 _FORBIDDEN: tuple[tuple[str, str, float | None], ...] = (
     (r"exceeded quota", "quota", _LATER),
     (r"violates PodSecurity", "admission", _NEVER),
@@ -58,8 +58,8 @@ _FORBIDDEN: tuple[tuple[str, str, float | None], ...] = (
 
 
 def denial(error: KubeError) -> Trouble:
-    """What it means that a pod was not made."""
-    message = _plain(error.message)
+    """Explain why the API server did not make a pod."""
+    message = _without_pod_name(error.message)
     if isinstance(error, Unreachable | TooMany):
         return Trouble("API server", f"the API server cannot be asked: {message}")
     if isinstance(error, Unauthorized):
@@ -75,21 +75,23 @@ def denial(error: KubeError) -> Trouble:
     return Trouble("API server", f"the cluster does not make the pod: {message}", _NEVER if forever else _LATER)
 
 
-def _plain(message: str) -> str:
-    """A refusal without the name of the pod, which the user has not chosen."""
+def _without_pod_name(message: str) -> str:
+    """Return a refusal without the name of the pod, which the user has not chosen."""
     return re.sub(r'^(?:pods|Pod) "[^"]*" is (?:forbidden|invalid): ', "", " ".join(message.split()))[:600]
 
 
 def _quota(message: str) -> Trouble | None:
-    """A full quota with its figures, those of what is short alone."""
-    found = _QUOTA.search(message)
-    if found is None:
+    """Return the trouble of a full quota, with the figures of the resources that are short."""
+    match = _QUOTA.search(message)
+    if match is None:
         return None
-    asked, used, limited = (dict(row.partition("=")[::2] for row in found[n].split(",")) for n in (2, 3, 4))
-    rows = [f"asked {name}={asked[name]}, used {used.get(name, '?')} of {limited.get(name, '?')}" for name in asked]
-    figures = ", ".join(f"{name}={value}" for name, value in asked.items())
-    left = ", ".join(f"{name}: {used.get(name, '?')} of {limited.get(name, '?')} used" for name in asked)
-    return Trouble(f"quota {found[1]}", f"quota {found[1]} is full: {'; '.join(rows)}", asked=figures, free=left)
+    requested, used, limited = (dict(row.partition("=")[::2] for row in match[n].split(",")) for n in (2, 3, 4))
+    rows = [
+        f"asked {name}={requested[name]}, used {used.get(name, '?')} of {limited.get(name, '?')}" for name in requested
+    ]
+    figures = ", ".join(f"{name}={value}" for name, value in requested.items())
+    usage = ", ".join(f"{name}: {used.get(name, '?')} of {limited.get(name, '?')} used" for name in requested)
+    return Trouble(f"quota {match[1]}", f"quota {match[1]} is full: {'; '.join(rows)}", needed=figures, free=usage)
 
 
 # -- what the scheduler says --
@@ -113,11 +115,11 @@ _NAMES = {"cpu": "cores", "memory": "memory", "ephemeral-storage": "disk", "pods
 
 
 def unscheduled(message: str, nodes: Sequence[Free] = (), request: Request | None = None) -> Trouble:
-    """What the scheduler's message says; with what the nodes have where that is known."""
+    """Explain the scheduler's message, with the figures of the nodes where they are known."""
     message = " ".join(message.split())
-    if (found := _NOT_BOUND.search(message)) is not None:
-        name = f"volume claim {found[1]}" if found[1] else "volume claim"
-        return Trouble(name, f"{name} {found[2] or 'is not bound to a volume yet'}")
+    if (match := _NOT_BOUND.search(message)) is not None:
+        name = f"volume claim {match[1]}" if match[1] else "volume claim"
+        return Trouble(name, f"{name} {match[2] or 'is not bound to a volume yet'}")
     counted = _COUNTED.search(re.split(r"\.? preemption: ", message)[0])
     if counted is None:
         return Trouble(
@@ -126,7 +128,7 @@ def unscheduled(message: str, nodes: Sequence[Free] = (), request: Request | Non
         )
     if counted[2] == "0":
         return Trouble("nodes", "the cluster has no node")
-    reasons = [_reason(one.strip().rstrip(".")) for one in re.split(r", (?=\d)", counted[3])]
+    reasons = [_reason(reason.strip().rstrip(".")) for reason in re.split(r", (?=\d)", counted[3])]
     detail = f"no node of {counted[2]} can take it: {'; '.join(reasons)}"
     best = max(nodes, key=lambda node: (node.free_gpus, len(node.free_extended), node.free_memory), default=None)
     if best is None or request is None:
@@ -144,10 +146,10 @@ def _reason(text: str) -> str:
     if not number.isdigit():
         return text
     for pattern, words in _IN_THE_WAY:
-        if (found := re.search(pattern, rest)) is not None:
-            names = [_NAMES.get(name, name) for name in found.groups()]
-            said = words.format(*names, n=f"{number} has" if number == "1" else f"{number} have")
-            return said.rstrip("=")
+        if (match := re.search(pattern, rest)) is not None:
+            names = [_NAMES.get(name, name) for name in match.groups()]
+            sentence = words.format(*names, n=f"{number} has" if number == "1" else f"{number} have")
+            return sentence.rstrip("=")
     return text
 
 
@@ -161,7 +163,7 @@ _ROOT = re.compile(r"runAsNonRoot|will run as root|non-numeric user", re.IGNOREC
 
 
 def _image(why: str, message: str, image: str, node: str) -> Trouble | None:
-    """Trouble with an image, by the reason of a container that waits."""
+    """Return the trouble with an image, if any, by the reason of a container that waits."""
     if why == "InvalidImageName":
         return Trouble(f"image {image}", f"{image} is no name of an image", _NEVER)
     if why == "ErrImageNeverPull":
@@ -177,29 +179,29 @@ def _image(why: str, message: str, image: str, node: str) -> Trouble | None:
         "ImageInspectError",
         "SignatureValidationFailed",
     ):
-        said = _pulled(message)
+        cause = _pull_error(message)
         absent = _ABSENT.search(message) is not None
         return Trouble(
-            f"image {image}", f"{node} cannot fetch the image {image}: {said}", HOPELESS if absent else _LATER
+            f"image {image}", f"{node} cannot fetch the image {image}: {cause}", HOPELESS if absent else _LATER
         )
     return None
 
 
-def _pulled(message: str) -> str:
-    """The end of a chain of errors, which says most, and of containerd's `rpc error: code = ... desc =`."""
-    said = re.sub(r'^Back-off pulling image "[^"]*"(?:: ErrImagePull: )?', "", message.strip())
-    said = re.sub(r"rpc error: code = \w+ desc = ", "", said)
-    return (said or "it tries again later")[:300]
+def _pull_error(message: str) -> str:
+    """Return the end of a chain of errors, which says most, without containerd's `rpc error: code = ... desc =`."""
+    text = re.sub(r'^Back-off pulling image "[^"]*"(?:: ErrImagePull: )?', "", message.strip())
+    text = re.sub(r"rpc error: code = \w+ desc = ", "", text)
+    return (text or "it tries again later")[:300]
 
 
 def of_containers(pod: Pod) -> Trouble | None:
-    """What a container of a placed pod waits for, where that is trouble."""
+    """Return the trouble that a container of a placed pod waits for, if any."""
     status, node = pod.get("status") or {}, ends.node_of(pod)
     for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waits = (row.get("state") or {}).get("waiting") or {}
         why, message = str(waits.get("reason") or ""), " ".join(str(waits.get("message") or "").split())
-        if (found := _image(why, message, str(row.get("image") or ""), node)) is not None:
-            return found
+        if (trouble := _image(why, message, str(row.get("image") or ""), node)) is not None:
+            return trouble
         if why in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"):
             return Trouble(
                 "container",
@@ -209,7 +211,7 @@ def of_containers(pod: Pod) -> Trouble | None:
     return None
 
 
-_TOLD_BY_EVENTS = (
+_STUCK = (
     "FailedMount",
     "FailedAttachVolume",
     "FailedCreatePodSandBox",
@@ -220,14 +222,16 @@ _TOLD_BY_EVENTS = (
 
 
 def of_events(pod: Pod, events: Iterable[Mapping[str, Any]]) -> Trouble:
-    """What a pod that is being made ready for long waits for, by its events, the newest of them that tells."""
+    """Return what a pod waits for that is being made ready for long, by the newest of its events that says so."""
     node = ends.node_of(pod)
-    newest = sorted(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), reverse=True)
-    for one in newest:
-        why, message = one.get("reason"), " ".join(str(one.get("message") or "").split())
+    newest = sorted(
+        events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True
+    )
+    for event in newest:
+        why, message = event.get("reason"), " ".join(str(event.get("message") or "").split())
         if why in ("FailedMount", "FailedAttachVolume", "FailedMapVolume"):
             return Trouble("volume", f"{node} cannot mount a volume: {message[:300]}")
-        if why in _TOLD_BY_EVENTS:
+        if why in _STUCK:
             return Trouble("container", f"{node} cannot make it ready: {message[:300]}")
         if why == "Pulling":
             image = re.search(r'"([^"]+)"', message)
@@ -239,13 +243,13 @@ def of_events(pod: Pod, events: Iterable[Mapping[str, Any]]) -> Trouble:
 
 
 def of_pod(pod: Pod, age: float, nodes: Sequence[Free] = (), request: Request | None = None) -> Trouble | None:
-    """What is in the way of a pod that does not run and was asked for `age` s ago; None where nothing is, or it is too early to say."""
+    """Return the trouble of a pod that does not run and was asked for `age` s ago; None where there is none, or it is too early to say."""
     if not ends.node_of(pod):
         placed = ends.condition(pod, "PodScheduled")
         if gates := [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]:
             queued = any("kueue" in gate for gate in gates)
-            what = "Kueue has not admitted it to run yet" if queued else f"it is held back by {', '.join(gates)}"
-            return Trouble("Kueue" if queued else gates[0], what)
+            detail = "Kueue has not admitted it to run yet" if queued else f"it is held back by {', '.join(gates)}"
+            return Trouble("Kueue" if queued else gates[0], detail)
         if placed.get("reason") == "Unschedulable":
             return unscheduled(str(placed.get("message") or ""), nodes, request)
         if placed.get("reason") == "SchedulerError":
@@ -257,12 +261,12 @@ def of_pod(pod: Pod, age: float, nodes: Sequence[Free] = (), request: Request | 
 # -- words --
 
 
-def words(asked: Sequence[Request], trouble: Trouble) -> Waiting:
-    """What these of one role wait for."""
-    largest = max(asked, key=lambda one: (one.gpus, len(one.extended), one.memory, one.cores))
+def words(requests: Sequence[Request], trouble: Trouble) -> Waiting:
+    """Say what these requests of one role wait for."""
+    largest = max(requests, key=lambda request: (request.gpus, len(request.extended), request.memory, request.cores))
     size = request_amount(largest)
-    of = f"{largest.role}: {len(asked)} x {size}" if len(asked) > 1 else f"{largest.task}: {size}"
-    return Waiting(trouble.resource, trouble.asked or of, trouble.free, f"{of}: {trouble.detail}")
+    need = f"{largest.role}: {len(requests)} x {size}" if len(requests) > 1 else f"{largest.task}: {size}"
+    return Waiting(trouble.resource, trouble.needed or need, trouble.free, f"{need}: {trouble.detail}")
 
 
 def request_amount(request: Request) -> str:

@@ -1,7 +1,7 @@
-"""What of all that the pods of a job wait for is told: one line, of the trouble that matters most.
+"""Choose the one reason for waiting that a user should read: one line, of the trouble that matters most.
 
-What was refused comes first, then what nodes cannot make ready, then what is not placed. Events are read only for a pod that is being made
-ready for long and says nothing of why, one pod at a time.
+Refused pods come first, then pods that nodes cannot make ready, then pods that are not placed. Events are read only for a pod that is being
+made ready for long and says nothing of why, one pod at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import EVENTS
 
 if TYPE_CHECKING:
-    from trainmaster.engines.kubernetes.master.engine import Held, Key
+    from trainmaster.engines.kubernetes.master.engine import Key, PodRecord
 
 log = logging.getLogger(__name__)
 Row = tuple[int, Request, waiting.Trouble]  # the lower the number, the more it matters
@@ -29,68 +29,68 @@ _DENIED, _PLACED, _UNPLACED = range(3)
 class Explained:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._told = False
+        self._is_waiting = False
 
     async def look(
-        self, pods: Mapping[Key, Held], denied: Sequence[tuple[Request, waiting.Trouble]], nodes: Sequence[Free], now: float,
+        self, pods: Mapping[Key, PodRecord], denied: Sequence[tuple[Request, waiting.Trouble]], nodes: Sequence[Free], now: float,
         away: str, ran: set[str],
     ) -> tuple[Waiting | None, list[tuple[Key, str]]]:  # fmt: skip
-        """What is to be told, and the pods that will never run, each with why. `denied`: of asks that are put off. `away`: why the API
-        server cannot be asked. `ran`: roles of which a container ran; nothing of these is hopeless.
+        """Return the line to show, if any, and the pods that will never run, each with why. `denied`: asks that are put off. `away`: why
+        the API server cannot be asked. `ran`: roles of which a container ran; none of their pods is hopeless.
         """
         if away:
-            self._told = True
+            self._is_waiting = True
             return Waiting("API server", "", "", f"the API server cannot be asked: {away}"), []
         rows: list[Row] = [(_DENIED, *row) for row in denied]
         hopeless: list[tuple[Key, str]] = []
         seen: dict[tuple[str, int, str], waiting.Trouble] = {}  # many pods wait for the same, and there are many nodes
-        for key, held in list(pods.items()):
-            if held.returned or held.request is None or ends.started(held.pod):
+        for key, record in list(pods.items()):
+            if record.returned or record.request is None or ends.started(record.pod):
                 continue
-            placed = ends.condition(held.pod, "PodScheduled")
+            placed = ends.condition(record.pod, "PodScheduled")
             unplaced = placed.get("reason") == "Unschedulable"
-            same = (held.request.role, held.request.memory, str(placed.get("message")))
-            known = seen.get(same) if unplaced else None
-            trouble = known or waiting.of_pod(held.pod, now - held.since, nodes, held.request)
+            cause = (record.request.role, record.request.memory, str(placed.get("message")))
+            known = seen.get(cause) if unplaced else None
+            trouble = known or waiting.of_pod(record.pod, now - record.since, nodes, record.request)
             if trouble is None:
-                held.trouble = None
+                record.trouble = None
                 continue
             if unplaced:
-                seen[same] = trouble
-            if held.trouble is None or held.trouble[0] != trouble.resource:
-                held.trouble = trouble.resource, now
+                seen[cause] = trouble
+            if record.trouble is None or record.trouble[0] != trouble.resource:
+                record.trouble = trouble.resource, now
             if (
                 trouble.hopeless is not None
-                and now - held.trouble[1] >= trouble.hopeless
-                and held.request.role not in ran
+                and now - record.trouble[1] >= trouble.hopeless
+                and record.request.role not in ran
             ):
                 hopeless.append((key, trouble.detail))
-            rows.append((_PLACED if ends.node_of(held.pod) else _UNPLACED, held.request, trouble))
-        if not rows and (slow := self._slow(pods, now)) is not None and slow.request is not None:
-            rows.append((_PLACED, slow.request, await self._events(slow)))
-        return self._chosen(rows), hopeless
+            rows.append((_PLACED if ends.node_of(record.pod) else _UNPLACED, record.request, trouble))
+        if not rows and (slow := self._slowest(pods, now)) is not None and slow.request is not None:
+            rows.append((_PLACED, slow.request, await self._trouble_by_events(slow)))
+        return self._choose(rows), hopeless
 
-    def _chosen(self, rows: Sequence[Row]) -> Waiting | None:
+    def _choose(self, rows: Sequence[Row]) -> Waiting | None:
         if not rows:
-            told, self._told = self._told, False
-            return waiting.NOTHING if told else None
-        self._told = True
+            was_waiting, self._is_waiting = self._is_waiting, False
+            return waiting.NOTHING if was_waiting else None
+        self._is_waiting = True
         _, first, trouble = min(rows, key=lambda row: (row[0], -row[1].gpus, -row[1].memory, row[1].index))
-        same = [one for _, one, other in rows if one.role == first.role and other.detail == trouble.detail]
+        same = [request for _, request, other in rows if request.role == first.role and other.detail == trouble.detail]
         return waiting.words(same, trouble)
 
-    def _slow(self, pods: Mapping[Key, Held], now: float) -> Held | None:
-        """The pod that is being made ready the longest."""
-        found = [
-            held for held in pods.values()
-            if held.placed is not None and now - held.placed > waiting.SLOW and not (held.returned or ends.started(held.pod))
+    def _slowest(self, pods: Mapping[Key, PodRecord], now: float) -> PodRecord | None:
+        """Return the pod that is being made ready the longest, if that is slow."""
+        slow_pods = [
+            record for record in pods.values()
+            if record.placed is not None and now - record.placed > waiting.SLOW and not (record.returned or ends.started(record.pod))
         ]  # fmt: skip
-        return min(found, key=lambda held: held.placed or 0.0, default=None)
+        return min(slow_pods, key=lambda record: record.placed or 0.0, default=None)
 
-    async def _events(self, held: Held) -> waiting.Trouble:
+    async def _trouble_by_events(self, record: PodRecord) -> waiting.Trouble:
         try:
-            events, _ = await self._client.list(EVENTS, fields=f"involvedObject.uid={held.uid}")
+            events, _ = await self._client.list(EVENTS, fields=f"involvedObject.uid={record.uid}")
         except KubeError as error:
-            log.debug("the events of %s cannot be read: %s", held.name, error)
+            log.debug("the events of %s cannot be read: %s", record.name, error)
             events = []
-        return waiting.of_events(held.pod, events)
+        return waiting.of_events(record.pod, events)

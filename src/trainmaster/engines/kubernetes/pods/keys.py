@@ -1,8 +1,8 @@
-"""How one value of `engines.kubernetes` is read, and how a wrong one is told.
+"""Read one value of `engines.kubernetes`, and report a wrong one.
 
-A reader takes the value and its place, `engines.kubernetes.volumes[0].path`, and returns what is kept, or raises BadInput with the place
-and what to write instead. What is Kubernetes' own (names, labels) is held to its own rules here, so that it is told at submit and by our
-key rather than by the API server and by a field of a pod that the user never wrote.
+A reader takes the value and its place, `engines.kubernetes.volumes[0].path`, and returns the value to keep, or raises BadInput with the
+place and what to write instead. Names and labels of Kubernetes are held to its own rules here, so that a wrong one is reported at submit
+and by our key rather than by the API server and by a field of a pod that the user never wrote.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ def wrong(place: str, why: str, mend: str) -> BadInput:
     return BadInput(f"{place}: {why}", place=place, mend=mend, anchor="engine-settings")
 
 
-def near(given: str, known: Iterable[str]) -> str:
-    """ "did you mean X?", or the names there are."""
+def near(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean X?", or the names there are."""
     names = list(known)
-    found = get_close_matches(given, names, 1, 0.5)
-    return f"did you mean {found[0]}?" if found else f"keys: {', '.join(names)}"
+    matches = get_close_matches(name, names, 1, 0.5)
+    return f"did you mean {matches[0]}?" if matches else f"keys: {', '.join(names)}"
 
 
-def section(readers: Mapping[str, Reader], given: Any, place: str) -> dict[str, Any]:
-    """What is said under `place`, read; nothing of what is not said."""
-    if not isinstance(given, Mapping):
-        raise wrong(place, f"{given!r} is no mapping", f"write keys: {', '.join(readers)}")
-    for name in given:
+def section(readers: Mapping[str, Reader], entries: Any, place: str) -> dict[str, Any]:
+    """Read the entries that are written under `place`, each by its reader."""
+    if not isinstance(entries, Mapping):
+        raise wrong(place, f"{entries!r} is no mapping", f"write keys: {', '.join(readers)}")
+    for name in entries:
         if name not in readers:
             raise wrong(f"{place}.{name}", "there is no such key", near(str(name), readers))
-    return {name: readers[name](value, f"{place}.{name}") for name, value in given.items()}
+    return {name: readers[name](value, f"{place}.{name}") for name, value in entries.items()}
 
 
 def shape(name: str, mend: str = "") -> Reader:
-    """A reader by a shape of the job file."""
+    """Return a reader by a shape of the job file."""
     read = choice(name) or SHAPES[name][0]
 
     def checked(value: Any, place: str) -> Any:
@@ -96,7 +96,7 @@ def image(value: Any, place: str) -> str:
 
 
 def object_names(value: Any, place: str) -> tuple[str, ...]:
-    return tuple(object_name(one, f"{place}[{at}]") for at, one in enumerate(items(value, place, "[a, b]")))
+    return tuple(object_name(name, f"{place}[{at}]") for at, name in enumerate(items(value, place, "[a, b]")))
 
 
 def label_name(value: Any, place: str) -> str:
@@ -106,17 +106,20 @@ def label_name(value: Any, place: str) -> str:
 
 
 def labels(value: Any, place: str) -> dict[str, str | None]:
-    """Labels by name; None where it is said that there is none."""
-    return {name: _label_value(one, f"{place}.{name}") for name, one in named(value, place).items()}
+    """Read labels by name; None for one that is taken away."""
+    return {name: _label_value(label, f"{place}.{name}") for name, label in named(value, place).items()}
 
 
 def texts(value: Any, place: str) -> dict[str, str | None]:
     read = shape("text", "write it in quotes")
-    return {name: None if one is None else read(one, f"{place}.{name}") for name, one in named(value, place).items()}
+    return {
+        name: None if content is None else read(content, f"{place}.{name}")
+        for name, content in named(value, place).items()
+    }
 
 
 def named(value: Any, place: str) -> Mapping[str, Any]:
-    """A mapping whose keys are names of labels or annotations, none of them ours."""
+    """Read a mapping whose keys are names of labels or annotations, none of them ours."""
     if not isinstance(value, Mapping):
         raise wrong(place, f"{value!r} is no mapping", "write {NAME: VALUE}")
     for name in value:
@@ -139,7 +142,7 @@ def _label_value(value: Any, place: str) -> str | None:
 
 
 def mapping(value: Any, place: str) -> dict[str, Any]:
-    """Something as Kubernetes has it."""
+    """Read a mapping of Kubernetes' own, as it is."""
     if not isinstance(value, Mapping):
         raise wrong(place, f"{value!r} is no mapping", "write it as Kubernetes' documents do")
     return dict(value)

@@ -1,11 +1,11 @@
 """The pods of a job.
 
-A pod is made of what is asked for and what the user says of pods; then his templates are merged in. Our container is called `program` in
-every pod, the master's too, and `runtime` is the init container that brings it what it runs; their inner life is handed in as `Inside`.
+A pod is made of the request and the user's settings of pods; then the user's templates are merged in. Our container is called `program` in
+every pod, the master's too, and `runtime` is the init container that brings its runtime; their inner life is handed in as `Inside`.
 
-As they come, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot be
-written. What programs write goes to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data
-loaders, which Kubernetes counts as memory of the container.
+Without templates, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot
+be written. Programs write to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data loaders,
+which Kubernetes counts as memory of the container.
 
 Of processor cores a container asks for its share and may use what is idle (`limit_cores` says otherwise); of memory it gets what it asks
 for and no more, so that a node never has to evict a pod for what another one takes.
@@ -53,8 +53,8 @@ MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
 MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # a variable: the image of jobs that name none
 _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
-_REQUIRED, _PREFERRED = (f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred"))
-# What templates leave as it is of our init containers.
+_REQUIRED, _PREFERRED = (f"{stage}DuringSchedulingIgnoredDuringExecution" for stage in ("required", "preferred"))
+# The fields of our init containers that templates leave as they are.
 _OF_INIT = ("image", "command", "args", "env", "volumeMounts", "restartPolicy", "workingDir")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot")  # of a securityContext
 _LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}  # of a container that fails: its state has them
@@ -63,7 +63,7 @@ _OWN_KEYS = {"cpu": "cores", "memory": "memory"}  # resources that have a key of
 
 @attrs.frozen(slots=True, eq=False)
 class Shape:
-    """What the pods of a job have in common. `image`: of roles for which the job names none; `owner`: the ownerReference that pods get."""
+    """The pods of a job have this in common. `image`: of roles for which the job names none; `owner`: the ownerReference that pods get."""
 
     job_id: str
     job: Job
@@ -74,7 +74,7 @@ class Shape:
 
 @attrs.frozen(slots=True, eq=False)
 class Inside:
-    """What happens within a pod: init containers before, and what our container runs, sees and has mounted.
+    """The inner life of a pod: init containers before, and the command, variables and mounts of our container.
 
     Init containers get the user's image, resources and security where they name none. `$` in commands and values stands for itself.
     """
@@ -91,7 +91,7 @@ class Inside:
 
 
 def image_of(job: Job, role: str, site: str = "") -> str:
-    """The image of a role, or of the master. Raises BadInput where there is none."""
+    """Return the image of a role, or of the master. Raises BadInput where there is none."""
     own = job.roles[role].image if role in job.roles else ""
     image = own or job.environment.image or site
     if image:
@@ -105,57 +105,57 @@ def image_of(job: Job, role: str, site: str = "") -> str:
 
 
 def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
-    """The pod of a task's container. Raises BadInput where a template changes what is ours."""
-    role, said = shape.job.roles[request.role], shape.said.of(request.role)
+    """Return the pod of a task's container. Raises BadInput where a template changes what is ours."""
+    role, options = shape.job.roles[request.role], shape.said.of(request.role)
     job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
     spec = {
         "hostname": hostname_of(request.role, request.index), "subdomain": subdomain_of(job_id), "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
         **_account(shape.said.task_service_account),
-        **_where(said, request.nodes.get("labels") or {}),
+        **_placement(options, request.nodes.get("labels") or {}),
     }  # fmt: skip
-    if (priority := said.priority_class) is not None:
+    if (priority := options.priority_class) is not None:
         high = request.index < math.ceil(priority.fraction * role.replicas.max)
-        spec |= _classed(priority.name if high else priority.other)
-    resources = _resources(said, request.memory, request.cores, request.gpus, request.extended)
+        spec |= _priority_fields(priority.name if high else priority.other)
+    resources = _resources(options, request.memory, request.cores, request.gpus, request.extended)
     pod: dict[str, Any] = {
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": _metadata(shape, said, labels_of(job_id, request.role, request.index, request.serial, shape.job.name)),
+        "metadata": _metadata(shape, options, labels_of(job_id, request.role, request.index, request.serial, shape.job.name)),
         "spec": spec,
     }  # fmt: skip
     pod["metadata"]["name"] = name
     pod["metadata"]["annotations"][TASK] = request.task
     if shape.owner:
         pod["metadata"]["ownerReferences"] = [dict(shape.owner)]
-    _queued(shape, request, pod)
+    _queue(shape, request, pod)
     image = image_of(shape.job, request.role, shape.image)
-    pod = _filled(pod, said, inside, image, resources, request.program_memory, request.nodes.get("labels") or {})
-    return _placed(pod, request.nodes.get("exclude") or (), request.hosts)
+    pod = _fill(pod, options, inside, image, resources, request.program_memory, request.nodes.get("labels") or {})
+    return _set_node_affinity(pod, request.nodes.get("exclude") or (), request.hosts)
 
 
 def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
-    """The template of the master's pod: metadata and spec. Kubernetes starts a master that ends badly again, in its pod or in another."""
-    said, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
+    """Return the template of the master's pod: metadata and spec. Kubernetes restarts a master that ends badly, in its pod or another."""
+    options, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
     spec = {
         "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
         **_account(service_account or shape.said.service_account),
         "automountServiceAccountToken": False,  # `Inside` mounts it into our container alone
-        **_where(said, nodes.labels),
+        **_placement(options, nodes.labels),
     }  # fmt: skip
-    lost = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
-            for what in ("not-ready", "unreachable")]  # fmt: skip
+    lost = [{"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
+            for condition in ("not-ready", "unreachable")]  # fmt: skip
     spec["tolerations"] = [*spec.get("tolerations", ()), *lost]
-    if said.priority_class is not None:
-        spec |= _classed(said.priority_class.name)
-    resources = _resources(said, size.memory + size.overhead, size.cores, size.gpus, size.extended)
-    meta = _metadata(shape, said, labels_of_master(shape.job_id, shape.job.name))
+    if options.priority_class is not None:
+        spec |= _priority_fields(options.priority_class.name)
+    resources = _resources(options, size.memory + size.overhead, size.cores, size.gpus, size.extended)
+    meta = _metadata(shape, options, labels_of_master(shape.job_id, shape.job.name))
     image = image_of(shape.job, MASTER, shape.image)
-    pod = _filled({"metadata": meta, "spec": spec}, said, inside, image, resources, size.memory, nodes.labels)
-    return _placed(pod, nodes.exclude, ())
+    pod = _fill({"metadata": meta, "spec": spec}, options, inside, image, resources, size.memory, nodes.labels)
+    return _set_node_affinity(pod, nodes.exclude, ())
 
 
 def pod_groups(shape: Shape) -> list[dict[str, Any]]:
-    """Volcano's PodGroups of the job's gangs; none where the job names no queue of Volcano."""
+    """Return Volcano's PodGroups of the job's gangs; none where the job names no queue of Volcano."""
     if not shape.said.volcano or shape.job.gang is False:
         return []
     return [
@@ -171,9 +171,9 @@ def pod_groups(shape: Shape) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def check(job: Job, said: Settings) -> None:
-    """Raises BadInput for what no cluster can take: roles that there are not, templates, names and amounts."""
-    for role in said.roles:
+def check(job: Job, settings: Settings) -> None:
+    """Raise BadInput for a job that no cluster can take: roles that there are not, templates, names and amounts."""
+    for role in settings.roles:
         if role not in job.roles and role != MASTER:
             raise keys.wrong(
                 f"{keys.PLACE}.roles.{role}", "the job has no such role", keys.near(role, [*job.roles, MASTER])
@@ -185,17 +185,17 @@ def check(job: Job, said: Settings) -> None:
             place=f"storage: {job.storage}", anchor="not-on-the-cluster",
             mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
         )  # fmt: skip
-    shape = Shape("job", job, said, "of-the-site")
+    shape = Shape("job", job, settings, "of-the-site")
     inside = Inside(init=[{"name": RUNTIME}], command=["true"])
-    for name, one in job.roles.items():
-        _check_role(f"roles.{name}", one, said.of(name))
-        _check_whole(task_pod(shape, request_of(name, one), inside), said.of(name))
+    for name, role_spec in job.roles.items():
+        _check_role(f"roles.{name}", role_spec, settings.of(name))
+        _check_whole(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
     _check_nodes("master.nodes", job.master.nodes)
-    _check_whole({"metadata": {}, "spec": {}} | master_pod(shape, inside), said.of(MASTER))
+    _check_whole({"metadata": {}, "spec": {}} | master_pod(shape, inside), settings.of(MASTER))
 
 
 def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Request:
-    """What is asked for a task of a role, before anything is known of its data or of earlier attempts."""
+    """Return the request for a task of a role, before anything is known of its data or of earlier attempts."""
     size = role.resources
     return Request(
         f"{name}:{index}", serial, name, index, size.memory + size.overhead, size.cores, size.gpus, role.priority,
@@ -204,16 +204,16 @@ def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Reques
 
 
 def escaped(text: str) -> str:
-    """`text` as Kubernetes leaves it: of commands, arguments and values of variables it expands `$(NAME)`, and makes `$$` one `$`."""
+    """Escape `text`: in commands, arguments and variables Kubernetes expands `$(NAME)`, and makes `$$` one `$`."""
     return text.replace("$", "$$")
 
 
 # -- parts of a pod --
 
 
-def _metadata(shape: Shape, said: Pods, ours: Mapping[str, str]) -> dict[str, Any]:
-    annotations = {**shape.job.annotations, **said.annotations}
-    return {"labels": {**said.labels, **ours}, "annotations": annotations}
+def _metadata(shape: Shape, options: Pods, ours: Mapping[str, str]) -> dict[str, Any]:
+    annotations = {**shape.job.annotations, **options.annotations}
+    return {"labels": {**options.labels, **ours}, "annotations": annotations}
 
 
 def _account(name: str) -> dict[str, Any]:
@@ -223,45 +223,45 @@ def _account(name: str) -> dict[str, Any]:
 
 
 def _without_sidecars(settings: Settings) -> Pods:
-    """Return what holds for the master's pod. A template of all pods brings no container into it, one of `roles.master` may.
+    """Return the settings of the master's pod. A template of all pods brings no container into it, one of `roles.master` may.
 
     Whoever shares a pod with the master is close to the account by which pods are made and deleted.
     """
     pods = settings.of(MASTER)
-    templates = (without_containers(one) if one in settings.pods.pod else one for one in pods.pod)
+    templates = (without_containers(template) if template in settings.pods.pod else template for template in pods.pod)
     return attrs.evolve(pods, pod=tuple(templates))
 
 
-def _classed(name: str) -> dict[str, str]:
+def _priority_fields(name: str) -> dict[str, str]:
     return {"priorityClassName": name} if name else {}
 
 
-def _where(said: Pods, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Where a pod may be, by the settings and the labels that its role wants of nodes."""
-    made: dict[str, Any] = {}
-    if chosen := {**said.node_selector, **labels}:
-        made["nodeSelector"] = chosen
-    if said.tolerations:
-        made["tolerations"] = [dict(one) for one in said.tolerations]
-    if said.affinity:
-        made["affinity"] = dict(said.affinity)
-    return made
+def _placement(options: Pods, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return where a pod may be, by the settings and the labels that its role wants of nodes."""
+    fields: dict[str, Any] = {}
+    if chosen := {**options.node_selector, **labels}:
+        fields["nodeSelector"] = chosen
+    if options.tolerations:
+        fields["tolerations"] = [dict(toleration) for toleration in options.tolerations]
+    if options.affinity:
+        fields["affinity"] = dict(options.affinity)
+    return fields
 
 
-def _placed(pod: dict[str, Any], excluded: Iterable[str], wished: Sequence[str]) -> dict[str, Any]:
-    """The pod, not on the nodes `excluded`, whatever its affinity, and near the data if it can be."""
+def _set_node_affinity(pod: dict[str, Any], excluded: Iterable[str], preferred: Sequence[str]) -> dict[str, Any]:
+    """Keep the pod off the nodes `excluded`, whatever its affinity, and near its data, on `preferred`, if it can be; return it."""
     spec = pod["spec"]
     affinity = dict(spec.get("affinity") or {})
     nodes = dict(affinity.get("nodeAffinity") or {})
     # A requirement of a field takes one value (validation of NodeSelectorRequirement).
-    if fields := [{"key": _NODE_NAME, "operator": "NotIn", "values": [one]} for one in excluded]:
+    if fields := [{"key": _NODE_NAME, "operator": "NotIn", "values": [node]} for node in excluded]:
         # One of the terms must hold, so each gets the exclusions.
         terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
         nodes[_REQUIRED] = {
-            "nodeSelectorTerms": [{**one, "matchFields": [*one.get("matchFields", ()), *fields]} for one in terms]
+            "nodeSelectorTerms": [{**term, "matchFields": [*term.get("matchFields", ()), *fields]} for term in terms]
         }
-    if wished:
-        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": list(wished)}]}
+    if preferred:
+        near = {"matchExpressions": [{"key": _HOST_NAME, "operator": "In", "values": list(preferred)}]}
         nodes[_PREFERRED] = [*nodes.get(_PREFERRED, ()), {"weight": 50, "preference": near}]
     if nodes:
         spec["affinity"] = {**affinity, "nodeAffinity": nodes}
@@ -269,18 +269,18 @@ def _placed(pod: dict[str, Any], excluded: Iterable[str], wished: Sequence[str])
 
 
 def _resources(
-    said: Pods, memory: int, cores: float, gpus: int, extended: Mapping[str, int]
+    options: Pods, memory: int, cores: float, gpus: int, extended: Mapping[str, int]
 ) -> dict[str, dict[str, str]]:
-    """Of our container. What is counted whole, accelerators and the like, must be a limit too."""
+    """Return the resources of our container. Those that are counted whole, accelerators and the like, must be limits too."""
     milli = max(1, math.ceil(round(cores * 1000, 3)))
     cpu = f"{milli}m" if milli % 1000 else str(milli // 1000)
-    counted = {name: str(count) for name, count in {said.accelerator: gpus, **extended}.items() if count}
-    asked, most = {"cpu": cpu, "memory": str(memory)}, {"cpu": cpu} if said.limit_cores else {}
-    return {"requests": {**asked, **counted}, "limits": {**most, "memory": str(memory), **counted}}
+    counted = {name: str(count) for name, count in {options.accelerator: gpus, **extended}.items() if count}
+    requests, most = {"cpu": cpu, "memory": str(memory)}, {"cpu": cpu} if options.limit_cores else {}
+    return {"requests": {**requests, **counted}, "limits": {**most, "memory": str(memory), **counted}}
 
 
-def _queued(shape: Shape, request: Request, pod: dict[str, Any]) -> None:
-    """Give the pod to the queue that the user names. With the gang go those that it cannot begin without; others are queued alone."""
+def _queue(shape: Shape, request: Request, pod: dict[str, Any]) -> None:
+    """Give the pod to the queue that the user names. A pod that its gang cannot begin without is queued with the gang, others alone."""
     meta, spec = pod["metadata"], pod["spec"]
     with_gang = request.gang and (not request.least or request.index < request.least)
     if shape.said.queue:
@@ -302,40 +302,42 @@ def _gang_name(shape: Shape, gang: str) -> str:
 
 
 def _gangs(job: Job) -> dict[str, int]:
-    """Gang, as requests name it -> how many members it cannot begin without."""
-    made: dict[str, int] = {}
+    """Return gang, as requests name it -> how many members it cannot begin without."""
+    members: dict[str, int] = {}
     for role, stage in stages(job.roles).items():
-        made[f"group-{stage}"] = made.get(f"group-{stage}", 0) + job.roles[role].replicas.min
-    return made
+        members[f"group-{stage}"] = members.get(f"group-{stage}", 0) + job.roles[role].replicas.min
+    return members
 
 
-def _filled(
-    pod: dict[str, Any], said: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int,
+def _fill(
+    pod: dict[str, Any], options: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int,
     labels: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """The pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
+    """Return the pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
     `labels`: that its role wants of nodes.
     """
-    volumes, mounts = _storage(said, inside, memory)
+    volumes, mounts = _storage(options, inside, memory)
     spec = pod["spec"]
-    pull = {"imagePullPolicy": said.pull} if said.pull else {}
+    pull = {"imagePullPolicy": options.pull} if options.pull else {}
     program = {
-        "name": PROGRAM, "image": image, **pull, "command": [escaped(one) for one in inside.command], "workingDir": inside.cwd,
-        "env": [*_variables(), *(_literal(one) for one in inside.env)], "resources": resources,
+        "name": PROGRAM, "image": image, **pull, "command": [escaped(word) for word in inside.command], "workingDir": inside.cwd,
+        "env": [*_variables(), *(_escape_variable(variable) for variable in inside.env)], "resources": resources,
         "volumeMounts": [*mounts, *inside.mounts], **_LAST_WORDS,
     }  # fmt: skip
     spec["containers"] = [program]
     if inside.init:
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
         spec["initContainers"] = [
-            _init(one, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for one in inside.init
+            _init(container, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for container in inside.init
         ]
     spec["volumes"] = [*volumes, *inside.volumes]
-    if said.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": one} for one in said.pull_secrets]
-    spec["securityContext"] = _security(said)
-    ours = _ours(inside) | {("spec", "nodeSelector", one): "say it by nodes.labels of the role" for one in labels}
-    for template in said.pod:
+    if options.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
+    spec["securityContext"] = _security(options)
+    ours = _fixed_paths(inside) | {
+        ("spec", "nodeSelector", label): "say it by nodes.labels of the role" for label in labels
+    }
+    for template in options.pod:
         check_conflicts(template, pod, ours)
         pod = applied(pod, template)
     _secure(pod["spec"], {container["name"] for container in inside.init})
@@ -353,32 +355,32 @@ def _secure(spec: Mapping[str, Any], ours: Collection[str]) -> None:
         container["securityContext"] = security
 
 
-def _init(one: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-    made = {**default, **one}
+def _init(container: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**default, **container}
     for name in ("command", "args"):
-        if name in made:
-            made[name] = [escaped(part) for part in made[name]]
-    if "env" in made:
-        made["env"] = [_literal(part) for part in made["env"]]
-    return made
+        if name in merged:
+            merged[name] = [escaped(part) for part in merged[name]]
+    if "env" in merged:
+        merged["env"] = [_escape_variable(part) for part in merged["env"]]
+    return merged
 
 
-def _literal(variable: Mapping[str, Any]) -> dict[str, Any]:
+def _escape_variable(variable: Mapping[str, Any]) -> dict[str, Any]:
     return {**variable, "value": escaped(variable["value"])} if "value" in variable else dict(variable)
 
 
 def _confined() -> dict[str, Any]:
-    """What "restricted" wants of containers, and a root file system that is as the image has it."""
+    """Return what "restricted" wants of containers, and a root file system that is as the image has it."""
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
 
 
-def _security(said: Pods) -> dict[str, Any]:
-    run_as = said.run_as
+def _security(options: Pods) -> dict[str, Any]:
+    run_as = options.run_as
     ids = {"runAsUser": run_as.user, "runAsGroup": run_as.group, "fsGroup": run_as.fs_group}
-    made: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
+    fields: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
     if run_as.fs_group is not None:
-        made["fsGroupChangePolicy"] = "OnRootMismatch"  # else a large claim is walked through before each start
-    return {"runAsNonRoot": run_as.user != 0, **made, "seccompProfile": {"type": "RuntimeDefault"}}
+        fields["fsGroupChangePolicy"] = "OnRootMismatch"  # else a large claim is walked through before each start
+    return {"runAsNonRoot": run_as.user != 0, **fields, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def _variables() -> list[dict[str, str]]:
@@ -390,75 +392,77 @@ def _variables() -> list[dict[str, str]]:
     ]
 
 
-def _storage(said: Pods, inside: Inside, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes of every pod and the user's, and their mounts; where a user mounts something at a place of ours, his."""
-    shm = said.shm if said.shm is not None else max(64 * MIB, memory // 2)
+def _storage(options: Pods, inside: Inside, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return our volumes and the user's, and their mounts; the user's alone where one has the path of ours."""
+    shm = options.shm if options.shm is not None else max(64 * MIB, memory // 2)
     places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
     if inside.cwd == WORK:
         places[WORK] = ("work", {})
     if shm != NO_SHM:
         places["/dev/shm"] = ("shm", {"medium": "Memory", "sizeLimit": str(shm)})
-    taken = {one.path for one in said.volumes}
-    kept = {path: place for path, place in places.items() if path not in taken}
-    named = [(one.name or f"volume-{at}", one) for at, one in enumerate(said.volumes)]
-    volumes = [{"name": name, "emptyDir": how} for name, how in kept.values()]
+    user_paths = {volume.path for volume in options.volumes}
+    kept = {path: place for path, place in places.items() if path not in user_paths}
+    named = [(volume.name or f"volume-{at}", volume) for at, volume in enumerate(options.volumes)]
+    volumes = [{"name": name, "emptyDir": source} for name, source in kept.values()]
     mounts: list[dict[str, Any]] = [{"name": name, "mountPath": path} for path, (name, _) in kept.items()]
-    return volumes + [one.volume(name) for name, one in named], mounts + [one.mount(name) for name, one in named]
+    return volumes + [volume.volume(name) for name, volume in named], mounts + [
+        volume.mount(name) for name, volume in named
+    ]
 
 
-def _ours(inside: Inside) -> dict[Path, str]:
-    """What of this pod no template may change, beside what is fixed in all."""
+def _fixed_paths(inside: Inside) -> dict[Path, str]:
+    """Return the paths of this pod that no template may change, beside those that are fixed in all."""
     program = ("spec", "containers", PROGRAM)
-    made: dict[Path, str] = {}
-    for volume in ("work", *(one["name"] for one in inside.volumes)):
-        made["spec", "volumes", volume] = "choose another name"
-    for path in (WORK, *(one["mountPath"] for one in inside.mounts)):
-        made[*program, "volumeMounts", path] = "choose another path"
+    fixed: dict[Path, str] = {}
+    for volume in ("work", *(entry["name"] for entry in inside.volumes)):
+        fixed["spec", "volumes", volume] = "choose another name"
+    for path in (WORK, *(mount["mountPath"] for mount in inside.mounts)):
+        fixed[*program, "volumeMounts", path] = "choose another path"
     for variable in inside.env:
-        made[*program, "env", variable["name"]] = "leave it out; variables of programs are said by env: of the role"
+        fixed[*program, "env", variable["name"]] = "leave it out; variables of programs are said by env: of the role"
     for init in inside.init:
         for part in _OF_INIT:
-            made["spec", "initContainers", str(init["name"]), part] = (
+            fixed["spec", "initContainers", str(init["name"]), part] = (
                 "leave it out: by it the runtime comes into the pod"
             )
-    return made
+    return fixed
 
 
 # -- checks --
 
 
-def _check_role(place: str, role: Role, said: Pods) -> None:
+def _check_role(place: str, role: Role, options: Pods) -> None:
     _check_nodes(f"{place}.nodes", role.nodes)
     for name in role.resources.extended:
-        here = f"{place}.resources.extended.{name}"
-        own = {**_OWN_KEYS, said.accelerator: "gpus"}.get(name)
+        key = f"{place}.resources.extended.{name}"
+        own = {**_OWN_KEYS, options.accelerator: "gpus"}.get(name)
         if own:
             raise BadInput(
-                f"{name} has a key of its own", place=here, mend=f"write resources: {{{own}: ..}}", anchor="larger-than-the-cluster"
+                f"{name} has a key of its own", place=key, mend=f"write resources: {{{own}: ..}}", anchor="larger-than-the-cluster"
             )  # fmt: skip
-        keys.label_name(name, here)
+        keys.label_name(name, key)
 
 
 def _check_nodes(place: str, nodes: Nodes) -> None:
     keys.labels(nodes.labels, f"{place}.labels")
-    for at, one in enumerate(nodes.exclude):
-        keys.object_name(one, f"{place}.exclude[{at}]")
+    for at, node in enumerate(nodes.exclude):
+        keys.object_name(node, f"{place}.exclude[{at}]")
 
 
-def _check_whole(pod: Mapping[str, Any], said: Pods) -> None:
-    """Raises BadInput where containers of a template lack an image, or mounts a volume."""
-    place = said.pod[-1].place if said.pod else keys.PLACE
+def _check_whole(pod: Mapping[str, Any], options: Pods) -> None:
+    """Raise BadInput where containers of a template lack an image, or mounts a volume."""
+    place = options.pod[-1].place if options.pod else keys.PLACE
     spec = pod["spec"]
-    volumes = {one["name"] for one in spec["volumes"]}
+    volumes = {volume["name"] for volume in spec["volumes"]}
     if len(volumes) != len(spec["volumes"]):
         raise keys.wrong(f"{keys.PLACE}.volumes", "two volumes have one name", "user, work, tmp and shm are ours")
     for kind in ("initContainers", "containers"):
-        for one in spec.get(kind, ()):
-            at = f"{place}.spec.{kind}[{one['name']}]"
-            if not one.get("image"):
+        for container in spec.get(kind, ()):
+            at = f"{place}.spec.{kind}[{container['name']}]"
+            if not container.get("image"):
                 raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
-            keys.image(one["image"], f"{at}.image")
-            for mount in one.get("volumeMounts", ()):
+            keys.image(container["image"], f"{at}.image")
+            for mount in container.get("volumeMounts", ()):
                 if mount.get("name") not in volumes:
                     raise keys.wrong(
                         f"{at}.volumeMounts[{mount['mountPath']}].name", f"there is no volume {mount.get('name')}",

@@ -1,13 +1,13 @@
-"""A user's pod template: what of it can be taken, and how it is merged into a pod of ours.
+"""Check a user's pod template, and merge it into a pod of ours.
 
 The merge is Kubernetes' strategic merge: mappings are merged key by key, null takes away, and a list whose elements have a key of their own
 (containers by `name`, mounts by `mountPath`) is merged element by element; any other list is replaced. `$patch: delete` and `replace`
 do what they do in `kubectl patch`. A volume of another kind takes the place of that with its name.
 
-What is ours cannot be changed by a template, for a job would not run, or what is asked for would not be what is there: `FIXED` says which
-and by what it can be had instead. Every conflict is told by its path in the template.
+A template cannot change what is ours, for a job would not run, or would get other pods than it asked for: `FIXED` says which paths are ours
+and which key to use instead. Every conflict is reported by its path in the template.
 
-Fields that Kubernetes may have got since are left to the API server, which knows them; what looks like one misspelt is refused here.
+Newer fields of Kubernetes are left to the API server, which knows them; a field that looks misspelt is refused here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _TABLES: dict[Path, dict[str, str]] = {
     (): _POD, ("metadata",): _METADATA, ("spec",): _SPEC, ("spec", "containers"): _CONTAINER, ("spec", "initContainers"): _CONTAINER,
 }  # fmt: skip
 
-# Paths that are ours -> how the same is said otherwise. Elements of lists are named by their keys.
+# Paths that are ours -> what to write instead. Elements of lists are named by their keys.
 _CONTAINERS = ("spec", "containers", PROGRAM)
 _RESOURCES = "say it by resources: of the role"
 FIXED: dict[Path, str] = {
@@ -107,14 +107,14 @@ _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[KMGT
 
 @attrs.frozen(slots=True)
 class Template:
-    """A pod as far as a user says it. `place`: the key under which it is said."""
+    """A part of a pod that a user writes. `place`: the key under which it is written."""
 
     place: str
     data: Mapping[str, Any]
 
 
 def template(value: Any, place: str) -> Template:
-    """Raises BadInput for what is no part of a pod."""
+    """Read a template. Raises BadInput for one that is no part of a pod."""
     _check(value, (), place, _MAPPING)
     kind, version = value.get("kind", "Pod"), value.get("apiVersion", "v1")
     if (kind, version) not in (("Pod", "v1"), ("PodTemplate", "v1")):
@@ -123,32 +123,34 @@ def template(value: Any, place: str) -> Template:
 
 
 def check_conflicts(of: Template, pod: Mapping[str, Any], ours: Mapping[Path, str] | None = None) -> None:
-    """Raises BadInput where the template changes what is ours in `pod`: what is `FIXED`, and `ours`."""
+    """Raise BadInput where the template changes a path of `pod` that is ours: one of `FIXED`, or of `ours`."""
     fixed = {**FIXED, **(ours or {})}
     for path, value in _changes(of.data, (), pod):
         whole = value is None or value is _PATCH
         for at, mend in fixed.items():
             if path[: len(at)] == at or (whole and at[: len(path)] == path):
-                raise wrong(_told(of.place, path), "this is ours, and a template cannot change it", mend)
+                raise wrong(_path_text(of.place, path), "this is ours, and a template cannot change it", mend)
         if path[:2] in _NAMES and len(path) > 2 and _OUR_NAMES.fullmatch(path[2]):
             raise wrong(
-                _told(of.place, path),
+                _path_text(of.place, path),
                 "this says whose the pod is, and a template cannot change it",
                 "choose another name",
             )
         if whole and path in (*_NAMES, ("metadata",)):
             raise wrong(
-                _told(of.place, path), "this says whose the pod is, and a template cannot change it", "leave it out"
+                _path_text(of.place, path),
+                "this says whose the pod is, and a template cannot change it",
+                "leave it out",
             )
 
 
 def applied(pod: Mapping[str, Any], of: Template) -> dict[str, Any]:
-    """The pod with the template merged in. Neither is changed."""
-    return _merged(pod, of.data, ())
+    """Return the pod with the template merged in. Neither is changed."""
+    return _merge(pod, of.data, ())
 
 
 def without_containers(template: Template) -> Template:
-    """Return the template without containers of the user's own: what it says of ours stays."""
+    """Return the template without containers of the user's own; its changes to ours stay."""
     spec = {
         field: [row for row in value if row.get(_NAME, PROGRAM) in (PROGRAM, RUNTIME, FILES)]
         if field in ("containers", "initContainers") and value else value
@@ -160,48 +162,48 @@ def without_containers(template: Template) -> Template:
 # -- the merge --
 
 
-def _merged(base: Any, patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _merge(base: Any, patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
     replaced = patch.get(_PATCH) == "replace" or not isinstance(base, Mapping)
-    made: dict[str, Any] = {} if replaced else dict(base)
+    merged: dict[str, Any] = {} if replaced else dict(base)
     for name, value in patch.items():
         if name == _PATCH:
             continue
-        here = (*path, name)
+        inner_path = (*path, name)
         if value is None:
-            made.pop(name, None)
+            merged.pop(name, None)
         elif isinstance(value, Mapping):
-            made[name] = _merged(made.get(name), value, here)
+            merged[name] = _merge(merged.get(name), value, inner_path)
         elif isinstance(value, list | tuple):
-            made[name] = _merged_list(made.get(name) or [], value, here)
+            merged[name] = _merge_list(merged.get(name) or [], value, inner_path)
         else:
-            made[name] = value
-    return made
+            merged[name] = value
+    return merged
 
 
-def _merged_list(base: list[Any], patch: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
+def _merge_list(base: list[Any], patch: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
     if path in _SETS:
-        return [*base, *(one for one in patch if one not in base)]
+        return [*base, *(text for text in patch if text not in base)]
     key = _KEYS.get(path)
     if key is None:
-        return [_merged(None, one, path) if isinstance(one, Mapping) else one for one in patch]
-    replaced = any(one == {_PATCH: "replace"} for one in patch)
-    made = {} if replaced else {one[key]: one for one in base}
-    for one in patch:
-        if key not in one:
+        return [_merge(None, element, path) if isinstance(element, Mapping) else element for element in patch]
+    replaced = any(element == {_PATCH: "replace"} for element in patch)
+    elements = {} if replaced else {element[key]: element for element in base}
+    for element in patch:
+        if key not in element:
             continue
-        if one.get(_PATCH) == "delete":
-            made.pop(one[key], None)
+        if element.get(_PATCH) == "delete":
+            elements.pop(element[key], None)
         else:
-            before = made.get(one[key])
-            if path in _OF_ONE_KIND and before and set(one) - set(before) - {_PATCH}:
+            before = elements.get(element[key])
+            if path in _OF_ONE_KIND and before and set(element) - set(before) - {_PATCH}:
                 before = None
-            made[one[key]] = _merged(before, one, path)
-    return list(made.values())
+            elements[element[key]] = _merge(before, element, path)
+    return list(elements.values())
 
 
 def _changes(patch: Any, path: Path, base: Any) -> Iterator[tuple[Path, Any]]:
-    """Where a template says something, and what: leaves, None where it takes away, `_PATCH` where it replaces all; not what is there
-    already, word for word. Elements of lists are named by their keys.
+    """Yield the path and value of each change that a template makes: leaves, None where it takes away, `_PATCH` where it replaces all; not
+    what is there already, word for word. Elements of lists are named by their keys.
     """
     if isinstance(patch, Mapping):
         if patch.get(_PATCH) in ("delete", "replace"):
@@ -215,35 +217,37 @@ def _changes(patch: Any, path: Path, base: Any) -> Iterator[tuple[Path, Any]]:
         if patch is None or patch != base:
             yield path, patch
         return
-    there = {one[key]: one for one in base or ()}
-    for one in patch:
-        if key in one:
+    existing = {element[key]: element for element in base or ()}
+    for element in patch:
+        if key in element:
             yield from _changes(
-                {name: value for name, value in one.items() if name != key}, (*path, str(one[key])), there.get(one[key])
+                {name: value for name, value in element.items() if name != key},
+                (*path, str(element[key])),
+                existing.get(element[key]),
             )
         else:
             yield path, _PATCH
 
 
 def _kind(path: Path) -> Path:
-    """A path without the elements of lists: what the tables name it by."""
-    made: Path = ()
+    """Return a path without the elements of lists, as the tables have it."""
+    named_path: Path = ()
     named = False
     for part in path:
         if named:
             named = False
             continue
-        made = (*made, part)
-        named = made in _KEYS
-    return made
+        named_path = (*named_path, part)
+        named = named_path in _KEYS
+    return named_path
 
 
 # -- what a template may hold --
 
 
 def _check(value: Any, path: Path, place: str, kind: str) -> None:
-    """Raises BadInput for a field that there is not, a value of another kind, a list's element without its key, a bad quantity."""
-    at = _told(place, path)
+    """Raise BadInput for a field that there is not, a value of another kind, a list's element without its key, a bad quantity."""
+    at = _path_text(place, path)
     if value is None:
         return
     if kind != _ANY and (not isinstance(value, _CLASSES[kind]) or (kind == _WHOLE and isinstance(value, bool))):
@@ -256,33 +260,33 @@ def _check(value: Any, path: Path, place: str, kind: str) -> None:
 
 def _check_mapping(value: Mapping[str, Any], path: Path, place: str) -> None:
     table = _TABLES.get(_kind(path))
-    for name, one in value.items():
-        here = (*path, str(name))
-        at = _told(place, here)
+    for name, content in value.items():
+        inner_path = (*path, str(name))
+        at = _path_text(place, inner_path)
         if not isinstance(name, str):
             raise wrong(at, f"{name!r} is no name of a field", "write it in quotes")
         if name == _PATCH:
-            if one not in ("merge", "replace", "delete"):
-                raise wrong(at, f"there is no {one!r}", "write merge, replace or delete")
+            if content not in ("merge", "replace", "delete"):
+                raise wrong(at, f"there is no {content!r}", "write merge, replace or delete")
             continue
         if name.startswith("$"):
             raise wrong(at, "of the directives of a strategic merge there is $patch alone", "leave it out")
         if table is not None and name not in table:
             _refuse_misspelt(name, table, path, at)
         if (
-            _is_quantity(here)
-            and one is not None
-            and (not isinstance(one, str | int | float) or not _QUANTITY.fullmatch(str(one)))
+            _is_quantity(inner_path)
+            and content is not None
+            and (not isinstance(content, str | int | float) or not _QUANTITY.fullmatch(str(content)))
         ):
-            raise wrong(at, f"{one!r} is no quantity of Kubernetes", "write one like 500m, 2 or 1Gi")
-        _check(one, here, place, (table or {}).get(name, _ANY))
+            raise wrong(at, f"{content!r} is no quantity of Kubernetes", "write one like 500m, 2 or 1Gi")
+        _check(content, inner_path, place, (table or {}).get(name, _ANY))
 
 
 def _refuse_misspelt(name: str, table: Mapping[str, str], path: Path, at: str) -> None:
     if not path and name in _SPEC:
         raise wrong(at, "a pod has no such field, its spec has", f"write spec: {{{name}: ..}}")
-    if found := get_close_matches(name, table, 1, 0.75):
-        raise wrong(at, "Kubernetes has no such field", f"did you mean {found[0]}?")
+    if matches := get_close_matches(name, table, 1, 0.75):
+        raise wrong(at, "Kubernetes has no such field", f"did you mean {matches[0]}?")
     if not path:
         raise wrong(at, "a pod has no such field", "write metadata: and spec:")
 
@@ -290,21 +294,21 @@ def _refuse_misspelt(name: str, table: Mapping[str, str], path: Path, at: str) -
 def _check_list(value: list[Any], path: Path, place: str) -> None:
     key = _KEYS.get(_kind(path))
     seen = set()
-    for number, one in enumerate(value):
-        at = f"{_told(place, path)}[{number}]"
+    for number, element in enumerate(value):
+        at = f"{_path_text(place, path)}[{number}]"
         if key is None:
-            _check(one, (*path, f"[{number}]"), place, _ANY)
+            _check(element, (*path, f"[{number}]"), place, _ANY)
             continue
-        if not isinstance(one, Mapping):
-            raise wrong(at, f"{one!r} is no mapping", f"write {{{key}: ..}}")
-        if one == {_PATCH: "replace"}:
+        if not isinstance(element, Mapping):
+            raise wrong(at, f"{element!r} is no mapping", f"write {{{key}: ..}}")
+        if element == {_PATCH: "replace"}:
             continue
-        if one.get(key) is None:
+        if element.get(key) is None:
             raise wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
-        if one[key] in seen:
-            raise wrong(at, f"there are two with {key}: {one[key]}", "leave one")
-        seen.add(one[key])
-        _check(one, (*path, str(one[key])), place, _MAPPING)
+        if element[key] in seen:
+            raise wrong(at, f"there are two with {key}: {element[key]}", "leave one")
+        seen.add(element[key])
+        _check(element, (*path, str(element[key])), place, _MAPPING)
 
 
 def _is_quantity(path: Path) -> bool:
@@ -316,15 +320,15 @@ def _is_quantity(path: Path) -> bool:
     )
 
 
-def _told(place: str, path: Path) -> str:
-    """A path as people read it: `place.spec.containers[program].command`."""
+def _path_text(place: str, path: Path) -> str:
+    """Return a path as people read it: `place.spec.containers[program].command`."""
     text, named = place, False
-    made: Path = ()
+    named_path: Path = ()
     for part in path:
         if named or part.startswith("["):
             text += f"[{part.strip('[]')}]"
             named = False
             continue
-        made = (*made, part)
-        text, named = f"{text}.{part}", made in _KEYS
+        named_path = (*named_path, part)
+        text, named = f"{text}.{part}", named_path in _KEYS
     return text

@@ -1,4 +1,4 @@
-"""What is mounted into pods: each volume as users say it, and as Kubernetes has it.
+"""Read the volumes that are mounted into pods, as users write them, into those of Kubernetes.
 
 One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`). The
 spelling of ElasticDL, `host_path=/data,mount_path=/data;claim_name=c1,mount_path=/p`, is read as the same entries.
@@ -36,40 +36,40 @@ class Volume:
         return {"name": name, **self.source}
 
     def mount(self, name: str) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": name, "mountPath": self.path}
+        fields: dict[str, Any] = {"name": name, "mountPath": self.path}
         if self.sub_path:
-            made["subPath"] = self.sub_path
+            fields["subPath"] = self.sub_path
         if self.read_only:
-            made["readOnly"] = True
-        return made
+            fields["readOnly"] = True
+        return fields
 
 
-def volumes(given: Any, place: str) -> tuple[Volume, ...]:
-    """Volumes of a list of entries, or of ElasticDL's text. Raises BadInput."""
-    entries = _elasticdl(given, place) if isinstance(given, str) else given
+def volumes(setting: Any, place: str) -> tuple[Volume, ...]:
+    """Read volumes of a list of entries, or of ElasticDL's text. Raises BadInput."""
+    entries = _elasticdl(setting, place) if isinstance(setting, str) else setting
     read = tuple(
         _volume(entry, f"{place}[{at}]")
         for at, entry in enumerate(keys.items(entries, place, "[{claim: data, path: /data}]"))
     )
-    for what in ("path", "name"):
+    for field in ("path", "name"):
         seen: set[str] = set()
-        for at, one in enumerate(read):
-            value = getattr(one, what)
+        for at, volume in enumerate(read):
+            value = getattr(volume, field)
             if value and value in seen:
-                raise keys.wrong(f"{place}[{at}].{what}", f"two volumes have {value}", "give one of them another")
+                raise keys.wrong(f"{place}[{at}].{field}", f"two volumes have {value}", "give one of them another")
             seen.add(value)
     return read
 
 
 def joined(before: tuple[Volume, ...], more: tuple[Volume, ...]) -> tuple[Volume, ...]:
-    """Both; where they have one path or name, the later."""
-    paths, names = {one.path for one in more}, {one.name for one in more if one.name}
-    return (*(one for one in before if one.path not in paths and one.name not in names), *more)
+    """Return the volumes of both; of two that share a path or a name, the later."""
+    paths, names = {volume.path for volume in more}, {volume.name for volume in more if volume.name}
+    return (*(volume for volume in before if volume.path not in paths and volume.name not in names), *more)
 
 
-def _elasticdl(given: str, place: str) -> list[dict[str, Any]]:
+def _elasticdl(text: str, place: str) -> list[dict[str, Any]]:
     entries = []
-    for at, part in enumerate(one for one in given.split(";") if one.strip()):
+    for at, part in enumerate(entry_text for entry_text in text.split(";") if entry_text.strip()):
         entry: dict[str, Any] = {}
         for pair in part.split(","):
             name, equals, value = (piece.strip() for piece in pair.partition("="))
@@ -83,22 +83,22 @@ def _elasticdl(given: str, place: str) -> list[dict[str, Any]]:
 
 
 def _volume(entry: Any, place: str) -> Volume:
-    said = keys.section(_READ, entry, place)
-    sources = [name for name in _MADE if name in said]
+    values = keys.section(_READ, entry, place)
+    sources = [name for name in _SOURCE_OF if name in values]
     if len(sources) != 1:
         why = f"{' and '.join(sources)} in one entry" if sources else "it has no source"
         raise keys.wrong(place, why, f"write one of {_SOURCES}")
-    if "path" not in said:
+    if "path" not in values:
         raise keys.wrong(f"{place}.path", "it is missing", "write where it is to be in the container, like path: /data")
-    if "type" in said and sources[0] != "host_path":
+    if "type" in values and sources[0] != "host_path":
         raise keys.wrong(f"{place}.type", f"a {sources[0]} has no type", "leave it out; host_path has one")
     return Volume(
-        said["path"], _MADE[sources[0]](said), said.get("name", ""), said.get("sub_path", ""), said.get("read_only", False)
+        values["path"], _SOURCE_OF[sources[0]](values), values.get("name", ""), values.get("sub_path", ""), values.get("read_only", False)
     )  # fmt: skip
 
 
 def _path(value: Any, place: str) -> str:
-    """A path in the container, none of ours."""
+    """Read a path in the container, none of ours."""
     path = _whole(value, place)
     if path == "/" or path == OURS or path.startswith(f"{OURS}/"):
         raise keys.wrong(place, f"nothing can be mounted at {path}", f"choose another than / and what is below {OURS}")
@@ -124,20 +124,22 @@ def _below(value: Any, place: str) -> str:
 def _one_of(values: tuple[str, ...]) -> keys.Reader:
     def read(value: Any, place: str) -> str:
         if value not in values:
-            raise keys.wrong(place, f"there is no {value!r}", f"write one of {', '.join(one for one in values if one)}")
+            raise keys.wrong(
+                place, f"there is no {value!r}", f"write one of {', '.join(word for word in values if word)}"
+            )
         return str(value)
 
     return read
 
 
 def _objects(value: Any, place: str) -> dict[str, Any]:
-    """The name of a ConfigMap or Secret, or {name, items: {KEY: PATH}, optional, mode}."""
+    """Read the name of a ConfigMap or Secret, or {name, items: {KEY: PATH}, optional, mode}."""
     if isinstance(value, str):
         return {"name": keys.object_name(value, place)}
-    said = keys.section(_OBJECTS, value, place)
-    if "name" not in said:
+    values = keys.section(_OBJECTS, value, place)
+    if "name" not in values:
         raise keys.wrong(f"{place}.name", "it is missing", "write whose contents are to be mounted")
-    return said
+    return values
 
 
 def _chosen(value: Any, place: str) -> list[dict[str, str]]:
@@ -147,7 +149,7 @@ def _chosen(value: Any, place: str) -> list[dict[str, str]]:
 
 
 def _mode(value: Any, place: str) -> int:
-    """An octal mode as people write it. YAML reads 0440 as a number of eights already."""
+    """Read an octal mode as people write it. YAML reads 0440 as a number of eights already."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and set(value) <= set("01234567"):
         value = int(value, 8)
     if type(value) is not int or not 0 <= value <= 0o777:
@@ -156,27 +158,27 @@ def _mode(value: Any, place: str) -> int:
 
 
 def _empty(value: Any, place: str) -> dict[str, Any]:
-    """`true`, a size, or {size, memory: true}."""
+    """Read `true`, a size, or {size, memory: true}."""
     if value is None or value is True or value == "true":
         return {}
     if isinstance(value, str):
         return {"sizeLimit": str(keys.size(value, place))}
-    said = keys.section({"size": keys.size, "memory": keys.flag}, value, place)
-    made = {"medium": "Memory"} if said.get("memory") else {}
-    return {**made, "sizeLimit": str(said["size"])} if "size" in said else made
+    values = keys.section({"size": keys.size, "memory": keys.flag}, value, place)
+    source = {"medium": "Memory"} if values.get("memory") else {}
+    return {**source, "sizeLimit": str(values["size"])} if "size" in values else source
 
 
 def _ephemeral(value: Any, place: str) -> dict[str, Any]:
-    """A size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
+    """Read a size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
     if isinstance(value, str):
         value = {"size": value}
     readers = {"size": keys.size, "storage_class": keys.object_name, "mode": _one_of(_MODES)}
-    said = keys.section(readers, value, place)
-    if "size" not in said:
+    values = keys.section(readers, value, place)
+    if "size" not in values:
         raise keys.wrong(f"{place}.size", "it is missing", "write how large it is to be, like size: 10GiB")
-    spec = {"accessModes": [said.get("mode", _MODES[0])], "resources": {"requests": {"storage": str(said["size"])}}}
-    if "storage_class" in said:
-        spec["storageClassName"] = said["storage_class"]
+    spec = {"accessModes": [values.get("mode", _MODES[0])], "resources": {"requests": {"storage": str(values["size"])}}}
+    if "storage_class" in values:
+        spec["storageClassName"] = values["storage_class"]
     return {"volumeClaimTemplate": {"spec": spec}}
 
 
@@ -187,8 +189,8 @@ def _nfs(value: Any, place: str) -> dict[str, Any]:
     return {"server": server, "path": _whole(f"/{path}", place)}
 
 
-def _of_objects(said: Mapping[str, Any], key: str, named: str) -> dict[str, Any]:
-    return {_OBJECT_FIELDS.get(name, name) if name != "name" else named: value for name, value in said[key].items()}
+def _of_objects(values: Mapping[str, Any], key: str, named: str) -> dict[str, Any]:
+    return {_OBJECT_FIELDS.get(name, name) if name != "name" else named: value for name, value in values[key].items()}
 
 
 _OBJECT_FIELDS = {"mode": "defaultMode"}
@@ -199,12 +201,12 @@ _READ: dict[str, keys.Reader] = {
     "type": _one_of(_TYPES),
 }  # fmt: skip
 # source -> the volume of Kubernetes
-_MADE: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "host_path": lambda said: {"hostPath": {"path": said["host_path"], **({"type": said["type"]} if said.get("type") else {})}},
-    "claim": lambda said: {"persistentVolumeClaim": {"claimName": said["claim"]}},
-    "config_map": lambda said: {"configMap": _of_objects(said, "config_map", "name")},
-    "secret": lambda said: {"secret": _of_objects(said, "secret", "secretName")},
-    "empty": lambda said: {"emptyDir": said["empty"]},
-    "ephemeral": lambda said: {"ephemeral": said["ephemeral"]},
-    "nfs": lambda said: {"nfs": said["nfs"]},
+_SOURCE_OF: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "host_path": lambda values: {"hostPath": {"path": values["host_path"], **({"type": values["type"]} if values.get("type") else {})}},
+    "claim": lambda values: {"persistentVolumeClaim": {"claimName": values["claim"]}},
+    "config_map": lambda values: {"configMap": _of_objects(values, "config_map", "name")},
+    "secret": lambda values: {"secret": _of_objects(values, "secret", "secretName")},
+    "empty": lambda values: {"emptyDir": values["empty"]},
+    "ephemeral": lambda values: {"ephemeral": values["ephemeral"]},
+    "nfs": lambda values: {"nfs": values["nfs"]},
 }  # fmt: skip

@@ -1,8 +1,8 @@
-"""The pods that a job begins with, made together with its master's: so a start takes as long as one pod does, and not two.
+"""Make the pods that a job begins with together with its master's, so that a start takes as long as one pod does, and not two.
 
-They are those that the master will ask for first, which finds them there and adopts them. Nothing depends on them: what is not made here,
-the master makes. They wait until the master's own pod has its place, which they would take from it on a full cluster. Elastic gangs, which
-begin with what is granted at once, have none.
+They are those that the master will ask for first: it finds them there and adopts them. Nothing depends on them: the master makes those
+that are not made here. They wait until the master's own pod has its place, which they would take from it on a full cluster. Elastic gangs,
+which begin with what is granted at once, have none.
 """
 
 from __future__ import annotations
@@ -33,38 +33,41 @@ UNMET = 600.0  # s that their agents wait for the first master: its image may be
 
 
 async def make(
-    client: Client, job_id: str, asked: Sequence[Request], pod: Callable[[Request], Mapping[str, Any]]
+    client: Client, job_id: str, requests: Sequence[Request], pod: Callable[[Request], Mapping[str, Any]]
 ) -> None:
-    """Make them, as far as that can be done at once."""
-    if any(map(is_growth, asked)):
+    """Make the initial pods, as far as that can be done at once."""
+    if any(map(is_growth, requests)):
         return
-    chosen = sorted(asked, key=lambda one: (-one.priority, one.index))[:MOST]
+    chosen = sorted(requests, key=lambda request: (-request.priority, request.index))[:MOST]
     try:
-        if chosen and await _placed(client, job_id):
+        if chosen and await _wait_for_place(client, job_id):
             async with asyncio.timeout(MADE_WITHIN):
-                await asyncio.gather(*(client.create(PODS, pod(one)) for one in chosen), return_exceptions=True)
+                await asyncio.gather(*(client.create(PODS, pod(request)) for request in chosen), return_exceptions=True)
     except (KubeError, TimeoutError):
         return
 
 
-def spec(told: Mapping[str, Any], job: Job, address: str) -> Callable[[Request, Sequence[str]], dict[str, Any]]:
-    """What their agents are given: what the master, which is `told` this and will be at `address`, gives others."""
-    place = f"{told['job']['storage'].rstrip('/')}/{told['job_id']}"
-    of_master = {
-        "addresses": [f"{bracketed(address)}:{PORT}"], "certificate": told["certificate"],
-        "unmet": UNMET, **agents(told, job),
+def spec(payload: Mapping[str, Any], job: Job, address: str) -> Callable[[Request, Sequence[str]], dict[str, Any]]:
+    """Return a function that makes an agent's spec as the master, which has this `payload` and will be at `address`, makes it."""
+    place = f"{payload['job']['storage'].rstrip('/')}/{payload['job_id']}"
+    fields = {
+        "addresses": [f"{bracketed(address)}:{PORT}"], "certificate": payload["certificate"],
+        "unmet": UNMET, **agents(payload, job),
     }  # fmt: skip
 
     def spec_of_agent(request: Request, devices: Sequence[str]) -> dict[str, Any]:
-        return {**spec_of(told["job_id"], job, told["site"], place, request, devices, ENGINE.capabilities), **of_master}
+        return {
+            **spec_of(payload["job_id"], job, payload["site"], place, request, devices, ENGINE.capabilities),
+            **fields,
+        }
 
     return spec_of_agent
 
 
-async def _placed(client: Client, job_id: str) -> bool:
-    """Wait for a place of the master's pod; whether it has one."""
-    async with asyncio.timeout(PLACED_WITHIN), aclosing(follow(client, PODS, selector(job_id, MASTER_PART))) as seen:
-        async for one in seen:
-            if one.kind not in ("synced", "away", "deleted") and ends.node_of(one.object):
+async def _wait_for_place(client: Client, job_id: str) -> bool:
+    """Wait for a place of the master's pod; tell whether it has one."""
+    async with asyncio.timeout(PLACED_WITHIN), aclosing(follow(client, PODS, selector(job_id, MASTER_PART))) as changes:
+        async for change in changes:
+            if change.kind not in ("synced", "away", "deleted") and ends.node_of(change.object):
                 return True
     return False

@@ -1,4 +1,4 @@
-"""Who may do what: the user who submits, and the master, whose pod acts as a service account of the namespace.
+"""Check the rights of the user who submits and of the master, whose pod acts as a service account of the namespace.
 
 A user with rights on roles has an account made with each job, with just what a master needs. Others name one that an administrator has made
 once (`tm cluster grants` prints it; without a name it is called `trainmaster`), or let the master run beside the client, as themselves.
@@ -38,41 +38,41 @@ _AS_A_MASTER: Sequence[Right] = (("create", PODS), ("delete", PODS), ("watch", P
 _ON_ROLES: Sequence[Right] = (("create", SERVICE_ACCOUNTS), ("create", ROLES), ("create", ROLE_BINDINGS))
 
 
-async def check(client: Client, said: Settings) -> None:
+async def check(client: Client, settings: Settings) -> None:
     """Raise BadInput, naming what is not allowed, where the user cannot submit or the master would lack an account."""
-    wanted = [*_SUBMITS, *(_AS_A_MASTER if said.run_master == CLIENT else _BY_A_MASTER), ("create", PODS)]
-    if lacking := await _lacking(client, wanted):
-        told = ", ".join(f"{verb} {kind.plural}" for verb, kind in lacking)
+    needed = [*_SUBMITS, *(_AS_A_MASTER if settings.run_master == CLIENT else _BY_A_MASTER), ("create", PODS)]
+    if lacking := await _lacking(client, needed):
+        missing = ", ".join(f"{verb} {kind.plural}" for verb, kind in lacking)
         raise BadInput(
-            f"{client.config.user or 'you'} may not {told} in namespace {client.namespace}",
+            f"{client.config.user or 'you'} may not {missing} in namespace {client.namespace}",
             place=f"engines.kubernetes.namespace: {client.namespace}",
             mend="ask an administrator for the role edit there: "
             f"kubectl create rolebinding NAME -n {client.namespace} --clusterrole edit --user USER",
             anchor="rights",
         )  # fmt: skip
-    if said.run_master != CLIENT:
-        await account(client, said)
-    if said.task_service_account and not await _there(client, said.task_service_account):
+    if settings.run_master != CLIENT:
+        await account(client, settings)
+    if settings.task_service_account and not await _account_exists(client, settings.task_service_account):
         raise BadInput(
-            f"there is no service account {said.task_service_account} in namespace {client.namespace}",
-            place=f"engines.kubernetes.task_service_account: {said.task_service_account}", anchor="rights",
+            f"there is no service account {settings.task_service_account} in namespace {client.namespace}",
+            place=f"engines.kubernetes.task_service_account: {settings.task_service_account}", anchor="rights",
             mend="name one that is there: kubectl get serviceaccounts; or leave the key out, and programs get no token of the cluster",
         )  # fmt: skip
 
 
-async def account(client: Client, said: Settings) -> str:
-    """The service account of the master's pod; "" for one that is made with the job. Raises BadInput where there is none to be had."""
-    if said.service_account:
-        if not await _there(client, said.service_account):
+async def account(client: Client, settings: Settings) -> str:
+    """Return the service account of the master's pod; "" for one that is made with the job. Raises BadInput where neither can be."""
+    if settings.service_account:
+        if not await _account_exists(client, settings.service_account):
             raise BadInput(
-                f"there is no service account {said.service_account} in namespace {client.namespace}",
-                place=f"engines.kubernetes.service_account: {said.service_account}", mend=_mend(client.namespace, said.service_account),
-                anchor="rights",
+                f"there is no service account {settings.service_account} in namespace {client.namespace}",
+                place=f"engines.kubernetes.service_account: {settings.service_account}",
+                mend=_mend(client.namespace, settings.service_account), anchor="rights",
             )  # fmt: skip
-        return said.service_account
+        return settings.service_account
     if not await _lacking(client, _ON_ROLES):
         return ""
-    if await _there(client, ACCOUNT):
+    if await _account_exists(client, ACCOUNT):
         return ACCOUNT
     raise BadInput(
         f"the master's pod needs a service account, and you may not make one in namespace {client.namespace}",
@@ -81,7 +81,7 @@ async def account(client: Client, said: Settings) -> str:
 
 
 def granted(namespace: str, name: str = ACCOUNT) -> list[dict[str, Any]]:
-    """What an administrator applies once: an account that masters in `namespace` may have."""
+    """Return the objects that an administrator applies once: an account that masters in `namespace` may have."""
     about = {"name": name, "namespace": namespace, "labels": {MANAGED_BY: OUR_NAME}}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about, "automountServiceAccountToken": False},
@@ -101,16 +101,16 @@ def _mend(namespace: str, name: str) -> str:
     )
 
 
-async def _there(client: Client, name: str) -> bool:
+async def _account_exists(client: Client, name: str) -> bool:
     try:
         await client.get(SERVICE_ACCOUNTS, name)
     except NotFound:
         return False
-    except Forbidden:  # whether it is there is seen when its pod is made
+    except Forbidden:  # the server checks the account when its pod is made
         return True
     return True
 
 
-async def _lacking(client: Client, wanted: Sequence[Right]) -> list[Right]:
-    allowed = await asyncio.gather(*(client.review(verb, kind) for verb, kind in wanted))
-    return [one for one, may in zip(wanted, allowed, strict=True) if not may]
+async def _lacking(client: Client, rights: Sequence[Right]) -> list[Right]:
+    allowed = await asyncio.gather(*(client.review(verb, kind) for verb, kind in rights))
+    return [right for right, is_allowed in zip(rights, allowed, strict=True) if not is_allowed]

@@ -1,7 +1,8 @@
-"""Files of the submitter's machine for the pods of a job: in immutable Secrets, named by what they hold.
+"""Ship files of the submitter's machine to the pods of a job, in immutable Secrets that are named by their content.
 
 A file is cut into pieces of 900 KiB, for an object may hold one MiB. A piece is there once for all jobs that have the same: it is owned by
-the Secret of each, so the cluster removes it with the last of them. One that is being removed just then is waited for, and made anew.
+the Secret of each, so the cluster removes it with the last of them. A piece that is being removed just then is
+waited for, and made anew.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ REMOVED_WITHIN = 30.0  # s that an object that is being removed may be there
 
 
 def read(files: Sequence[Shipped]) -> list[tuple[Piece, bytes]]:
-    """The files with their contents, as they will be shipped. Raises BadInput where they are more than Secrets are for."""
-    found = []
-    for one in files:
-        content = one.path.read_bytes()
+    """Read the files as they will be shipped, with their contents. Raises BadInput where they are more than Secrets are for."""
+    pieces = []
+    for file in files:
+        content = file.path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:32]
         names = tuple(f"trainmaster-{digest}-{number}" for number in range(max(1, -(-len(content) // PIECE))))
-        found.append((Piece(one.name, digest, names, one.unpacked), content))
-    if (total := sum(len(content) for _, content in found)) > MOST:
-        sizes = ", ".join(f"{piece.name} {format_bytes(len(content))}" for piece, content in found)
+        pieces.append((Piece(file.name, digest, names, file.unpacked), content))
+    if (total := sum(len(content) for _, content in pieces)) > MOST:
+        sizes = ", ".join(f"{piece.name} {format_bytes(len(content))}" for piece, content in pieces)
         raise BadInput(
             f"what comes with the job is {format_bytes(total)}, and Secrets of a cluster hold {format_bytes(MOST)} of it: {sizes}",
             place="files", mend="put it into the image, or on a volume; ship less with files", anchor="files-too-large",
         )  # fmt: skip
-    return found
+    return pieces
 
 
 async def put(client: Client, owner: Mapping[str, Any], files: Sequence[tuple[Piece, bytes]]) -> None:
-    """Have the pieces in the client's namespace, each also the job's whose Secret is `owner` (an ownerReference)."""
+    """Put the pieces into the client's namespace; each is then owned by the job's Secret, `owner` (an ownerReference), too."""
     async with asyncio.TaskGroup() as group:
         for piece, content in files:
             for number, name in enumerate(piece.secrets):
@@ -51,13 +52,13 @@ async def put(client: Client, owner: Mapping[str, Any], files: Sequence[tuple[Pi
 
 
 async def _put(client: Client, owner: Mapping[str, Any], name: str, content: bytes) -> None:
-    """Share the piece where it is there already, else make it: who makes one that is there sends all of it before that is told."""
+    """Share the piece where it is there already, else make it: making sends all of it before the server says that it is there."""
     clock = asyncio.get_running_loop().time
     until = clock() + REMOVED_WITHIN
     while True:
         refusal: ApiError | None = None
         try:
-            if await _shared(client, owner, name):
+            if await _share(client, owner, name):
                 return
         except ApiError as error:  # a right that is not needed where nothing is there
             refusal = error
@@ -83,11 +84,11 @@ def _secret(owner: Mapping[str, Any], name: str, content: bytes) -> dict[str, An
     }  # fmt: skip
 
 
-async def _shared(client: Client, owner: Mapping[str, Any], name: str) -> bool:
-    """Make what is there under the name ours too; False where nothing is, or it is being removed."""
+async def _share(client: Client, owner: Mapping[str, Any], name: str) -> bool:
+    """Make the Secret of this name ours too; return False where there is none, or it is being removed."""
     ours = {"metadata": {"ownerReferences": [dict(owner)]}}
     try:
-        there = await client.patch(SECRETS, name, ours, how="strategic", metadata=True)
+        secret = await client.patch(SECRETS, name, ours, how="strategic", metadata=True)
     except NotFound:
         return False
-    return "deletionTimestamp" not in there["metadata"]
+    return "deletionTimestamp" not in secret["metadata"]

@@ -1,4 +1,4 @@
-"""Where a cluster's jobs are kept, and how one is found again."""
+"""Know where a cluster's jobs are kept, and find one of them again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.names import PART
 from trainmaster.engines.kubernetes.settings import settings
-from trainmaster.engines.kubernetes.submit.objects import JOB_PART, made
+from trainmaster.engines.kubernetes.submit.objects import JOB_PART, created_at
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import Forbidden, NotFound
 from trainmaster.kube.kinds import CONFIGMAPS, SECRETS, Kind
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """Where a cluster's jobs, and what comes with them, are kept: their logs in ConfigMaps where a job names no storage, and no data; else
-    its storage, which holds inputs and outputs of the submitter's machine too.
+    """A store holds a cluster's jobs and their data. A job that names no storage has its log in ConfigMaps, and no data there; any other
+    has its storage, which holds inputs and outputs of the submitter's machine too.
     """
 
     def __init__(self, client: KubernetesClient, job: Any = None) -> None:
@@ -31,8 +31,8 @@ class Store:
 
     @property
     def jobs(self) -> str:
-        said = None if self._job is None else settings(self._job.engines.get("kubernetes") or {})
-        config = self._client.config(said)
+        options = None if self._job is None else settings(self._job.engines.get("kubernetes") or {})
+        config = self._client.config(options)
         return url_of(config.context, config.namespace)
 
     @property
@@ -44,7 +44,7 @@ class Store:
         return self.private("outputs")
 
     def private(self, kind: str) -> str:
-        """The folder `inputs` or `outputs` of the job's storage. Raises BadInput where it has none."""
+        """Return the folder `inputs` or `outputs` of the job's storage. Raises BadInput where it has none."""
         if self._job is None or not stored_elsewhere(self._job):
             raise BadInput(
                 f"{kind} that are paths of this machine need a storage that the pods reach, and the job has none", place="storage",
@@ -54,57 +54,57 @@ class Store:
         return f"{self._job.storage.rstrip('/')}/{kind}"
 
     def kept(self, job: str) -> dict[str, Any] | None:
-        """How a job of ours is reached that was submitted from another machine; None where there is none."""
+        """Return how to reach a job of ours that was submitted from another machine; None where there is none."""
         client = self._client
 
         async def look(api: Client) -> dict[str, Any] | None:
-            root = await there(api, CONFIGMAPS, job)
+            root = await get_or_none(api, CONFIGMAPS, job)
             if root is None or root["metadata"].get("labels", {}).get(PART) != JOB_PART:
                 return None
             try:
-                secret = await there(api, SECRETS, job)
+                secret = await get_or_none(api, SECRETS, job)
             except Forbidden as error:
                 raise BadInput(
                     f"{job} was submitted from another machine, and you may not read its Secret, by which its master knows who asks: "
                     f"{error.message}", place=f"namespace {api.namespace}", anchor="job-rights",
                     mend="ask an administrator for the role edit there; or use the machine that it was submitted from",
                 ) from error  # fmt: skip
-            told = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
-            described = job_from(told["job"])
+            files = {name: json.loads(root["data"][f"{name}.json"]) for name in ("job", "site")}
+            described = job_from(files["job"])
             if not stored_elsewhere(described):
-                told["job"]["storage"] = self.jobs
+                files["job"]["storage"] = self.jobs
             elif not is_reached_from_everywhere(described.storage):
                 return None  # nobody submits such a job: it would be read, and written, on this machine
             token = b64decode(secret["data"]["token"]).decode() if secret else ""
             return {
-                **told,
+                **files,
                 "token": token,
                 "certificate": root["data"]["certificate"],
-                "submitted": made(root).timestamp(),
+                "submitted": created_at(root).timestamp(),
                 "shared": True,
             }
 
-        return client.asked(client.config(), look)
+        return client.call(client.config(), look)
 
 
 def parts(application: str) -> tuple[str, str, str]:
-    """Context, namespace and id."""
+    """Return the context, namespace and id that an application names."""
     place, _, job_id = application.rpartition("/")
     context, _, namespace = place.rpartition("@")
     return context, namespace, job_id
 
 
 def stored_elsewhere(job: Any) -> bool:
-    """Whether the job has a storage of its own, which its agents reach too."""
+    """Tell whether the job has a storage of its own, which its agents reach too."""
     return bool(job.storage) and not job.storage.startswith(SCHEME)
 
 
 def is_reached_from_everywhere(storage: str) -> bool:
-    """Return whether a storage is the same for the pods and for this machine: a path is not."""
+    """Tell whether a storage is the same for the pods and for this machine: a path is not."""
     return urlsplit(storage).scheme.lower() not in ("", "file", "local")
 
 
-async def there(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:
+async def get_or_none(client: Client, kind: Kind, name: str) -> dict[str, Any] | None:
     try:
         return await client.get(kind, name)
     except NotFound:

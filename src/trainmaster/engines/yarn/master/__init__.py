@@ -1,1 +1,1 @@
-"""The master's side: containers asked for, watched and given back."""
+"""The master's side of YARN: containers are asked for, watched and given back."""

@@ -1,8 +1,8 @@
-"""Asks in YARN's words: sizes, priorities, labels, places, and the number that says whose an ask is.
+"""Asks in YARN's words: sizes, priorities, labels, places, and the number by which the master knows whose an ask is.
 
-An ask is one row for any node (`*`), and where a task's data are on some hosts also a row for each of these and for each of their racks,
-all of the same number: YARN grants one container for them, on such a host if one has room within a few beats, else on such a rack, else
-anywhere (relaxed locality). Rows are absolute; a label may stand in the row `*` alone.
+An ask is one row for any node (`*`). Where a task's data are on some hosts, the ask has also a row for each of these hosts and for each of
+their racks, all of the same number. YARN grants one container for all rows of a number: on such a host if one has room within a few beats,
+else on such a rack, else anywhere (relaxed locality). Rows are absolute; only the row `*` may have a label.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from trainmaster.hadoop.proto import yarn_pb2 as y
 
 GPU = "yarn.io/gpu"
 MIB = 2**20
-INT, LONG = 2**31 - 1, 2**63 - 1  # the largest numbers that YARN's messages hold: more than any cluster has
+INT, LONG = 2**31 - 1, 2**63 - 1  # the largest numbers that YARN's messages hold; no cluster has as much
 _SERIALS = 1 << 24
-_MIDDLE = 100  # the priority of a role that names none; YARN's lower number is served first
-_GROWTH = 2 * _MIDDLE  # what a gang can begin without comes behind all that is needed
+_MIDDLE = 100  # the priority of a role that names none; YARN serves lower numbers first
+_GROWTH = 2 * _MIDDLE  # added for containers without which a gang can begin: they come after all that are needed
 ANYWHERE = "*"
-LABEL = "label"  # the only key that `nodes.labels` may have: a node of YARN is in one partition
+LABEL = "label"  # the only key that `nodes.labels` may have, because a node of YARN is in one partition
 
 
 class Numbers:
-    """Allocation request ids: of each (task, serial) one, the same for every master of the job."""
+    """Allocation request ids: one for each (task, serial), the same for every master of the job."""
 
     def __init__(self, job: Job) -> None:
         self._tasks = [f"{role.name}:{index}" for role in job.roles.values() for index in range(role.replicas.max)]
@@ -38,19 +38,19 @@ class Numbers:
         return (self._places[task] + 1) * _SERIALS + serial
 
     def key(self, number: int) -> tuple[str, int] | None:
-        """Whose it is; None for a number that is none of ours."""
+        """Return the (task, serial) of a number; None for a number that is not ours."""
         place, serial = divmod(number, _SERIALS)
         return (self._tasks[place - 1], serial) if 0 < place <= len(self._tasks) else None
 
 
-Size = tuple[bytes, str]  # what asks for containers of one kind have in common
+Size = tuple[bytes, str]  # resources and label: the same in all asks for containers of one kind
 Rows = tuple[y.ResourceRequestProto, ...]
 
 
 def ask_for(
     number: int, request: Request, racks: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
 ) -> Rows:
-    """The rows of an ask. `racks`: host -> rack, of the cluster's nodes; of others no row is made. `units` of resource types."""
+    """Return the rows of an ask. `racks`: host -> rack, of the cluster's nodes; other hosts get no row. `units`: of resource types."""
     known = racks or {}
     hosts = [host for host in request.hosts if host in known]
     names = [*hosts, *dict.fromkeys(known[host] for host in hosts), ANYWHERE]
@@ -67,18 +67,18 @@ def ask_for(
 
 
 def withdrawal(rows: Iterable[y.ResourceRequestProto]) -> Rows:
-    """No more of the ask."""
-    made = []
+    """Return the rows that withdraw an ask."""
+    withdrawn = []
     for row in rows:
-        none = y.ResourceRequestProto()
-        none.CopyFrom(row)
-        none.num_containers = 0
-        made.append(none)
-    return tuple(made)
+        copy = y.ResourceRequestProto()
+        copy.CopyFrom(row)
+        copy.num_containers = 0
+        withdrawn.append(copy)
+    return tuple(withdrawn)
 
 
 def priority_of(request: Request) -> int:
-    """The role's part of the priority: among the asks of one application it alone counts."""
+    """Return YARN's number for the role's part of the priority, the only part that counts among the asks of one application."""
     role = (request.priority + 500) % 1000 - 500
     return max(1, min(2 * _MIDDLE, _MIDDLE - role)) + (_GROWTH if is_growth(request) else 0)
 
@@ -94,20 +94,22 @@ def resource(
     others: Mapping[str, int] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> y.ResourceProto:
-    """`memory` in bytes; `others` in the units that the cluster has for each (YARN would convert from any other)."""
+    """Return a size as YARN's message. `memory` in bytes; `others` in the units that the cluster has for each (YARN would convert from any
+    other).
+    """
     mib, vcores = math.ceil(memory / MIB), min(max(1, math.ceil(cores)), INT)
-    made = y.ResourceProto(memory=mib, virtual_cores=vcores)
-    made.resource_value_map.add(key="memory-mb", value=mib, units="Mi", type=y.COUNTABLE)
-    made.resource_value_map.add(key="vcores", value=vcores, units="", type=y.COUNTABLE)
+    message = y.ResourceProto(memory=mib, virtual_cores=vcores)
+    message.resource_value_map.add(key="memory-mb", value=mib, units="Mi", type=y.COUNTABLE)
+    message.resource_value_map.add(key="vcores", value=vcores, units="", type=y.COUNTABLE)
     for name, count in {**({GPU: gpus} if gpus else {}), **(others or {})}.items():
-        made.resource_value_map.add(
+        message.resource_value_map.add(
             key=name, value=min(count, LONG), units=(units or {}).get(name, ""), type=y.COUNTABLE
         )
-    return made
+    return message
 
 
 def label_of(labels: Mapping[str, str]) -> str:
-    """The partition that a role asks for, or "". Raises BadInput for any other label."""
+    """Return the partition that a role asks for, or "". Raises BadInput for any other label."""
     if unknown := sorted(labels.keys() - {LABEL}):
         raise BadInput(
             f"nodes of YARN have no {unknown[0]}: a node is in one partition",
@@ -117,7 +119,7 @@ def label_of(labels: Mapping[str, str]) -> str:
 
 
 def is_of_an_ask(error: RemoteError) -> bool:
-    """Whether the ResourceManager refuses an ask for what it asks for."""
+    """Tell whether the ResourceManager refuses an ask because of the ask's content."""
     return error.name.startswith("Invalid") and "ResourceRequest" in error.name
 
 
@@ -125,8 +127,8 @@ def size_of(rows: Rows) -> Size:
     return rows[-1].capability.SerializeToString(deterministic=True), rows[-1].node_label_expression
 
 
-def fits(wanted: y.ResourceProto, largest: y.ResourceProto) -> bool:
-    """Whether a container of this size is ever granted, where `largest` is the largest."""
-    most = {one.key: one.value for one in largest.resource_value_map}
-    counted = all(one.value <= most.get(one.key, 0) for one in wanted.resource_value_map if one.value)
-    return wanted.memory <= largest.memory and wanted.virtual_cores <= largest.virtual_cores and counted
+def fits(size: y.ResourceProto, largest: y.ResourceProto) -> bool:
+    """Tell whether a container of this size is ever granted, where `largest` is the largest."""
+    most = {entry.key: entry.value for entry in largest.resource_value_map}
+    counted = all(entry.value <= most.get(entry.key, 0) for entry in size.resource_value_map if entry.value)
+    return size.memory <= largest.memory and size.virtual_cores <= largest.virtual_cores and counted

@@ -1,25 +1,25 @@
 """YARN as a master uses it: the asks of one job, the containers it was given, the ends of both.
 
-The master speaks to the ResourceManager in beats: each tells what has changed of the asks and takes what was granted, what has ended, and
-what will be taken back. An ask is one container under an *allocation request id* that says whose it is, (task, serial), so a grant needs no
-matching by size (YARN rounds sizes up), and a master that follows knows whose containers it inherits. Asks are absolute: said again they
-change nothing, and a ResourceManager that was restarted and knows none of them (`not registered`) is told all again.
+The master speaks to the ResourceManager in beats. Each beat tells what has changed of the asks, and brings what was granted, what has
+ended, and what will be taken back. An ask is one container under an *allocation request id* that says whose it is, (task, serial), so a
+grant needs no matching by size (YARN rounds sizes up), and a master that follows knows whose containers it inherits. Asks are absolute:
+sent again they change nothing. A ResourceManager that was restarted knows none of them (`not registered`), and is sent all again.
 
-A granted container is started on its node at once, with our agent, and told of when it runs. What a dead master was granted and never
-started is given back, and asked for anew.
+A granted container is started on its node at once, with our agent, and reported when it runs. Containers that a dead master was granted and
+never started are given back, and asked for anew.
 
 Containers are known by their whole id: the number in it counts from 1 again in each attempt of the application, so a container of a dead
-master and one of its successor have the same number. A ResourceManager that was restarted lists containers of earlier attempts late, in
-the answers to beats, as their nodes come back to it.
+master and one of its successor have the same number. A ResourceManager that was restarted lists containers of earlier attempts late, in the
+answers to beats, as their nodes come back to it.
 
-A ResourceManager that was restarted knows the containers of those nodes alone that have come back to it, and says nothing of a release of
-any other. So what was given back and is not told to have ended some time later has ended.
+A ResourceManager that was restarted knows only the containers of nodes that have come back to it, and says nothing when any other container
+is released. So a container that was given back counts as ended some time later, even if nobody reports its end.
 
-An ask that is larger than all nodes that live is refused, and with it all else that the beat says. It may fit a node that comes back, so
-it is put off, and told again now and then.
+An ask that is larger than every live node is refused, and everything else in the same beat with it. It may fit a node that comes back, so
+it is put off, and sent again now and then.
 
-A node on which containers failed by no fault of a program's several times is asked for no more. Containers of an elastic gang are kept
-until it is clear with how many it begins (see `gangs`).
+A node on which containers failed several times by no fault of a program's is asked for no more. Containers of an elastic gang are kept
+until it is clear with how many the gang begins (see `gangs`).
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id_text, node_text, token_of
 
-FRESH, JUST = 0.03, 1.0  # s between two beats while something was asked for within the last JUST
-PENDING, IDLE = 0.1, 1.0  # s between two beats while something is asked for, and else
-EXPLAIN = 2.0  # s that asks wait before it is looked why, and between two looks
-AGAIN = 1.0  # s until a beat that failed is tried again
-LATER = 10.0  # s until an ask is told again that fits no node now
-UNTOLD = 10.0  # s after a release was heard, until what it gave back has ended though nobody says so
+FRESH, JUST = 0.03, 1.0  # FRESH: seconds between two beats while something was asked for within the last JUST seconds
+PENDING, IDLE = 0.1, 1.0  # seconds between two beats while something is asked for, and otherwise
+EXPLAIN = 2.0  # seconds that asks wait before we look for the reason, and between two looks
+AGAIN = 1.0  # seconds until a beat that failed is tried again
+LATER = 10.0  # seconds until an ask that fits no node now is sent again
+UNTOLD = 10.0  # seconds after a release was heard, until the container counts as ended though nobody reports its end
 _NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
 _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
@@ -72,14 +72,14 @@ log = logging.getLogger(__name__)
 
 
 @attrs.define(slots=True, eq=False)
-class _Held:
+class _Container:
     """A container that is ours."""
 
     proto: y.ContainerProto
     node: str
     running: bool = False
     returned: bool = False
-    heard: float | None = None  # when the ResourceManager was told that it is given back
+    heard: float | None = None  # when the ResourceManager heard that the container is given back
 
     @property
     def id(self) -> str:
@@ -87,9 +87,9 @@ class _Held:
 
 
 class YarnMaster:
-    """`MasterSide` on YARN. `context(spec)` makes an agent's launch context of what it is given, `scheduler(token)` a connection to the
-    ResourceManager, which changes the master's token now and then; `protection` as `conf.rpc_protection` gives it; `tracking` says the
-    job's page.
+    """The `MasterSide` of YARN. `context(spec)` returns an agent's launch context for its spec; `scheduler(token)` returns a connection to
+    the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking()`
+    returns the address of the job's page.
     """
 
     def __init__(
@@ -99,86 +99,86 @@ class YarnMaster:
         self._numbers, self._spec, self._context = asks.Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)
         self._manager, self._tracking, self._ending = manager, tracking, ending
-        self._preemption = preemption  # s between a warning and its end
+        self._preemption = preemption  # seconds between a warning and the container's end
         self._queue = ""
         self._nodes = Nodes(protection)
-        self._wanted: dict[Key, Request] = {}
-        self._rows: dict[Key, asks.Rows] = {}  # as they were asked for last
+        self._requests: dict[Key, Request] = {}
+        self._rows: dict[Key, asks.Rows] = {}  # as they were sent last
         self._gathering = Gathering(lambda: asyncio.get_running_loop().time())
-        self._held: dict[Key, _Held] = {}
+        self._containers: dict[Key, _Container] = {}
         self._by_container: dict[str, Key] = {}
         self._changed: dict[Key, asks.Rows] = {}
-        self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are told again
-        self._returned: dict[str, y.ContainerIdProto] = {}  # given back, until the beat that says so was answered
+        self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are sent again
+        self._returned: dict[str, y.ContainerIdProto] = {}  # given back, in a beat that was not answered yet
         self._avoided = Avoided(excluded(job))
-        self._cluster = 0  # nodes
+        self._cluster = 0  # how many nodes it has
         self._warned: set[str] = set()
         self._response = 0
         self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
         self._stirred = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        self._asked = 0.0  # when something was asked for last
+        self._asked_at = 0.0  # when something was asked for last
         self._largest = y.ResourceProto()
         self._units: Mapping[str, str] = {}
         self._label = settings(job.engines.get("yarn") or {}).label  # of containers whose role names none
-        self._left = y.ResourceProto()  # what our user may still have in the queue, as the last beat told
+        self._left = y.ResourceProto()  # what our user may still have in the queue, as the last beat reported it
 
     # -- the contract --
 
     async def open(self, epoch: int) -> Sequence[Holder]:
         answer = await self._register()
         self._queue, self._largest = answer.queue, answer.maximumCapability
-        self._units = {one.name: one.units for one in answer.resource_types}
+        self._units = {kind.name: kind.units for kind in answer.resource_types}
         running = await self._nodes.running(answer.containers_from_previous_attempts)
-        for container in sorted(
+        for proto in sorted(
             answer.containers_from_previous_attempts, key=lambda each: container_id_text(each.id) not in running
-        ):  # of two for the same ask, the one that runs is kept
-            self._inherit(container)
+        ):  # of two for the same ask, the running container is kept
+            self._inherit(proto)
         holders = []
-        for key, held in list(self._held.items()):
-            if held.id in running:
-                held.running = True
-                holders.append(Holder(*key, held.id, held.node))
+        for key, container in list(self._containers.items()):
+            if container.id in running:
+                container.running = True
+                holders.append(Holder(*key, container.id, container.node))
             else:
                 self._give_back(key)
-        self._beating = self._begin(self._beat())
+        self._beating = self._spawn(self._beat())
         if self._ending is not None:
-            self._ending.heed(self._killed)
+            self._ending.heed(self._report_kill)
         return holders
 
     async def ask(self, requests: Sequence[Request]) -> None:
-        wanted = {(one.task, one.serial): one for one in requests}
-        for key in self._wanted.keys() - wanted.keys():
+        by_key = {(request.task, request.serial): request for request in requests}
+        for key in self._requests.keys() - by_key.keys():
             self._withdraw(key)
-        new = [key for key in wanted if key not in self._wanted]
+        new = [key for key in by_key if key not in self._requests]
         if new:
-            self._asked = asyncio.get_running_loop().time()
-        self._gathering.know(wanted[key] for key in new)
-        on_racks = await racks(self._manager) if any(wanted[key].hosts for key in new) else {}
+            self._asked_at = asyncio.get_running_loop().time()
+        self._gathering.know(by_key[key] for key in new)
+        on_racks = await racks(self._manager) if any(by_key[key].hosts for key in new) else {}
         for key in new:
-            held = self._held.get(key)
-            if held is None:
-                self._wanted[key] = wanted[key]
+            container = self._containers.get(key)
+            if container is None:
+                self._requests[key] = by_key[key]
                 self._rows[key] = self._changed[key] = asks.ask_for(
-                    self._numbers.of(*key), wanted[key], on_racks, self._units
+                    self._numbers.of(*key), by_key[key], on_racks, self._units
                 )
-            elif held.running:
-                self._tell(Granted(*key, held.id, held.node))
+            elif container.running:
+                self._tell(Granted(*key, container.id, container.node))
         self._stirred.set()
 
     async def release(self, task: str, serial: int) -> None:
         key = (task, serial)
-        if key in self._held:
+        if key in self._containers:
             self._give_back(key)
         else:
-            if key in self._wanted:
+            if key in self._requests:
                 self._withdraw(key)
             self._tell(ContainerExited(*key, None, "not-needed"))
         self._stirred.set()
 
     def _withdraw(self, key: Key) -> Request:
-        request = self._wanted.pop(key)
+        request = self._requests.pop(key)
         self._changed[key] = asks.withdrawal(self._rows.pop(key))
         return request
 
@@ -193,7 +193,7 @@ class YarnMaster:
         return await waiting.free(self._manager)
 
     async def close(self, state: str) -> None:
-        for key in list(self._held):
+        for key in list(self._containers):
             self._give_back(key)
         for task in self._work:
             task.cancel()
@@ -201,18 +201,18 @@ class YarnMaster:
         request = y.FinishApplicationMasterRequestProto(
             final_application_status=_FINAL[state], tracking_url=self._tracking()
         )
-        while not await self._unregistered(request):  # noqa: ASYNC110  it has to be asked
+        while not await self._unregister(request):  # noqa: ASYNC110  no news comes of it
             await asyncio.sleep(PENDING)
         await self._nodes.close()
         await self._scheduler.close()
         await self._manager.close()
 
-    async def _unregistered(self, request: y.FinishApplicationMasterRequestProto) -> bool:
-        """Whether the ResourceManager has heard of our end. One that is away is told when it is back, as often as it takes."""
+    async def _unregister(self, request: y.FinishApplicationMasterRequestProto) -> bool:
+        """Tell the ResourceManager of our end, as often as it takes while it is away. Return whether it has heard."""
         try:
-            await self._say_what_changed()
+            await self._send_changes()
             return (await self._scheduler.finish_application_master(request)).isUnregistered
-        except AuthenticationFailed:  # our token is of no use any more: it has heard it, and its answer was lost
+        except AuthenticationFailed:  # our token is void: the ResourceManager has heard, and its answer was lost
             return True
         except RemoteError as error:
             if (name := error.class_name.rpartition(".")[2]) in _OVER:
@@ -239,23 +239,23 @@ class YarnMaster:
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        explained_at = loop.time()
         while True:
             try:
-                self._tell_put_off()
-                self._take(await self._say_what_changed())
+                self._send_put_off()
+                self._take(await self._send_changes())
                 self._write_off()
             except RemoteError as error:
-                await self._refused(error)
+                await self._process_refusal(error)
             except HadoopError as error:
                 log.warning("the ResourceManager cannot be asked: %s", error)
                 self._tell(Waiting("resource manager", "", "", f"the ResourceManager cannot be reached: {error}"))
                 await asyncio.sleep(AGAIN)
-            if not self._wanted:
-                asked = loop.time()
-            elif loop.time() - asked > EXPLAIN:
-                asked = loop.time()
-                self._begin(self._explain())
+            if not self._requests:
+                explained_at = loop.time()
+            elif loop.time() - explained_at > EXPLAIN:
+                explained_at = loop.time()
+                self._spawn(self._explain())
             try:
                 async with asyncio.timeout(self._pause()):
                     await self._stirred.wait()
@@ -263,12 +263,12 @@ class YarnMaster:
                 continue
 
     def _pause(self) -> float:
-        if self._wanted and asyncio.get_running_loop().time() - self._asked < JUST:
+        if self._requests and asyncio.get_running_loop().time() - self._asked_at < JUST:
             return FRESH
-        return PENDING if self._wanted or self._returned or self._gathering else IDLE
+        return PENDING if self._requests or self._returned or self._gathering else IDLE
 
-    async def _say_what_changed(self, size: asks.Size | None = None) -> y.AllocateResponseProto:
-        """A beat; of the asks those of one size alone, where one is given."""
+    async def _send_changes(self, size: asks.Size | None = None) -> y.AllocateResponseProto:
+        """Send a beat, with all asks that changed, or with those of one size alone where `size` is given."""
         self._stirred.clear()
         changed = {key: rows for key, rows in self._changed.items() if size in (None, asks.size_of(rows))}
         self._changed = {key: rows for key, rows in self._changed.items() if key not in changed}
@@ -284,13 +284,15 @@ class YarnMaster:
             raise
         for container in returned:
             self._returned.pop(container, None)
-            if (key := self._by_container.get(container)) is not None and self._held[key].heard is None:
-                self._held[key].heard = asyncio.get_running_loop().time()
+            if (key := self._by_container.get(container)) is not None and self._containers[key].heard is None:
+                self._containers[key].heard = asyncio.get_running_loop().time()
         self._response = answer.response_id
         return answer
 
-    async def _refused(self, error: RemoteError) -> None:
-        """The ResourceManager's word: it knows us not since it was restarted, or our attempt is over, or an ask is none it ever grants."""
+    async def _process_refusal(self, error: RemoteError) -> None:
+        """Act on the ResourceManager's refusal: it does not know us since it was restarted, or our attempt is over, or it never grants one
+        of the asks.
+        """
         name = error.class_name.rpartition(".")[2]
         if name == _NOT_REGISTERED:
             log.warning("the ResourceManager was restarted; it is told all again")
@@ -300,11 +302,11 @@ class YarnMaster:
                 log.warning("the ResourceManager cannot be told yet: %s", away)
                 await asyncio.sleep(AGAIN)
                 return
-            self._begin_anew()
-            self._begin(self._adopt(answer.containers_from_previous_attempts))
+            self._send_all_again()
+            self._spawn(self._adopt(answer.containers_from_previous_attempts))
         elif name in _OVER:
             if self._ending is not None and (why := await self._ending.killed()):
-                self._killed(why)
+                self._report_kill(why)
             else:
                 self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
@@ -315,33 +317,34 @@ class YarnMaster:
             log.warning("the ResourceManager refuses: %s", error)
             await asyncio.sleep(AGAIN)
 
-    def _killed(self, why: str) -> None:
-        """YARN has killed the application, and ends all its containers; there is a moment left to write that."""
+    def _report_kill(self, why: str) -> None:
+        """Report that YARN has killed the application and ends all its containers, in the moment that is left to write that."""
         self._tell(KillRequested("yarn", why))
-        for key in self._held:
+        for key in self._containers:
             self._tell(ContainerExited(*key, None, "killed-by-engine"))
 
     def _drop_impossible(self, error: RemoteError) -> bool:
-        """Refuse the asks for a size, a resource or a label that is never granted; whether there are any."""
+        """Refuse the asks for a size, a resource or a label that is never granted. Return whether there are any."""
         dropped = [
-            key for key, one in self._wanted.items()
-            if "Label" in error.name or not asks.fits(asks.resource_of(one, self._units), self._largest)
+            key for key, request in self._requests.items()
+            if "Label" in error.name or not asks.fits(asks.resource_of(request, self._units), self._largest)
         ]  # fmt: skip
         for key in dropped:
-            del self._wanted[key], self._rows[key]
+            del self._requests[key], self._rows[key]
             self._changed.pop(key, None)
             self._tell(Refused(*key, str(error)))
         return bool(dropped)
 
     async def _put_off_too_large(self) -> None:
-        """Tell what has changed size by size, and put off what is refused. A withdrawal of such an ask is left out: what is granted all the
-        same goes back."""
+        """Send what has changed size by size, and put off what is refused. The withdrawal of a refused ask is not sent: if the ask is
+        granted all the same, the container goes back.
+        """
         for size in dict.fromkeys(map(asks.size_of, self._changed.values())):
             try:
-                self._take(await self._say_what_changed(size))
+                self._take(await self._send_changes(size))
             except RemoteError as error:
                 if not asks.is_of_an_ask(error):
-                    return  # the next beat meets it, too
+                    return  # the next beat gets the same refusal
                 log.warning("the ResourceManager grants nothing of this size now: %s", error)
                 later = asyncio.get_running_loop().time() + LATER
                 refused = [key for key, rows in self._changed.items() if asks.size_of(rows) == size]
@@ -351,37 +354,37 @@ class YarnMaster:
             except HadoopError:
                 return
 
-    def _tell_put_off(self) -> None:
+    def _send_put_off(self) -> None:
         now = asyncio.get_running_loop().time()
         for key in [key for key, later in self._put_off.items() if later <= now]:
             del self._put_off[key]
             if key in self._rows:
                 self._changed.setdefault(key, self._rows[key])
 
-    def _begin_anew(self) -> None:
-        """Tell a ResourceManager that was restarted all that is asked for and given back. What was granted and not started is lost."""
+    def _send_all_again(self) -> None:
+        """Send a ResourceManager that was restarted all asks and all releases. Containers that were granted and not started are lost."""
         self._changed = self._rows | self._changed
-        for key, held in list(self._held.items()):
+        for key, container in list(self._containers.items()):
             if key in self._gathering:
                 self._give_back(key)
                 self._forget(key)
                 self._tell(ContainerExited(*key))
-            elif held.returned:
-                held.heard = None
+            elif container.returned:
+                container.heard = None
                 self._give_back(key)
         self._stirred.set()
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
         self._nodes.take(answer.nm_tokens)
         self._cluster, self._left = answer.num_cluster_nodes, answer.limit
-        # The old one is good for some time yet, and for no new connection after that.
+        # The old token is good for some time yet, and for no new connection after that.
         if answer.HasField("am_rm_token"):
-            self._begin(self._scheduler.close())
+            self._spawn(self._scheduler.close())
             self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
         starting: list[tuple[Key, Request]] = []
         for container in answer.allocated_containers:
             key = self._numbers.key(container.allocation_request_id)
-            if key is None or key in self._held or key not in self._wanted:
+            if key is None or key in self._containers or key not in self._requests:
                 self._return(container)
                 continue
             request = self._withdraw(key)
@@ -389,16 +392,16 @@ class YarnMaster:
             if not self._gathering.add(key, request):
                 starting.append((key, request))
         for status in answer.completed_container_statuses:
-            self._ended(status)
+            self._process_end(status)
         if answer.containers_from_previous_attempts:
-            self._begin(self._adopt(answer.containers_from_previous_attempts))
-        for asked in self._by_node(starting):
-            self._begin(self._start([asked]))
-        for gang in self._gathering.complete(self._wanted.values()):
-            self._begin(self._start(self._by_node(gang)))
+            self._spawn(self._adopt(answer.containers_from_previous_attempts))
+        for group in self._by_node(starting):
+            self._spawn(self._start([group]))
+        for gang in self._gathering.complete(self._requests.values()):
+            self._spawn(self._start(self._by_node(gang)))
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
-        for warned in preempted:
-            name = container_id_text(warned.id)
+        for preempted_container in preempted:
+            name = container_id_text(preempted_container.id)
             if (key := self._by_container.get(name)) is not None and name not in self._warned:
                 self._warned.add(name)
                 self._tell(Warned(*key, self._preemption))
@@ -407,10 +410,10 @@ class YarnMaster:
 
     def _inherit(self, container: y.ContainerProto) -> None:
         key = self._numbers.key(container.allocation_request_id)
-        if key is None or key in self._held:
+        if key is None or key in self._containers:
             self._return(container)
             return
-        self._held[key] = _Held(container, node_text(container.nodeId))
+        self._containers[key] = _Container(container, node_text(container.nodeId))
         self._by_container[container_id_text(container.id)] = key
 
     async def _adopt(self, containers: Sequence[y.ContainerProto]) -> None:
@@ -425,116 +428,120 @@ class YarnMaster:
             key, name = self._numbers.key(container.allocation_request_id), container_id_text(container.id)
             if name in self._by_container:
                 continue
-            if key is None or key not in self._wanted or name not in running:
+            if key is None or key not in self._requests or name not in running:
                 log.warning("%s is an earlier master's, and no task needs it: it is given back", name)
                 self._return(container)
                 continue
             self._withdraw(key)
             self._inherit(container)
-            self._held[key].running = True
-            self._tell(Granted(*key, name, self._held[key].node))
+            self._containers[key].running = True
+            self._tell(Granted(*key, name, self._containers[key].node))
 
     def _return(self, container: y.ContainerProto) -> None:
         self._returned[container_id_text(container.id)] = container.id
         self._stirred.set()
 
-    def _by_node(self, asked: Sequence[tuple[Key, Request]]) -> list[list[tuple[Key, Request]]]:
-        found: dict[str, list[tuple[Key, Request]]] = {}
-        for key, request in asked:
-            found.setdefault(self._held[key].node, []).append((key, request))
-        return list(found.values())
+    def _by_node(self, grants: Sequence[tuple[Key, Request]]) -> list[list[tuple[Key, Request]]]:
+        by_node: dict[str, list[tuple[Key, Request]]] = {}
+        for key, request in grants:
+            by_node.setdefault(self._containers[key].node, []).append((key, request))
+        return list(by_node.values())
 
     async def _start(self, on_nodes: Sequence[Sequence[tuple[Key, Request]]]) -> None:
-        """Start our agent in containers, and tell of all of them at once."""
-        for change in chain(*await asyncio.gather(*map(self._started, on_nodes))):
+        """Start our agent in containers, and report all of them at once."""
+        for change in chain(*await asyncio.gather(*map(self._start_on_node, on_nodes))):
             self._tell(change)
 
-    async def _started(self, asked: Sequence[tuple[Key, Request]]) -> list[Change]:
-        """Start our agent in containers of one node, in one call; what became of them."""
-        made: list[tuple[y.ContainerProto, y.ContainerLaunchContextProto]] = []
-        told: list[Change] = []
-        asked = [(key, request) for key, request in asked if key in self._held]
-        for key, request in asked:
+    async def _start_on_node(self, grants: Sequence[tuple[Key, Request]]) -> list[Change]:
+        """Start our agent in containers of one node, in one call. Return what became of each."""
+        launches: list[tuple[y.ContainerProto, y.ContainerLaunchContextProto]] = []
+        changes: list[Change] = []
+        grants = [(key, request) for key, request in grants if key in self._containers]
+        for key, request in grants:
             spec = {
                 **self._spec(request, ()),
-                "container": self._held[key].id,
-                "node": self._held[key].node,
+                "container": self._containers[key].id,
+                "node": self._containers[key].node,
                 "gpus": request.gpus if asks.GPU in self._units else None,
             }
-            made.append((self._held[key].proto, self._context(spec)))
-        failed = await self._nodes.start(made) if made else {}
-        for key, _ in asked:
-            held = self._held.get(key)
-            if held is None:
+            launches.append((self._containers[key].proto, self._context(spec)))
+        failed = await self._nodes.start(launches) if launches else {}
+        for key, _ in grants:
+            container = self._containers.get(key)
+            if container is None:
                 continue
-            if (why := failed.get(held.id)) is None:
-                held.running = True
-                told.append(Granted(*key, held.id, held.node))
+            if (failure := failed.get(container.id)) is None:
+                container.running = True
+                changes.append(Granted(*key, container.id, container.node))
             else:
-                self._avoided.blame(held.node, self._cluster)
+                self._avoided.blame(container.node, self._cluster)
                 self._give_back(key)
                 self._forget(key)
-                told.append(ContainerExited(*key, None, "localization-failed", {"detail": why, "node": held.node}))
-        return told
+                changes.append(
+                    ContainerExited(*key, None, "localization-failed", {"detail": failure, "node": container.node})
+                )
+        return changes
 
-    def _ended(self, status: y.ContainerStatusProto) -> None:
+    def _process_end(self, status: y.ContainerStatusProto) -> None:
         key = self._by_container.get(container_id_text(status.container_id))
         if key is None:
             return
-        held = self._forget(key)
-        node = held.node
+        container = self._forget(key)
+        node = container.node
         if exits.lost(status.exit_status, status.diagnostics):
             self._tell(ContainerLost(*key, "node-lost", {"node": node}))
             return
         reason, figures = exits.reason(status.exit_status, status.diagnostics, node)
-        if exits.blames(status.exit_status) and not held.returned:
+        if exits.blames(status.exit_status) and not container.returned:
             self._avoided.blame(node, self._cluster)
         self._tell(ContainerExited(*key, status.exit_status, reason, figures))
 
     def _write_off(self) -> None:
-        """What was given back a while ago, and no end was told of, the ResourceManager has no record of: its node died meanwhile."""
+        """Report as ended each container that was given back a while ago and whose end nobody reported: its node died meanwhile, and the
+        ResourceManager has no record of it.
+        """
         now = asyncio.get_running_loop().time()
-        for key, held in list(self._held.items()):
-            if held.heard is not None and now - held.heard >= UNTOLD:
-                log.warning("YARN says nothing of the end of %s, which was given back", held.id)
+        for key, container in list(self._containers.items()):
+            if container.heard is not None and now - container.heard >= UNTOLD:
+                log.warning("YARN says nothing of the end of %s, which was given back", container.id)
                 self._forget(key)
                 self._tell(ContainerExited(*key))
 
-    def _forget(self, key: Key) -> _Held:
-        held = self._held.pop(key)
-        del self._by_container[held.id]
+    def _forget(self, key: Key) -> _Container:
+        container = self._containers.pop(key)
+        del self._by_container[container.id]
         self._gathering.drop(key)
-        return held
+        return container
 
     def _give_back(self, key: Key) -> None:
-        held = self._held[key]
-        held.returned = True
+        container = self._containers[key]
+        container.returned = True
         self._gathering.drop(key)
-        self._return(held.proto)
+        self._return(container.proto)
 
     # -- words --
 
     async def _explain(self) -> None:
         try:
-            told = await waiting.explain(
-                self._manager, self._queue, list(self._wanted.values()), self._left, self._label, self._avoided.hosts
+            reason = await waiting.explain(
+                self._manager, self._queue, list(self._requests.values()), self._left, self._label, self._avoided.hosts
             )
         except HadoopError as error:
             log.warning("why it waits is not known: %s", error)
             return
-        if self._wanted:
-            self._tell(told)
+        if self._requests:
+            self._tell(reason)
 
     def _tell(self, change: Change) -> None:
         self._changes.put_nowait(change)
 
-    def _begin(self, work: Any) -> asyncio.Task[None]:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._work.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._collect)
         return task
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _collect(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._changes.put_nowait(error)

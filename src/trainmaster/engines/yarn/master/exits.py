@@ -1,6 +1,6 @@
-"""What YARN says of a container that ended, in our reasons.
+"""YARN's account of a container that ended, in our reasons.
 
-The numbers are of `org.apache.hadoop.yarn.api.records.ContainerExitStatus`; a positive one is the command's own.
+The numbers are those of `org.apache.hadoop.yarn.api.records.ContainerExitStatus`; a positive number is the command's own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from trainmaster.engines.statuses import NO_DEVICES, NO_PYTHON, OUT_OF_REACH, TERMINATED
 
-ABORTED = -100  # given back, or its node is gone: the diagnostics tell which
+ABORTED = -100  # the container was given back, or its node is gone: the diagnostics tell which
 REASONS: dict[int, str] = {
     -101: "disks-failed",
     -102: "preempted",
@@ -28,41 +28,44 @@ _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 
 def lost(status: int, diagnostics: str) -> bool:
-    """Whether the container's node is gone: what ran there may still run."""
+    """Tell whether the container's node is gone: its programs may still run."""
     return status == ABORTED and "lost" in diagnostics.lower()
 
 
 def blames(status: int) -> bool:
-    """Whether a container that nobody took back ended through no fault of a program's: our agent, which outlives programs, did not run
-    there, or failed."""
+    """Tell whether a container that nobody took back ended through no fault of a program's: our agent, which outlives programs, did not run
+    there, or failed.
+    """
     return (status > 0 and status not in (OUT_OF_REACH, TERMINATED)) or status in (-1000, -101)
 
 
 def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
-    """The reason, where YARN knows one, and its figures."""
+    """Return the reason, where YARN knows one, and its figures."""
     if status == NO_PYTHON:
         return "no-python", {"node": node}
     if status == NO_DEVICES:
         return "devices-taken", {"node": node}
     if status == OUT_OF_REACH:
         return "no-master", {"node": node}
-    found = REASONS.get(status, _OTHERS if status < ABORTED else None)
-    if found == "out-of-memory" and (used := _USED.search(diagnostics)):
-        return found, {"used": _bytes(used[1]), "limit": _bytes(used[2])}
-    if found in ("localization-failed", "killed-by-engine"):
-        return found, {"detail": line(diagnostics), "node": node}
-    if found == "preempted":
-        return found, {"by": "other jobs of the cluster"}
-    return found, {"node": node}
+    name = REASONS.get(status, _OTHERS if status < ABORTED else None)
+    if name == "out-of-memory" and (amounts := _USED.search(diagnostics)):
+        return name, {"used": _bytes(amounts[1]), "limit": _bytes(amounts[2])}
+    if name in ("localization-failed", "killed-by-engine"):
+        return name, {"detail": line(diagnostics), "node": node}
+    if name == "preempted":
+        return name, {"by": "other jobs of the cluster"}
+    return name, {"node": node}
 
 
 def given_up(diagnostics: str) -> tuple[str, dict[str, Any]]:
-    """Why YARN starts no master any more, by its diagnostics of the application: the reason of the last one's end, and its figures."""
+    """Return why YARN starts no master any more, by its diagnostics of the application: the reason of the last master's end, and its
+    figures.
+    """
     status = re.search(r"exitCode: (-?\d+)", diagnostics)
     node = re.search(r"no Python >= 3\.11 on (\S+):", diagnostics)  # as `runtime_archive` says it, and YARN repeats
-    found, figures = reason(int(status[1]), diagnostics, node[1] if node else "") if status else (None, {})
-    if found in ("no-python", "out-of-memory", "localization-failed"):
-        return found, figures
+    name, figures = reason(int(status[1]), diagnostics, node[1] if node else "") if status else (None, {})
+    if name in ("no-python", "out-of-memory", "localization-failed"):
+        return name, figures
     times = re.search(r"failed (\d+) times", diagnostics)
     return "master-failed", {
         "masters": int(times[1]) if times else 1,
@@ -71,18 +74,16 @@ def given_up(diagnostics: str) -> tuple[str, dict[str, Any]]:
 
 
 def _last_words(diagnostics: str) -> str:
-    """What a master said as it died: YARN repeats the end of its stderr."""
-    said = re.findall(r"^error: (.+)$|^Traceback .*\n(?:[ \t].*\n)+(.+)$", diagnostics, re.MULTILINE)
-    return "".join(said[-1]).strip()[:300] if said else ""
+    """Return the error that a master wrote as it died: YARN repeats the end of its stderr."""
+    errors = re.findall(r"^error: (.+)$|^Traceback .*\n(?:[ \t].*\n)+(.+)$", diagnostics, re.MULTILINE)
+    return "".join(errors[-1]).strip()[:300] if errors else ""
 
 
 def line(diagnostics: str) -> str:
-    """The line of YARN's diagnostics that says most: the first that names what went wrong, without Java's stack."""
-    lines = [
-        text.strip() for text in diagnostics.splitlines() if text.strip() and not text.startswith(("\tat ", "Caused"))
-    ]
-    told = next((text for text in lines if "Exception" in text or "rror" in text), lines[0] if lines else "")
-    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", told)[:300]
+    """Return the most telling line of YARN's diagnostics: the first that names what went wrong, without Java's stack."""
+    lines = [row.strip() for row in diagnostics.splitlines() if row.strip() and not row.startswith(("\tat ", "Caused"))]
+    text = next((row for row in lines if "Exception" in row or "rror" in row), lines[0] if lines else "")
+    return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", text)[:300]
 
 
 def _bytes(text: str) -> int:

@@ -1,7 +1,7 @@
-"""The nodes of a cluster as a master speaks to them: containers started, and looked at.
+"""The nodes of a cluster as a master speaks to them: it starts containers there, and asks which ones run.
 
-Each node takes calls with a token that the ResourceManager gives once for it. A connection is kept a node, and made anew when its token
-changes. Many nodes are called at once, each with all of its containers in one call.
+Each node takes calls with a token that the ResourceManager gives once for it. The master keeps one connection for each node, and makes a
+new one when the node's token changes. Many nodes are called at once, each with all of its containers in one call.
 
 Containers go by their whole id, as text: the number in it counts from 1 again in each attempt of the application.
 """
@@ -21,28 +21,28 @@ from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.yarn import NodeManager, ResourceManager, container_id_text, node_text, token_of, why
 
 AT_ONCE = 64  # nodes called at the same time
-WITHIN = 60.0  # s for a node to take its containers
-RACKS_WITHIN = 5.0  # s to learn which nodes are on which racks
-FAILURES = 3  # of containers on one node, by no fault of a program's, until it is avoided
+WITHIN = 60.0  # seconds for a node to take its containers
+RACKS_WITHIN = 5.0  # seconds to learn which nodes are on which racks
+FAILURES = 3  # of containers on one node, by no fault of a program's, until the node is avoided
 log = logging.getLogger(__name__)
 
 
 class Nodes:
-    """The nodes that a master has tokens for. `protection`: what it takes on the wire, as `conf.rpc_protection` gives it."""
+    """The nodes for which a master has tokens. `protection`: what the master takes on the wire, as `conf.rpc_protection` gives it."""
 
     def __init__(self, protection: Sequence[str]) -> None:
         self._protection = protection
         self._tokens: dict[str, Token] = {}
         self._open: dict[str, NodeManager] = {}
-        self._replaced: set[NodeManager] = set()  # with a token that there is a newer one of
+        self._replaced: set[NodeManager] = set()  # connections whose token was replaced by a newer one
         self._closing: set[asyncio.Task[None]] = set()
         self._calls = asyncio.Semaphore(AT_ONCE)
 
     def take(self, tokens: Iterable[y.NMTokenProto]) -> None:
-        """Tokens that the ResourceManager gave."""
-        for given in tokens:
-            node = node_text(given.nodeId)
-            self._tokens[node] = token_of(given.token)
+        """Take the tokens that the ResourceManager gave."""
+        for node_token in tokens:
+            node = node_text(node_token.nodeId)
+            self._tokens[node] = token_of(node_token.token)
             if (replaced := self._open.pop(node, None)) is not None:
                 self._replaced.add(replaced)
                 task = asyncio.create_task(self._close_unused(replaced))
@@ -69,21 +69,21 @@ class Nodes:
             async with self._calls, asyncio.timeout(WITHIN):
                 answer = await self._of(node).start_containers(request)
         except (HadoopError, TimeoutError) as error:
-            told = str(error) or f"{node} did not answer within {WITHIN:.0f} s"
-            return {container_id_text(container.id): told for container, _ in containers}
+            failure = str(error) or f"{node} did not answer within {WITHIN:.0f} s"
+            return {container_id_text(container.id): failure for container, _ in containers}
         return {container_id_text(request.container_id): why(request.exception) for request in answer.failed_requests}
 
     async def running(self, containers: Sequence[y.ContainerProto]) -> set[str]:
-        """Return the containers that run, or may run: a node that cannot be asked, or does not answer, has not denied it."""
+        """Return the containers that run, or may run: those on a node that cannot be asked, or does not answer, may run."""
         nodes: dict[str, list[y.ContainerProto]] = {}
         for container in containers:
             nodes.setdefault(node_text(container.nodeId), []).append(container)
-        found = await asyncio.gather(*(self._running(node, here) for node, here in nodes.items()))
-        return set().union(*found)
+        by_node = await asyncio.gather(*(self._running(node, group) for node, group in nodes.items()))
+        return set().union(*by_node)
 
     async def _running(self, node: str, containers: Sequence[y.ContainerProto]) -> set[str]:
-        request = y.GetContainerStatusesRequestProto(container_id=[one.id for one in containers])
-        if node not in self._tokens:  # the ResourceManager gave none for a container that it listed late
+        request = y.GetContainerStatusesRequestProto(container_id=[container.id for container in containers])
+        if node not in self._tokens:  # the ResourceManager gave no token for a container that it listed late
             return {container_id_text(container.id) for container in containers}
         try:
             async with self._calls, asyncio.timeout(WITHIN / 6):
@@ -101,20 +101,20 @@ class Nodes:
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
-        for one in (*self._open.values(), *self._replaced):
-            await _close(one)
+        for connection in (*self._open.values(), *self._replaced):
+            await _close(connection)
 
 
-async def _close(one: NodeManager) -> None:
+async def _close(connection: NodeManager) -> None:
     with contextlib.suppress(HadoopError, OSError):
-        await one.close()
+        await connection.close()
 
 
 class Avoided:
-    """Hosts that are asked for no more: those that the job excludes, and those on which containers failed repeatedly.
+    """The hosts that are asked for no more: those that the job excludes, and those on which containers failed repeatedly.
 
-    Of the latter at most half of the cluster: where everything fails everywhere it is not the nodes' fault, and a job that avoids all of
-    them waits for ever. The one that failed first is tried again then.
+    At most half of the cluster is avoided for failures: where everything fails everywhere it is not the nodes' fault, and a job that avoids
+    all of them waits for ever. Beyond that the host that failed first is tried again.
     """
 
     def __init__(self, excluded: Iterable[str] = ()) -> None:
@@ -124,7 +124,7 @@ class Avoided:
         self._forgiven: set[str] = set()
 
     def blame(self, node: str, nodes: int) -> None:
-        """A container failed on `node` of a cluster of so many."""
+        """Count a container that failed on `node`, in a cluster of `nodes` nodes."""
         host = _host(node)
         self._failures[host] += 1
         if self._failures[host] < FAILURES or host in self._failing:
@@ -144,7 +144,7 @@ class Avoided:
         return tuple(sorted(self._excluded | self._failing.keys()))
 
     def message(self) -> y.ResourceBlacklistRequestProto | None:
-        """What each beat says of them; None where there are none."""
+        """Return what each beat says of these hosts; None where there are none."""
         forgiven = self._forgiven - self._excluded
         if not self.hosts and not forgiven:
             return None
@@ -152,18 +152,18 @@ class Avoided:
 
 
 def _host(node: str) -> str:
-    """The host of a node that is written with or without its port."""
+    """Return the host of a node that is written with or without its port."""
     host, _, port = node.rpartition(":")
     return host if host and port.isdigit() else node
 
 
 def excluded(job: Job) -> set[str]:
-    """The nodes that all roles exclude: YARN knows exclusions of a whole application alone."""
+    """Return the nodes that all roles exclude: YARN knows exclusions of a whole application alone."""
     return set.intersection(*(set(role.nodes.exclude) for role in job.roles.values()))
 
 
 async def racks(manager: ResourceManager) -> Mapping[str, str]:
-    """Host -> rack of the nodes that run; nothing where that cannot be had soon, for whoever asks only has a wish."""
+    """Return host -> rack of the nodes that run; nothing where that cannot be had soon, because the caller can do without it."""
     try:
         async with asyncio.timeout(RACKS_WITHIN):
             answer = await manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING]))

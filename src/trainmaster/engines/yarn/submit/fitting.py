@@ -1,4 +1,4 @@
-"""What a cluster of YARN can never give: found at submit, with what was asked, the most there is, and the key to change."""
+"""Refuse at submit what a cluster of YARN can never give, with what was asked, the most there is, and the key to change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager
 
-ALL = "*"  # among the labels that a queue may use
+ALL = "*"  # in a queue's list of labels: it may use every label
 _OURS = ("memory-mb", "vcores", GPU)
 
 
@@ -24,32 +24,37 @@ async def check(
     manager: ResourceManager, job: Job, requests: Sequence[Request], queue: y.QueueInfoProto, label: str,
     most: y.ResourceProto,
 ) -> None:  # fmt: skip
-    """Raises BadInput. `label`: of containers whose role names none; `most`: the largest container that the scheduler gives."""
+    """Raise BadInput where the cluster can never grant a container of the job. `label`: for containers whose role names none; `most`: the
+    largest container that the scheduler gives.
+    """
     nodes, types, labels = await asyncio.gather(
         manager.get_cluster_nodes(y.GetClusterNodesRequestProto(nodeStates=[y.NS_RUNNING])),
         manager.get_resource_type_info(y.GetAllResourceTypeInfoRequestProto()),
         manager.get_cluster_node_labels(y.GetClusterNodeLabelsRequestProto()),
     )
-    known = [one.name for one in types.resource_type_info]
-    there = [one.name for one in labels.nodeLabels] or list(labels.deprecatedNodeLabels)
+    resource_types = [kind.name for kind in types.resource_type_info]
+    cluster_labels = [node_label.name for node_label in labels.nodeLabels] or list(labels.deprecatedNodeLabels)
     if label:
-        _check_label(label, there, queue, f"{PLACE}.label: {label}")
-    for place, request in [("master", _of_master(job)), *((f"roles.{one.role}", one) for one in requests)]:
-        named = label_of(request.nodes.get("labels") or {})
-        if named:
-            _check_label(named, there, queue, f"{place}.nodes.labels.label: {named}")
-        _check_names(place, request, known)
-        _check_size(place, request, [one.capability for one in nodes.nodeReports], most)
+        _check_label(label, cluster_labels, queue, f"{PLACE}.label: {label}")
+    for place, request in [
+        ("master", _master_request(job)),
+        *((f"roles.{role_request.role}", role_request) for role_request in requests),
+    ]:
+        role_label = label_of(request.nodes.get("labels") or {})
+        if role_label:
+            _check_label(role_label, cluster_labels, queue, f"{place}.nodes.labels.label: {role_label}")
+        _check_names(place, request, resource_types)
+        _check_size(place, request, [node.capability for node in nodes.nodeReports], most)
     _check_excluded(job)
 
 
-def _of_master(job: Job) -> Request:
+def _master_request(job: Job) -> Request:
     size, labels = job.master.resources, job.master.nodes.labels
     return Request("master", 0, "the master", 0, size.memory, size.cores, nodes={"labels": labels})
 
 
 def check_tags(tags: Sequence[str], conf: Configuration) -> None:
-    """Raises BadInput for what the ResourceManager takes no application with."""
+    """Raise BadInput for tags with which the ResourceManager refuses an application."""
     most = conf.integer("yarn.resourcemanager.application.max-tags", 10)
     longest = conf.integer("yarn.resourcemanager.application.max-tag.length", 100)
     for place, tag in enumerate(tags):
@@ -65,22 +70,22 @@ def check_tags(tags: Sequence[str], conf: Configuration) -> None:
         )  # fmt: skip
 
 
-def check_images(job: Job, said: Settings) -> None:
-    """Raises BadInput for what only containers with an image have, where there is none."""
-    imaged = job.environment.image or any(role.image for role in job.roles.values())
-    for key in () if imaged else ("mounts", "network"):
-        if getattr(said, key):
+def check_images(job: Job, options: Settings) -> None:
+    """Raise BadInput for settings that only containers with an image have, where the job has no image."""
+    has_image = job.environment.image or any(role.image for role in job.roles.values())
+    for key in () if has_image else ("mounts", "network"):
+        if getattr(options, key):
             raise BadInput(
                 f"{PLACE}.{key}: nothing of the job has an image, so it has no effect",
                 place=f"{PLACE}.{key}", mend="name one by environment.image, or leave it out", anchor="engine-settings",
             )  # fmt: skip
 
 
-def _check_label(label: str, there: Sequence[str], queue: y.QueueInfoProto, place: str) -> None:
-    if label not in there:
-        has = f"it has {', '.join(sorted(there))}" if there else "it has none"
+def _check_label(label: str, cluster_labels: Sequence[str], queue: y.QueueInfoProto, place: str) -> None:
+    if label not in cluster_labels:
+        choice = f"it has {', '.join(sorted(cluster_labels))}" if cluster_labels else "it has none"
         raise BadInput(
-            f"the cluster has no node label {label}; {has}",
+            f"the cluster has no node label {label}; {choice}",
             place=place,
             mend="see tm cluster show --engine yarn",
             anchor="labels",
@@ -92,9 +97,9 @@ def _check_label(label: str, there: Sequence[str], queue: y.QueueInfoProto, plac
         )  # fmt: skip
 
 
-def _check_names(of: str, request: Request, known: Sequence[str]) -> None:
+def _check_names(section: str, request: Request, resource_types: Sequence[str]) -> None:
     for name in request.extended:
-        place = f"{of}.resources.extended.{name}"
+        place = f"{section}.resources.extended.{name}"
         if name in _OURS:
             key = {"memory-mb": "memory", "vcores": "cores", GPU: "gpus"}[name]
             raise BadInput(
@@ -103,47 +108,49 @@ def _check_names(of: str, request: Request, known: Sequence[str]) -> None:
                 mend=f"write resources: {{{key}: ..}}",
                 anchor="larger-than-the-cluster",
             )
-        if name not in known:
-            others = [one for one in known if one not in _OURS]
-            has = f"it counts {', '.join(others)}" if others else "it counts none but memory and cores"
+        if name not in resource_types:
+            others = [kind for kind in resource_types if kind not in _OURS]
+            choice = f"it counts {', '.join(others)}" if others else "it counts none but memory and cores"
             raise BadInput(
-                f"the cluster has no resource {name}; {has}",
+                f"the cluster has no resource {name}; {choice}",
                 place=place,
                 mend="see tm cluster show --engine yarn",
                 anchor="larger-than-the-cluster",
             )
 
 
-def _check_size(of: str, request: Request, nodes: Sequence[y.ResourceProto], most: y.ResourceProto) -> None:
-    """The largest container, and of what is counted the most that a node has now; while no node is there, nothing is known of that."""
-    wanted = resource(request.memory, request.cores, request.gpus)
+def _check_size(section: str, request: Request, nodes: Sequence[y.ResourceProto], most: y.ResourceProto) -> None:
+    """Raise BadInput for a request that is larger than the largest container, or that asks for more of a counted resource than any node has
+    now. While there are no nodes, nothing is known of counted resources.
+    """
+    size = resource(request.memory, request.cores, request.gpus)
     counted = {name: max((count(node, name) for node in nodes), default=1 << 62) for name in (GPU, *request.extended)}
     over = {
-        "memory": wanted.memory > most.memory,
-        "cores": wanted.virtual_cores > most.virtual_cores,
+        "memory": size.memory > most.memory,
+        "cores": size.virtual_cores > most.virtual_cores,
         "gpus": request.gpus > counted[GPU],
         **{
             f"extended.{name}": number > min(counted[name], count(most, name))
             for name, number in request.extended.items()
         },
     }
-    if key := next((name for name, more in over.items() if more), ""):
+    if key := next((name for name, is_over in over.items() if is_over), ""):
         largest = {name: min(counted[name], number) for name, number in extended(most).items() if name in counted}
         gpus = counted[GPU] if nodes else 0
         raise BadInput(
             f"{request.role} needs {request_amount(request)} and the cluster grants at most "
             f"{amount(most.memory * MIB, most.virtual_cores, gpus, largest)} to one container",
-            place=f"{of}.resources.{key}", mend="ask for less; see tm cluster show --engine yarn",
+            place=f"{section}.resources.{key}", mend="ask for less; see tm cluster show --engine yarn",
             anchor="larger-than-the-cluster",
         )  # fmt: skip
 
 
 def _check_excluded(job: Job) -> None:
-    """YARN leaves out a node for all of an application or for none of it."""
+    """Raise BadInput for a node that only some roles exclude: YARN leaves out a node for a whole application or not at all."""
     common = excluded(job)
     for name, role in job.roles.items():
-        if alone := sorted(set(role.nodes.exclude) - common):
+        if partial := sorted(set(role.nodes.exclude) - common):
             raise BadInput(
-                f"{alone[0]} is excluded by {name} and not by every role: YARN knows exclusions of a whole job alone",
-                place=f"roles.{name}.nodes.exclude: {alone[0]}", mend="name it in every role, or use a node label", anchor="labels",
+                f"{partial[0]} is excluded by {name} and not by every role: YARN knows exclusions of a whole job alone",
+                place=f"roles.{name}.nodes.exclude: {partial[0]}", mend="name it in every role, or use a node label", anchor="labels",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a container is given: files of HDFS, a command, and what it is told (see `told`)."""
+"""The launch context of a container: files of HDFS, a command, and the payload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARCHIVE = "runtime"  # the link to the runtime archive in a container's director
 
 @attrs.frozen(slots=True)
 class Resource:
-    """A file of HDFS that YARN brings to containers. `stamp`: its modification time, ms since 1970, which must be exact."""
+    """A file of HDFS that YARN brings to containers. `stamp`: its modification time in ms since 1970, which must be exact."""
 
     url: str
     size: int
@@ -37,21 +37,21 @@ class Resource:
 
 
 def context(
-    entry: str, told: Mapping[str, Any], secret: Mapping[str, Any], resources: Mapping[str, Resource],
+    entry: str, payload: Mapping[str, Any], secret: Mapping[str, Any], resources: Mapping[str, Resource],
     tokens: Credentials | None = None, environment: Mapping[str, str] | None = None, view: str = "",
 ) -> y.ContainerLaunchContextProto:  # fmt: skip
     """Return a container that becomes `entry` (MODULE:FUNCTION) of the runtime archive, with `resources` under their names in its
     directory. `view`: who may see it, beside its owner and administrators, as Hadoop writes access lists.
     """
     credentials = Credentials(dict(tokens.tokens) if tokens else {}, {SECRETS: json.dumps(dict(secret)).encode()})
-    made = y.ContainerLaunchContextProto(
+    launch_context = y.ContainerLaunchContextProto(
         tokens=credentials.write(),
         command=[f"exec sh ./{ARCHIVE}/start {entry} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"],
     )
     for name, resource in resources.items():
-        made.localResources.add(key=name, value=resource.message())
-    for name, value in {**(environment or {}), **packed(told)}.items():
-        made.environment.add(key=name, value=value)
+        launch_context.localResources.add(key=name, value=resource.message())
+    for name, value in {**(environment or {}), **packed(payload)}.items():
+        launch_context.environment.add(key=name, value=value)
     if view:
-        made.application_ACLs.add(accessType=y.APPACCESS_VIEW_APP, acl=view)
-    return made
+        launch_context.application_ACLs.add(accessType=y.APPACCESS_VIEW_APP, acl=view)
+    return launch_context

@@ -1,14 +1,14 @@
 """Files that a cluster gets from the submitter: put on HDFS once, named by their content, and brought to containers by YARN.
 
     <home>/.trainmaster/runtime/<digest>.tar.gz   our code: readable by everybody, so that nodes have it once for all users
-                        files/<digest>.<ending>   the user's own: some file among them may be a secret
-                        inputs/<digest>/, outputs/<number>/   the user's own, of jobs whose file names paths of the submitter's machine
-                        jobs/<id>/                the user's own; `access` is how the job is reached from another machine
+                        files/<digest>.<ending>   readable by the user alone: a file among them may be a secret
+                        inputs/<digest>/, outputs/<number>/   readable by the user alone: for jobs with paths of the submitter's machine
+                        jobs/<id>/                readable by the user alone; `access` says how to reach the job from another machine
 
-`<home>` is the user's directory on the default file system. A file is written beside its name and renamed, so that what has the name is
-whole; of two who put the same at once, the second finds it there. What is written is held against the name: a file that changed since it
-was named, or while it is read, is refused. A submission that is broken off removes its drafts; those of one that was killed are removed a
-day later, by whoever puts something there.
+`<home>` is the user's directory on the default file system. A file is written as a draft and renamed, so a file that has its name is
+whole; of two submitters who put the same file at once, the second finds it there. The digest of what was written is compared with the name:
+a file that changed since it was named, or while it is read, is refused. A submission that is broken off removes its drafts. The drafts of a
+submission that was killed are removed a day later, by the next submitter who puts a file there.
 """
 
 from __future__ import annotations
@@ -36,95 +36,95 @@ if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
 FOLDER, RUNTIME = ".trainmaster", "runtime"
-_SHARED = ("files", RUNTIME, "inputs")  # by jobs, by content
+_SHARED = ("files", RUNTIME, "inputs")  # folders whose files jobs share, named by content
 ACCESS = "access"
 # Archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
 UNPACKED = (".tar.gz", ".tgz", ".tar", ".zip")
-_NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only we do
+_NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only our agents unpack
 _PIECE = 4 * 2**20
-_DRAFT, _DEAD = ".tmp", 86400.0  # s after which nobody writes a draft any more
+_DRAFT, _DEAD = ".tmp", 86400.0  # _DEAD: seconds after which nobody writes a draft any more
 
 T = TypeVar("T")
 
 
 def brings(url: str) -> bool:
-    """Whether YARN brings a file of the cluster to containers by itself: once to a node, unpacked, for all jobs that name it. What it
-    does not, our agents fetch.
+    """Tell whether YARN itself brings a file of the cluster to containers: once to a node, unpacked, for all jobs that name it. All other
+    files are fetched by our agents.
     """
     return url.startswith("hdfs://") and not set(url) & set("*?[") and not url.endswith(_NOT_UNPACKED)
 
 
 class Store:
-    """The user's place on the cluster's default file system. Blocks; used in threads, which `stop` ends."""
+    """The user's place on the cluster's default file system. Its calls block; they run in threads, and `stop` ends them."""
 
     def __init__(self, conf: Configuration, user: str) -> None:
         self.fs = default_fs(conf)
         self.home = f"/user/{user}/{FOLDER}"
         self.stop = threading.Event()
-        self._taken: set[str] = set()  # ids that `keep` has taken
+        self._noted: set[str] = set()  # ids of the jobs that `keep` noted
 
     @property
     def jobs(self) -> str:
-        """Where jobs have their storage by default."""
+        """Return the folder where jobs have their storage by default."""
         return f"{self.fs}{self.home}/jobs"
 
     @property
     def inputs(self) -> str:
-        """Where inputs of the submitter's machine lie."""
+        """Return the folder of inputs that come from the submitter's machine."""
         return f"{self.fs}{self.home}/inputs"
 
     @property
     def outputs(self) -> str:
-        """Where outputs lie that are to be on the submitter's machine."""
+        """Return the folder of outputs that go to the submitter's machine."""
         return f"{self.fs}{self.home}/outputs"
 
     def private(self, kind: str) -> str:
-        """The folder `inputs` or `outputs`, which nobody else reads. Raises StorageFailed."""
+        """Make the folder `inputs` or `outputs`, which nobody else reads, and return it. Raises StorageFailed."""
         path = f"{self.home}/{kind}"
 
-        def made(dfs: Dfs) -> None:
+        def make(dfs: Dfs) -> None:
             dfs.call(lambda client: client.mkdirs(self.home, 0o755, True))
             dfs.call(lambda client: client.mkdirs(path, 0o700, False))
             _tidy(dfs, path)
 
-        self._done("make a folder", f"{self.fs}{path}", made)
+        self._perform("make a folder", f"{self.fs}{path}", make)
         return f"{self.fs}{path}"
 
     # -- what containers get --
 
     def put(self, local: Path, kind: str, digest: str = "", unpacked: bool = False, own: bool = False) -> Resource:
-        """`local` as `<kind>/<digest><suffixes>`; uploaded where it is not there yet. `own`: other users' containers get their own.
-        Raises EngineFailed, StorageFailed.
+        """Put `local` on HDFS as `<kind>/<digest><suffixes>`, uploaded where it is not there yet. `own`: containers of other users get a
+        copy of their own. Raises EngineFailed, StorageFailed.
         """
         digest = digest or _digest(local)
         path = f"{self.home}/{kind}/{digest}{''.join(local.suffixes[-2:])}"
 
-        def have(dfs: Dfs) -> Resource:
-            found = _look(dfs, path) or self._upload(dfs, local, path, digest, kind == RUNTIME)
-            public = not own and _public(dfs, path)
-            return Resource(f"{self.fs}{path}", found.length, found.modification_time, public, unpacked)
+        def ensure(dfs: Dfs) -> Resource:
+            status = _look(dfs, path) or self._upload(dfs, local, path, digest, kind == RUNTIME)
+            public = not own and _is_public(dfs, path)
+            return Resource(f"{self.fs}{path}", status.length, status.modification_time, public, unpacked)
 
-        return self._done(f"put {local.name} on HDFS", f"{self.fs}{path}", have)
+        return self._perform(f"put {local.name} on HDFS", f"{self.fs}{path}", ensure)
 
     def resource(self, url: str, place: str, unpacked: bool = False, own: bool = False) -> Resource:
-        """A file of HDFS that is there already, as it is now. Raises BadInput where it is not, naming `place` in the job file."""
+        """Return a file that is on HDFS already, as it is now. Raises BadInput where it is missing, naming `place` in the job file."""
         parts = urlsplit(url)
         fs = f"{parts.scheme}://{parts.netloc}" if parts.netloc else self.fs
 
         def look(dfs: Dfs) -> Resource:
-            found = _look(dfs, parts.path)
-            if found is None or found.isdir:
+            status = _look(dfs, parts.path)
+            if status is None or status.isdir:
                 raise BadInput(
-                    f"{url} {'is a directory, and one file is wanted' if found else 'does not exist'}", place=f"{place}: {url}",
-                    mend="name a file" if found else "check the URL", anchor="no-file",
+                    f"{url} {'is a directory, and one file is wanted' if status else 'does not exist'}", place=f"{place}: {url}",
+                    mend="name a file" if status else "check the URL", anchor="no-file",
                 )  # fmt: skip
-            public = not own and _public(dfs, parts.path)
-            return Resource(f"{fs}{parts.path}", found.length, found.modification_time, public, unpacked)
+            public = not own and _is_public(dfs, parts.path)
+            return Resource(f"{fs}{parts.path}", status.length, status.modification_time, public, unpacked)
 
-        return self._done(f"look at {place}", url, look, fs)
+        return self._perform(f"look at {place}", url, look, fs)
 
     def check(self, job: Any) -> None:
-        """BadInput where YARN cannot bring what a job names: an archive that it does not unpack, a file of HDFS that is not there."""
+        """Raise BadInput where YARN cannot bring what a job names: an archive that YARN does not unpack, a missing file of HDFS."""
         archive = job.environment.archive
         if (
             archive
@@ -135,16 +135,16 @@ class Store:
                 f"YARN cannot bring {archive}", place=f"environment.archive: {archive}",
                 mend=f"name a file of this machine or of hdfs:// that ends in one of {', '.join(UNPACKED)}", anchor="environment",
             )  # fmt: skip
-        named = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
-        named |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
-        for place, given in named.items():
-            if brings(url := given.partition("#")[0]):
+        addresses = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
+        addresses |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
+        for place, address in addresses.items():
+            if brings(url := address.partition("#")[0]):
                 self.resource(url, place)
 
     # -- where a job is --
 
     def keep(self, job: str, note: Mapping[str, Any]) -> None:
-        """Note how the job is reached, which takes its id. Raises EngineFailed where another job has it, and StorageFailed."""
+        """Note how to reach the job, which reserves the job's id. Raises EngineFailed where another job has the id, and StorageFailed."""
         path = f"{self.home}/jobs/{job}/{ACCESS}"
         content = json.dumps(dict(note)).encode()
 
@@ -160,47 +160,47 @@ class Store:
                     mend="submit again: another id is drawn",
                     anchor="hdfs",
                 ) from error
-            self._taken.add(job)
+            self._noted.add(job)
 
-        self._done("note the job", f"{self.fs}{path}", write)
-        if self.stop.is_set():  # whoever submits has given up, and may have called `forget` before us
+        self._perform("note the job", f"{self.fs}{path}", write)
+        if self.stop.is_set():  # the submission was given up, and may have called `forget` before us
             self.forget(job)
 
     def kept(self, job: str) -> dict[str, Any] | None:
-        """What `keep` noted; None where there is no such job of ours."""
+        """Return the note that `keep` wrote; None where we have no such job."""
         path = f"{self.home}/jobs/{job}/{ACCESS}"
 
         def read(dfs: Dfs) -> dict[str, Any] | None:
             try:
-                found: dict[str, Any] = json.loads(read_range(dfs, path, 0, None))
+                note: dict[str, Any] = json.loads(read_range(dfs, path, 0, None))
             except FileNotFoundError:
                 return None
-            return found
+            return note
 
-        return self._done("find the job", f"{self.fs}{path}", read)
+        return self._perform("find the job", f"{self.fs}{path}", read)
 
     def forget(self, job: str) -> None:
-        """Remove what is there of a job that was never submitted: nothing of another job that has its id."""
-        whole = job in self._taken  # else only an empty folder
+        """Remove the files of a job that was never submitted, and nothing of another job that has its id."""
+        recursive = job in self._noted  # otherwise only an empty folder may be removed
         with contextlib.suppress(TrainmasterError):
-            self._done(
+            self._perform(
                 "forget the job",
                 job,
-                lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", whole)),
+                lambda dfs: dfs.call(lambda client: client.delete(f"{self.home}/jobs/{job}", recursive)),
             )
 
     def remove(self, job: str) -> None:
-        """Remove what is there of a job that is over. Raises StorageFailed."""
+        """Remove the files of a job that is over. Raises StorageFailed."""
         path = f"{self.home}/jobs/{job}"
-        self._done("remove the job", f"{self.fs}{path}", lambda dfs: _delete(dfs, path))
+        self._perform("remove the job", f"{self.fs}{path}", lambda dfs: _delete(dfs, path))
 
     def caches(self) -> list[tuple[str, int, float]]:
-        """List what jobs share: URL, bytes, and when it was put there."""
+        """List the files that jobs share: URL, bytes, and when each was put there."""
 
-        def listed(dfs: Dfs) -> list[tuple[str, int, float]]:
+        def read(dfs: Dfs) -> list[tuple[str, int, float]]:
             entries = []
             for kind in _SHARED:
-                for row in _rows(dfs, f"{self.home}/{kind}"):
+                for row in _list(dfs, f"{self.home}/{kind}"):
                     path = f"{self.home}/{kind}/{PurePosixPath(row.path).name}"
                     size = row.length
                     if row.isdir:
@@ -208,20 +208,20 @@ class Store:
                     entries.append((f"{self.fs}{path}", size, row.modification_time / 1000))
             return entries
 
-        return self._done("list the caches", f"{self.fs}{self.home}", listed)
+        return self._perform("list the caches", f"{self.fs}{self.home}", read)
 
     def clear(self, url: str) -> None:
         """Remove one entry of `caches`. Raises StorageFailed."""
         path = url.removeprefix(self.fs)
         if not path.startswith(tuple(f"{self.home}/{kind}/" for kind in _SHARED)):
             raise BadInput(f"{url} is in no cache of ours", anchor="storage-path")
-        self._done("clear a cache", url, lambda dfs: _delete(dfs, path))
+        self._perform("clear a cache", url, lambda dfs: _delete(dfs, path))
 
     # --
 
-    def _done(self, doing: str, place: str, act: Callable[[Dfs], T], fs: str = "") -> T:
+    def _perform(self, doing: str, place: str, action: Callable[[Dfs], T], fs: str = "") -> T:
         try:
-            return act(open_dfs(fs or self.fs)[0])
+            return action(open_dfs(fs or self.fs)[0])
         except TrainmasterError:
             raise
         except OSError as error:
@@ -237,7 +237,7 @@ class Store:
                 raise EngineFailed(
                     f"{local.name} changed while it was uploaded", place=str(local), mend="submit again", anchor="hdfs"
                 )
-            with contextlib.suppress(FileExistsError):  # somebody else has put the same
+            with contextlib.suppress(FileExistsError):  # another submitter has put the same file
                 dfs.call(lambda client: client.rename(draft, path))
         finally:
             with contextlib.suppress(OSError):
@@ -245,7 +245,7 @@ class Store:
         return dfs.call(lambda client: client.get_file_info(path))
 
     def _write(self, dfs: Dfs, local: Path, draft: str, mode: int) -> str:
-        """Upload; the digest of what was."""
+        """Upload the file as a draft. Return the digest of what was written."""
         digest = hashlib.sha256()
         writer = opened(dfs, draft, mode)
         try:
@@ -267,20 +267,22 @@ def _look(dfs: Dfs, path: str) -> FileStatus | None:
         return None
 
 
-def _public(dfs: Dfs, path: str) -> bool:
-    """Whether everyone may read it: only then node managers share it among users (YARN's PUBLIC visibility)."""
+def _is_public(dfs: Dfs, path: str) -> bool:
+    """Tell whether everyone may read the file: only then node managers share it among users (YARN's PUBLIC visibility)."""
 
-    def looked(client: Client) -> bool:
+    def is_readable(client: Client) -> bool:
         if not client.get_file_info(path).permission & 0o004:
             return False
         return all(client.get_file_info(str(above)).permission & 0o001 for above in PurePosixPath(path).parents)
 
-    return dfs.call(looked)
+    return dfs.call(is_readable)
 
 
 def _tidy(dfs: Dfs, folder: str) -> None:
-    """Remove the drafts of who was killed, files and folders. A user's file may end as a draft does, and does not begin as one."""
-    for row in _rows(dfs, folder):
+    """Remove the dead drafts of submitters that were killed, files and folders. A user's file may end like a draft, but never begins like
+    one.
+    """
+    for row in _list(dfs, folder):
         name = PurePosixPath(row.path).name
         draft = name.startswith(".") and name.endswith(_DRAFT)
         if draft and time.time() - row.modification_time / 1000 > _DEAD:
@@ -288,7 +290,7 @@ def _tidy(dfs: Dfs, folder: str) -> None:
                 dfs.call(lambda client, path=row.path: client.delete(path, True))  # type: ignore[misc]
 
 
-def _rows(dfs: Dfs, folder: str) -> list[FileStatus]:
+def _list(dfs: Dfs, folder: str) -> list[FileStatus]:
     try:
         return dfs.call(lambda client: list(client.list_status(folder, False)))
     except FileNotFoundError:
@@ -306,7 +308,7 @@ def _digest(local: Path) -> str:
 
 
 def user_of(environ: os._Environ[str] | dict[str, str]) -> str:
-    """Who we are on a cluster that believes it: HADOOP_USER_NAME, else the user of this process."""
+    """Return our user name on a cluster that believes any name: HADOOP_USER_NAME, else the user of this process."""
     import getpass
 
     return environ.get("HADOOP_USER_NAME") or getpass.getuser()
