@@ -28,8 +28,9 @@ from trainmaster.log.chunks import CHUNK
 from trainmaster.log.configmaps import ConfigMapStorage, keep_tail, url_of
 from trainmaster.log.output import Copy
 from trainmaster.log.reader import Reader, replay
+from trainmaster.log.replay import restart
 from trainmaster.log.segments import number
-from trainmaster.log.snapshots import restart, write_snapshot
+from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import storage_for
 
 pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]

@@ -37,6 +37,7 @@ from trainmaster.clusters.kubernetes import images
 from trainmaster.clusters.kubernetes.images import HOST
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.spec.reading import job_from
+from trainmaster.engines.contract import Submission
 from trainmaster.engines.kubernetes.client import KubernetesClient
 from trainmaster.engines.kubernetes.submit import objects, rights
 from trainmaster.kube.blocking import Blocking
@@ -325,7 +326,8 @@ def created(client: KubernetesClient, job_id: str, certificate: str) -> None:
         "name": "t", "roles": {"worker": {"command": "true"}}, "environment": {"image": NOWHERE}, "storage": "s3://nowhere/jobs",
         "engines": {"kubernetes": {"run_master": "client", "runtime_image": NOWHERE}},
     })  # fmt: skip
-    client.submit(job_id, job, {}, {"token": "t" * 64, "key": "k"}, certificate, [], lambda without: Path("none"))
+    secret = {"token": "t" * 64, "key": "k"}
+    client.submit(Submission(job_id, job, {}, secret, certificate, (), (), lambda without: Path("none")))
 
 
 def test_a_submission_whose_id_is_taken_leaves_the_other_job_alone(bare: Place) -> None:

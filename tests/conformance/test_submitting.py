@@ -13,6 +13,7 @@ import pytest
 from conformance.engines import Engine, workers
 
 from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.core.machine.events import VERSION
 
 GOOD = "name: good\nroles:\n  worker: {command: 'echo fine', resources: {cores: 0.05, memory: 64MiB}}\n"
 
@@ -166,7 +167,7 @@ def test_a_log_of_another_version_is_one_clear_error(engine: Engine) -> None:
     job = engine.submit(workers("true"))
     job.succeeded()
     (segment,) = (job.storage / "events").glob("*.jsonl")
-    segment.write_text(segment.read_text().replace('{"v":"1.0"', '{"v":"7.2"'))
+    segment.write_text(segment.read_text().replace(f'{{"v":"{VERSION}"', '{"v":"7.2"'))
     for command in ("status", "events", "wait", "audit"):
         told = engine.tm(command, job.id)
         assert told.returncode in (2, 3), (command, told.stdout, told.stderr)
