@@ -1,1 +1,1 @@
-"""Ways in for those who come from elsewhere: command lines that they know, workflow systems, notebooks."""
+"""Ways in for users of other systems: their command lines, workflow systems, notebooks."""

@@ -1,6 +1,6 @@
 """XLearning's command line, `xl-submit` (later Hbox, `hbox-submit`), as a job of ours: `tm submit --xlearning ...`.
 
-What its users write becomes one table (`xlearning_conf`), and the job is made of the table: roles and their sizes, code, data, TensorBoard.
+Its users' settings become one table (`xlearning_conf`), and the job is made of the table: roles and their sizes, code, data, TensorBoard.
 Facts: Hbox 1.8 (Client, HboxContainer).
 """
 
@@ -24,15 +24,15 @@ from trainmaster.integrations.dialect import (
     Translation,
     Verb,
     board,
+    choice,
     count,
     flag,
     location,
-    not_here,
-    only,
-    ours,
+    own_options,
     parsed,
     plain,
-    wrong,
+    unsupported,
+    wrong_value,
 )  # fmt: skip
 from trainmaster.integrations.xlearning_conf import (
     DEFAULT,
@@ -49,7 +49,7 @@ from trainmaster.integrations.xlearning_conf import (
 )  # fmt: skip
 
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
-# Types that have peers to be told of and that are not built; run as they are, each task would work alone and nobody be told.
+# Types whose tasks need to know their peers, and that are not built. Run as they are, each task would silently work alone.
 NOT_BUILT = (
     "mxnet", "xflow", "xdl", "tensor2tensor", "xgboost", "distxgboost", "lightgbm", "distlightgbm", "lightlda", "distlightlda",
     "mpi", "tensornet", "horovod", "vpc", "digits",
@@ -63,22 +63,22 @@ STRATEGIES = {"download": "download", "placeholder": "list", "stream": "stream"}
 def translated(
     words: Sequence[str], engine: str = ENGINE, environ: Mapping[str, str] = os.environ
 ) -> Translation | Verb:
-    """The job that the words say. Raises BadInput, naming the flag, for what cannot be."""
-    found, command = parsed(words, OPTIONS, WHAT)
-    options = ours(found, engine)
+    """Return the job that the words describe. Raises BadInput, naming the flag, for an option that is impossible here."""
+    flags, command = parsed(words, OPTIONS, WHAT)
+    options = own_options(flags, engine)
     if options.help:
         return Verb("help")
     repeated: dict[str, list[Said]] = {name: [] for name in REPEATED}
-    for name, said in found:
+    for name, setting in flags:
         if name in repeated:
-            repeated[name].append(said)
-    made = _Translating(table_of(found, environ), repeated, command, options.engine)
-    made.translate()
-    return made.draft.translation(made.name, options, stays=True, lists_inputs=True)
+            repeated[name].append(setting)
+    builder = _Builder(table_of(flags, environ), repeated, command, options.engine)
+    builder.translate()
+    return builder.draft.translation(builder.name, options, stays=True, lists_inputs=True)
 
 
-class _Translating:
-    """One table on its way to a job."""
+class _Builder:
+    """Builds a job from one table."""
 
     def __init__(
         self, table: Mapping[str, Said], repeated: Mapping[str, list[Said]], words: Sequence[str], engine: str
@@ -89,7 +89,7 @@ class _Translating:
         self.user = getpass.getuser()
         self.name = "xlearning"
         self.kind = self._kind()
-        self.command, self.said = self._command(words)
+        self.command, self.command_setting = self._command(words)
         self.exports: list[str] = []
 
     def translate(self) -> None:
@@ -105,38 +105,39 @@ class _Translating:
         self._board(roles)
         for role in roles:
             if role != "tensorboard":
-                self.draft.say(("roles", role, "command"), self._line(role), self.said)
+                self.draft.set_key(("roles", role, "command"), self._line(role), self.command_setting)
 
-    # -- what is asked for --
+    # -- the program and its roles --
 
     def _kind(self) -> str:
-        said = self.table["app.type"]
-        kind = said.text.strip().lower()
+        setting = self.table["app.type"]
+        kind = setting.text.strip().lower()
         if kind in NOT_BUILT:
             instead = "--app-type standalone runs the command as it is, and tells its tasks nothing of each other"
-            raise not_here(said, f"the application type {kind}", instead)
-        if said.text.strip() == "":
-            raise wrong(said, "a type: tensorflow, disttorch, standalone, ...")
+            raise unsupported(setting, f"the application type {kind}", instead)
+        if setting.text.strip() == "":
+            raise wrong_value(setting, "a type: tensorflow, disttorch, standalone, ...")
         return kind
 
     def _command(self, words: Sequence[str]) -> tuple[list[str], Said]:
-        """The program's words: those behind the flags, or those of --launch-cmd, which XLearning divided at blanks, with no shell."""
+        """Return the program's words: those behind the flags, or those of --launch-cmd, split at blanks as by XLearning, with no shell."""
         if words:
             return list(words), Said(" ".join(words), "the command")
-        if (given := self.table.get("launch.cmd")) is None or not given.text.split():
+        if (launch := self.table.get("launch.cmd")) is None or not launch.text.split():
             raise BadInput(
                 "there is no command", mend="write it behind the flags, or --launch-cmd COMMAND", anchor="no-job"
             )
-        return given.text.split(), given
+        return launch.text.split(), launch
 
     def _refuse(self) -> None:
         idle = []
-        for key, said in self.table.items():
+        for key, setting in self.table.items():
             if key in REFUSED and not (
-                said.text.strip().lower() == "false" or (key == "interresult.dir" and said.text == "/interResult_")
+                setting.text.strip().lower() == "false"
+                or (key == "interresult.dir" and setting.text == "/interResult_")
             ):
-                raise not_here(said, *REFUSED[key])
-            if MACHINERY.fullmatch(key) and said.strong:
+                raise unsupported(setting, *REFUSED[key])
+            if MACHINERY.fullmatch(key) and setting.strong:
                 idle.append(f"xlearning.{key}")
         if idle:
             self.draft.remark(f"{', '.join(idle)}: nothing to do here; it is about how XLearning itself works")
@@ -145,7 +146,7 @@ class _Translating:
                 "isRenameInputFile: nothing to do here; inputs keep their directories, so equal names do not clash"
             )
         kind = self.table.get("container.type")
-        if kind is not None and only(kind, {"yarn": False, "docker": True}) and "docker.image" not in self.table:
+        if kind is not None and choice(kind, {"yarn": False, "docker": True}) and "docker.image" not in self.table:
             raise BadInput(
                 "a docker container has no image",
                 place=kind.origin,
@@ -154,45 +155,45 @@ class _Translating:
             )
 
     def _names(self) -> None:
-        say, table = self.draft.say, self.table
-        say(("framework",), "xlearning", self.always)
-        say(("annotations", "xlearning.app-type"), self.kind, table["app.type"])
+        set_key, table = self.draft.set_key, self.table
+        set_key(("framework",), "xlearning", self.always)
+        set_key(("annotations", "xlearning.app-type"), self.kind, table["app.type"])
         from trainmaster.client.spec.describe import program
 
         self.name = plain(program(self.command), "xlearning")
-        if (said := table.get("app.name")) is not None and said.text.strip():
-            say(("name",), plain(said.text, "xlearning"), said)
-            if plain(said.text, "") != said.text:
-                say(("annotations", "xlearning.app-name"), said.text, said)
+        if (setting := table.get("app.name")) is not None and setting.text.strip():
+            set_key(("name",), plain(setting.text, "xlearning"), setting)
+            if plain(setting.text, "") != setting.text:
+                set_key(("annotations", "xlearning.app-name"), setting.text, setting)
         if "app.queue" in table:
-            say(("engines", "yarn", "queue"), table["app.queue"].text, table["app.queue"])
-        say(("priority",), only(table["app.priority"], PRIORITIES, lower=False), table["app.priority"])
+            set_key(("engines", "yarn", "queue"), table["app.queue"].text, table["app.queue"])
+        set_key(("priority",), choice(table["app.priority"], PRIORITIES, lower=False), table["app.priority"])
         if "job.labelname" in table:
-            say(("engines", "yarn", "label"), table["job.labelname"].text, table["job.labelname"])
+            set_key(("engines", "yarn", "label"), table["job.labelname"].text, table["job.labelname"])
         if (image := table.get("docker.image")) is not None and self._docker():
             host, port = (
                 table[key].text if key in table else "" for key in ("docker.registry.host", "docker.registry.port")
             )
             registry = f"{host}{f':{port}' if port else ''}/" if host else ""
-            say(("environment", "image"), registry + image.text, image)
+            set_key(("environment", "image"), registry + image.text, image)
 
     def _docker(self) -> bool:
-        """Whether the image is to be used: in a site file it stands for those who ask for docker."""
+        """Tell whether the image is to be used. An image of a site file is only for jobs that ask for docker."""
         kind = self.table.get("container.type")
         return self.table["docker.image"].strong if kind is None else kind.text.strip().lower() == "docker"
 
     def _roles(self) -> list[str]:
-        """Roles, how many of each, what each task has."""
-        table, say = self.table, self.draft.say
+        """Set the roles, the number of tasks of each, and their resources. Return the roles."""
+        table, set_key = self.table, self.draft.set_key
         workers, ps = count(table["worker.num"], 1), self._ps()
         distributed = self.kind == "tensorflow" and (ps > 0 or flag(table["tf.distribution.strategy"]))
         cluster = "tensorflow" if distributed else "pytorch" if self.kind == "disttorch" else ""
         if cluster:
-            say(("annotations", CLUSTER), cluster, table["app.type"], table["ps.num"])
-            say(("gang",), True, self.always)
+            set_key(("annotations", CLUSTER), cluster, table["app.type"], table["ps.num"])
+            set_key(("gang",), True, self.always)
         if cluster == "pytorch":
-            say(("roles", "worker", "restart", "scope"), "group", self.always)
-        sizes: dict[str, tuple[int, str, str]] = {}  # role -> how many, the key of its memory, of which kind it is
+            set_key(("roles", "worker", "restart", "scope"), "group", self.always)
+        sizes: dict[str, tuple[int, str, str]] = {}  # role -> number of tasks, key of its memory, kind
         evaluator = flag(table["tf.evaluator"])
         if evaluator and not (distributed and workers > 1):
             raise BadInput(
@@ -217,75 +218,80 @@ class _Translating:
             self._role(role, number, table.get(key, table["worker.memory"]), kind)
         rate = fraction(table["container.maxFailures.rate"], 1.0)
         if (allowed := math.ceil(workers * rate) - 1) > 0 and not cluster:  # fewer than workers x rate may fail
-            say(("completion", "failures"), round((allowed + 0.5) / workers, 6), table["container.maxFailures.rate"])
+            set_key(
+                ("completion", "failures"), round((allowed + 0.5) / workers, 6), table["container.maxFailures.rate"]
+            )
         return list(sizes)
 
     def _ps(self) -> int:
-        said = self.table["ps.num"]
-        if count(said) and self.kind != "tensorflow":
-            if not said.strong:  # of the site: XLearning, too, gave them to TensorFlow alone
+        setting = self.table["ps.num"]
+        if count(setting) and self.kind != "tensorflow":
+            if not setting.strong:  # of the site file: XLearning, too, gave them only to TensorFlow
                 return 0
-            raise not_here(
-                said,
+            raise unsupported(
+                setting,
                 f"a ps beside the type {self.kind}",
                 "--app-type tensorflow has them; or name the roles in a job file",
             )
-        return count(said)
+        return count(setting)
 
     def _chief(self) -> bool:
-        said = self.table.get("chief.worker.memory")
-        if said is None or memory(said) == memory(self.table["worker.memory"]):
+        setting = self.table.get("chief.worker.memory")
+        if setting is None or memory(setting) == memory(self.table["worker.memory"]):
             return False
         if self.kind == "tensorflow":
             return True
-        if said.strong:
-            raise not_here(said, f"a chief of the type {self.kind}", "--app-type tensorflow has one")
+        if setting.strong:
+            raise unsupported(setting, f"a chief of the type {self.kind}", "--app-type tensorflow has one")
         return False
 
-    def _role(self, role: str, number: int, asked: Said, kind: str) -> None:
-        table, at = self.table, ("roles", role)
-        say = self.draft.say
-        how_many = table["ps.num" if kind == "ps" else "worker.num"]
-        say((*at, "replicas"), number, how_many)
-        say((*at, "workdir"), "copy", self.always)
-        say((*at, "resources", "memory"), memory(asked), asked)
-        say((*at, "resources", "cores"), count(table[f"{kind}.cores"], 1), table[f"{kind}.cores"])
+    def _role(self, role: str, number: int, size_setting: Said, kind: str) -> None:
+        table, prefix = self.table, ("roles", role)
+        set_key = self.draft.set_key
+        number_setting = table["ps.num" if kind == "ps" else "worker.num"]
+        set_key((*prefix, "replicas"), number, number_setting)
+        set_key((*prefix, "workdir"), "copy", self.always)
+        set_key((*prefix, "resources", "memory"), memory(size_setting), size_setting)
+        set_key((*prefix, "resources", "cores"), count(table[f"{kind}.cores"], 1), table[f"{kind}.cores"])
         if gpus := count(table[f"{kind}.gpus"]):
-            say((*at, "resources", "gpus"), gpus, table[f"{kind}.gpus"])
+            set_key((*prefix, "resources", "gpus"), gpus, table[f"{kind}.gpus"])
         part, least = table["memory.overhead.fraction"], table["memory.overhead.minimum"]
         if part.origin != DEFAULT or least.origin != DEFAULT:
-            size = int(memory(asked)[:-3]) * (1024 if memory(asked).endswith("GiB") else 1)
-            say(
-                (*at, "resources", "overhead"), f"{max(count(least), math.ceil(size * fraction(part)))}MiB", part, least
+            size = int(memory(size_setting)[:-3]) * (1024 if memory(size_setting).endswith("GiB") else 1)
+            set_key(
+                (*prefix, "resources", "overhead"),
+                f"{max(count(least), math.ceil(size * fraction(part)))}MiB",
+                part,
+                least,
             )
-        attempts, more = table.get("app.max.attempts"), table[f"{kind}.mem.autoscale"]
+        attempts, growth = table.get("app.max.attempts"), table[f"{kind}.mem.autoscale"]
         if attempts is not None:
-            say((*at, "restart", "limit"), count(attempts, 1) - 1, attempts)
-        if attempts is not None or more.origin != DEFAULT:
-            say((*at, "retry_memory"), round(1 + fraction(more, 99), 6), more)
+            set_key((*prefix, "restart", "limit"), count(attempts, 1) - 1, attempts)
+        if attempts is not None or growth.origin != DEFAULT:
+            set_key((*prefix, "retry_memory"), round(1 + fraction(growth, 99), 6), growth)
 
     # -- code and surroundings --
 
     def _code(self) -> None:
-        say, table = self.draft.say, self.table
-        files = [self._file(path) for path in _listed(table.get("files"))]
-        archives = [self._archive(one, table["archiveFiles"]) for one in _listed(table.get("archiveFiles"))]
+        set_key, table = self.draft.set_key, self.table
+        files = [self._file(path) for path in _entries(table.get("files"))]
+        archives = [self._archive(entry, table["archiveFiles"]) for entry in _entries(table.get("archiveFiles"))]
         cache = []
-        for one in _listed(table.get("cacheFile")):
-            path, _, name = one.partition("#")
+        for entry in _entries(table.get("cacheFile")):
+            path, _, name = entry.partition("#")
             if (name or path).endswith(ARCHIVES) or path.endswith(ARCHIVES):
-                raise not_here(
-                    Said(one, table["cacheFile"].origin), "an archive that stays packed", "--cacheArchive unpacks it"
+                raise unsupported(
+                    Said(entry, table["cacheFile"].origin), "an archive that stays packed", "--cacheArchive unpacks it"
                 )
             cache.append(f"{self._remote(path)}#{name or os.path.basename(path.rstrip('/'))}")
-        for one in _listed(table.get("cacheArchive")):
-            archives.append(self._archive(one, table["cacheArchive"], remote=True))
-        jars = [self._file(path) for path in _listed(table.get("jars"))]
-        say(("files",), files + jars, *(table[key] for key in ("files", "jars") if key in table), self.always)
+        for entry in _entries(table.get("cacheArchive")):
+            archives.append(self._archive(entry, table["cacheArchive"], remote=True))
+        jars = [self._file(path) for path in _entries(table.get("jars"))]
+        set_key(("files",), files + jars, *(table[key] for key in ("files", "jars") if key in table), self.always)
         if archives:
-            say(("archives",), archives, *(table[key] for key in ("archiveFiles", "cacheArchive") if key in table))
+            set_key(("archives",), archives, *(table[key] for key in ("archiveFiles", "cacheArchive") if key in table))
         if cache:
-            say(("cache",), cache, table["cacheFile"])
+            set_key(("cache",), cache, table["cacheFile"])
         for key, variable in (("user.path", "PATH"), ("user.ldlibrarypath", "LD_LIBRARY_PATH")):
             if key in table:
                 self.exports.append(f"export {variable}={_before(variable)}{shlex.quote(table[key].text)}")
@@ -299,16 +305,16 @@ class _Translating:
             )
 
     def _file(self, path: str) -> str:
-        """A local file, under its last name in the working directory."""
+        """Return a local file, under its last name in the working directory."""
         path = path.removeprefix("file://").rstrip("/")
         name = os.path.basename(path)
         return path if path in (name, f"./{name}") else f"{path}#{name}"
 
-    def _archive(self, one: str, said: Said, remote: bool = False) -> str:
-        path, _, name = one.partition("#")
+    def _archive(self, entry: str, setting: Said, remote: bool = False) -> str:
+        path, _, name = entry.partition("#")
         if not path.endswith(ARCHIVES):
-            raise not_here(
-                Said(one, said.origin), "an archive of this kind", f"pack it as one of {', '.join(ARCHIVES)}"
+            raise unsupported(
+                Said(entry, setting.origin), "an archive of this kind", f"pack it as one of {', '.join(ARCHIVES)}"
             )
         return f"{self._remote(path) if remote else path.removeprefix('file://')}#{name or os.path.basename(path)}"
 
@@ -316,36 +322,36 @@ class _Translating:
         return location(path, self.engine, self.user)
 
     def _surroundings(self, role: str) -> None:
-        """The variables and nodes of a role."""
-        say, table, at = self.draft.say, self.table, ("roles", role)
-        for name, text, said in self._variables("container.env"):
-            say((*at, "env", name), text, said)
+        """Set the variables and nodes of a role."""
+        set_key, table, prefix = self.draft.set_key, self.table, ("roles", role)
+        for name, text, setting in self._variables("container.env"):
+            set_key((*prefix, "env", name), text, setting)
         key = "ps.nodeLabelExpression" if role == "ps" else "worker.nodeLabelExpression"
         if key in table:
-            say((*at, "nodes", "labels", "label"), table[key].text, table[key])
+            set_key((*prefix, "nodes", "labels", "label"), table[key].text, table[key])
         if "host.blacklist" in table:
-            say((*at, "nodes", "exclude"), _listed(table["host.blacklist"]), table["host.blacklist"])
+            set_key((*prefix, "nodes", "exclude"), _entries(table["host.blacklist"]), table["host.blacklist"])
 
     def _variables(self, kind: str) -> Iterator[tuple[str, str, Said]]:
-        """xlearning.container.env.NAME=VALUE, and Hbox's container.env=A=1|B=2."""
-        for key, said in self.table.items():
+        """Yield the variables of xlearning.container.env.NAME=VALUE, and of Hbox's container.env=A=1|B=2."""
+        for key, setting in self.table.items():
             if key.startswith(f"{kind}."):
-                yield key.removeprefix(f"{kind}."), said.text, said
+                yield key.removeprefix(f"{kind}."), setting.text, setting
             elif key == kind:
-                for pair in said.text.split("|"):
+                for pair in setting.text.split("|"):
                     name, mark, text = pair.partition("=")
                     if not mark or not name:
-                        raise wrong(said, "NAME=VALUE|NAME=VALUE")
-                    yield name, text, said
+                        raise wrong_value(setting, "NAME=VALUE|NAME=VALUE")
+                    yield name, text, setting
 
     def _limits(self, roles: Sequence[str]) -> None:
-        say, table = self.draft.say, self.table
-        say(("master", "resources", "memory"), memory(table["am.memory"]), table["am.memory"])
-        say(("master", "resources", "cores"), count(table["am.cores"], 1), table["am.cores"])
-        for name, text, said in self._variables("am.env"):
-            say(("master", "env", name), text, said)
+        set_key, table = self.draft.set_key, self.table
+        set_key(("master", "resources", "memory"), memory(table["am.memory"]), table["am.memory"])
+        set_key(("master", "resources", "cores"), count(table["am.cores"], 1), table["am.cores"])
+        for name, text, setting in self._variables("am.env"):
+            set_key(("master", "env", name), text, setting)
         if "am.nodeLabelExpression" in table:
-            say(
+            set_key(
                 ("master", "nodes", "labels", "label"),
                 table["am.nodeLabelExpression"].text,
                 table["am.nodeLabelExpression"],
@@ -357,83 +363,85 @@ class _Translating:
         )  # fmt: skip
         for key, path, read in times:
             if key in table:
-                say(path, read(table[key]), table[key])
+                set_key(path, read(table[key]), table[key])
 
     # -- data --
 
     def _places(self, kind: str) -> Iterator[tuple[str, str, str, Said]]:
-        """(name, URL, local path, where it was said) of each --input or --output; without # it is at `input` or `output`."""
-        taken: dict[str, str] = {}
+        """Yield (name, URL, local path, setting) of each --input or --output. Without # the local path is `input` or `output`."""
+        remotes: dict[str, str] = {}
         for option in (kind, f"s3{kind}"):
-            for said in self.repeated[option]:
-                remote, mark, local = said.text.rpartition("#") if "#" in said.text else (said.text, "", "")
+            for setting in self.repeated[option]:
+                remote, mark, local = setting.text.rpartition("#") if "#" in setting.text else (setting.text, "", "")
                 local = (local if mark else kind).strip().removeprefix("./").rstrip("/")
                 if not remote or not local:
-                    raise wrong(said, "REMOTE#LOCAL")
-                if "," in remote or taken.setdefault(local, remote) != remote:
+                    raise wrong_value(setting, "REMOTE#LOCAL")
+                if "," in remote or remotes.setdefault(local, remote) != remote:
                     instead = f"give each a directory of its own: --{option} A#{local}/a --{option} B#{local}/b"
-                    raise not_here(said, f"several remote paths in one local directory, {local},", instead)
+                    raise unsupported(setting, f"several remote paths in one local directory, {local},", instead)
                 url = remote if option == kind or "://" in remote else f"s3://{remote.lstrip('/')}"
-                yield plain(local, kind), self._remote(url), local, said
+                yield plain(local, kind), self._remote(url), local, setting
 
     def _inputs(self) -> None:
-        say, table = self.draft.say, self.table
+        set_key, table = self.draft.set_key, self.table
         strategy = self._strategy("input.strategy", "input.stream")
-        how = only(strategy, STRATEGIES)
-        for name, url, path, said in self._places("input"):
-            at = ("inputs", name)
-            say((*at, "url"), url, said)
-            say((*at, "as"), how, strategy)
+        mode = choice(strategy, STRATEGIES)
+        for name, url, path, setting in self._places("input"):
+            prefix = ("inputs", name)
+            set_key((*prefix, "url"), url, setting)
+            set_key((*prefix, "as"), mode, strategy)
             if path != name:
-                say((*at, "local"), path, said)
-            if how == "list" and flag(table["placeholder.whole.enable"]):
-                say((*at, "split"), "whole", table["placeholder.whole.enable"])
-            if how == "stream":
-                self._stream(at)
+                set_key((*prefix, "local"), path, setting)
+            if mode == "list" and flag(table["placeholder.whole.enable"]):
+                set_key((*prefix, "split"), "whole", table["placeholder.whole.enable"])
+            if mode == "stream":
+                self._stream(prefix)
 
-    def _stream(self, at: tuple[str, str]) -> None:
-        say, table = self.draft.say, self.table
+    def _stream(self, prefix: tuple[str, str]) -> None:
+        set_key, table = self.draft.set_key, self.table
         form = table["inputformat.class"]
         text = form.text.rpartition(".")[2] == "TextInputFormat"
-        say((*at, "format"), "lines" if text else f"{HADOOP}{form.text}", form)
+        set_key((*prefix, "format"), "lines" if text else f"{HADOOP}{form.text}", form)
         if (epochs := count(table["stream.epoch"], 1)) > 1:
-            say((*at, "epochs"), epochs, table["stream.epoch"])
+            set_key((*prefix, "epochs"), epochs, table["stream.epoch"])
         if flag(table["input.stream.shuffle"]):
-            say((*at, "shuffle"), True, table["input.stream.shuffle"])
+            set_key((*prefix, "shuffle"), True, table["input.stream.shuffle"])
         if not text and flag(table["inputformat.cache"]):
             limit = table["inputformat.cachesize.limit"]
-            say((*at, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
+            set_key((*prefix, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
 
     def _strategy(self, key: str, enable: str) -> Said:
-        """How data goes; Hbox also has a switch for streams."""
-        said = self.table.get(enable)
-        return Said("STREAM", said.origin, said.strong) if said is not None and flag(said) else self.table[key]
+        """Return the strategy by which data moves. Hbox also has a switch for streams."""
+        setting = self.table.get(enable)
+        return (
+            Said("STREAM", setting.origin, setting.strong) if setting is not None and flag(setting) else self.table[key]
+        )
 
     def _outputs(self, roles: Sequence[str]) -> None:
-        say, table = self.draft.say, self.table
+        set_key, table = self.draft.set_key, self.table
         strategy = self._strategy("output.strategy", "out.stream")
-        how = only(strategy, {"upload": "upload", "stream": "stream"})
+        mode = choice(strategy, {"upload": "upload", "stream": "stream"})
         writer = self._writer(roles)
         alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
-        for name, url, path, said in self._places("output"):
+        for name, url, path, setting in self._places("output"):
             if "chief" in roles and not writer:
                 self.draft.remark(f"--output: folders are named by our tasks: {self._folders(roles)}")
-            at = ("outputs", name)
-            say((*at, "url"), url, said)
-            say((*at, "as"), how, strategy)
+            prefix = ("outputs", name)
+            set_key((*prefix, "url"), url, setting)
+            set_key((*prefix, "as"), mode, strategy)
             if path != name:
-                say((*at, "local"), path, said)
+                set_key((*prefix, "local"), path, setting)
             if writer:
-                say((*at, "from"), writer, table["output.index"])
-            if how == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":
-                say((*at, "format"), f"{HADOOP}{table['outputformat.class'].text}", table["outputformat.class"])
+                set_key((*prefix, "from"), writer, table["output.index"])
+            if mode == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":
+                set_key((*prefix, "format"), f"{HADOOP}{table['outputformat.class'].text}", table["outputformat.class"])
             if alone and not flag(table["createcontainerid.dir"]):
-                say((*at, "layout"), "flat", table["createcontainerid.dir"])
-            say(("saves", "names"), "interResult", self.always)
-            say(("saves", "keep"), 1000, self.always)
+                set_key((*prefix, "layout"), "flat", table["createcontainerid.dir"])
+            set_key(("saves", "names"), "interResult", self.always)
+            set_key(("saves", "keep"), 1000, self.always)
 
     def _folders(self, roles: Sequence[str]) -> str:
-        """Where the outputs of a job with a chief lie, by the INDEX that its programs are told."""
+        """Return where the outputs of a job with a chief lie, by the INDEX that its programs get."""
         last = count(self.table["worker.num"], 1) - 1 - ("evaluator" in roles)
         others = f"INDEX 1 to {last} in worker-0 to worker-{last - 1}" if last > 1 else "INDEX 1 in worker-0"
         return f"of INDEX 0 in chief-0, of {others}" + (
@@ -441,14 +449,14 @@ class _Translating:
         )
 
     def _writer(self, roles: Sequence[str]) -> str:
-        """The one task that writes outputs, "" where all do; a chief is worker 0."""
-        said = self.table["output.index"]
-        if said.text.strip() == "-1":
+        """Return the one task that writes outputs, "" where all do. A chief is worker 0."""
+        setting = self.table["output.index"]
+        if setting.text.strip() == "-1":
             return ""
-        return self._worker(count(said), roles)
+        return self._worker(count(setting), roles)
 
     def _worker(self, index: int, roles: Sequence[str]) -> str:
-        """The task that XLearning called worker `index`: the first may be the chief, the last the evaluator."""
+        """Return the task that XLearning called worker `index`: the first may be the chief, the last the evaluator."""
         if "evaluator" in roles and index == count(self.table["worker.num"], 1) - 1:
             return "evaluator:0"
         if "chief" in roles:
@@ -458,51 +466,53 @@ class _Translating:
     # -- TensorBoard --
 
     def _board(self, roles: list[str]) -> None:
-        """Where all reach the logs, a task of its own that does not count; else in the worker that writes them, as XLearning had it."""
-        table, say = self.table, self.draft.say
+        """Run TensorBoard as a task of its own, if all reach the logs; else in the worker that writes them, as XLearning did."""
+        table, set_key = self.table, self.draft.set_key
         enabled, logs, index = table["tf.board.enable"], table["tf.board.log.dir"], table["tf.board.worker.index"]
         if not flag(enabled):
             return
         if self.kind != "tensorflow":
             if enabled.strong:
                 instead = "leave it out; a board is a role of its own in a job file, with ports and links"
-                raise not_here(enabled, f"VisualDL, the board of the type {self.kind},", instead)
+                raise unsupported(enabled, f"VisualDL, the board of the type {self.kind},", instead)
             return
-        more = f" --reload_interval {count(table['tf.board.reload.interval'])}"
+        arguments = f" --reload_interval {count(table['tf.board.reload.interval'])}"
         program = table["tf.board.path"].text
         if "://" in logs.text or logs.text.startswith("/"):
-            at = ("roles", "tensorboard")
-            say((*at, "command"), board(self._remote(logs.text), self.engine, more, program), enabled, logs)
-            say((*at, "counts"), False, self.always)
-            say((*at, "ports"), ["board"], self.always)
-            say(("links", "TensorBoard"), "tensorboard:0:board/", enabled)
+            prefix = ("roles", "tensorboard")
+            set_key(
+                (*prefix, "command"), board(self._remote(logs.text), self.engine, arguments, program), enabled, logs
+            )
+            set_key((*prefix, "counts"), False, self.always)
+            set_key((*prefix, "ports"), ["board"], self.always)
+            set_key(("links", "TensorBoard"), "tensorboard:0:board/", enabled)
             return
         task = self._worker(count(index), roles)
         role, _, number = task.partition(":")
-        line = board(logs.text, self.engine, more, program)
+        line = board(logs.text, self.engine, arguments, program)
         self.exports.append(
             f'mkdir -p {shlex.quote(logs.text)}; if [ "$TF_ROLE:$TF_INDEX" = worker:{count(index)} ]; then {line} & fi'
         )
-        say(("roles", role, "ports"), ["board"], self.always)
-        say(("links", "TensorBoard"), f"{role}:{number}:board/", enabled)
-        if (kept := table.get("tf.board.history.dir")) is not None:
-            say(("outputs", "board", "url"), f"{self._remote(kept.text).rstrip('/')}/{self.name}", kept)
+        set_key(("roles", role, "ports"), ["board"], self.always)
+        set_key(("links", "TensorBoard"), f"{role}:{number}:board/", enabled)
+        if (history := table.get("tf.board.history.dir")) is not None:
+            set_key(("outputs", "board", "url"), f"{self._remote(history.text).rstrip('/')}/{self.name}", history)
             for key, value in (
                 ("from", task),
                 ("local", logs.text.removeprefix("./")),
                 ("layout", "flat"),
                 ("overwrite", True),
             ):
-                say(("outputs", "board", key), value, kept)
+                set_key(("outputs", "board", key), value, history)
 
     def _line(self, role: str) -> Any:
-        """The command: its words as they are, or, where something is to be set before, a line for the shell."""
-        exports = [one for one in self.exports if role != "ps" or not one.startswith("mkdir")]
+        """Return the command: its words as they are, or a line for the shell, where variables must be set first."""
+        exports = [line for line in self.exports if role != "ps" or not line.startswith("mkdir")]
         return "; ".join([*exports, f"exec {shlex.join(self.command)}"]) if exports else list(self.command)
 
 
 def _before(variable: str) -> str:
-    """Return a list of paths as it was, for a shell, to stand before one more: an empty entry would mean the working directory."""
+    """Return the old list of paths, for a shell, to stand before a new path: an empty entry would mean the working directory."""
     return f'"${{{variable}:+${variable}:}}"'
 
 
@@ -510,5 +520,5 @@ def _behind(variable: str) -> str:
     return f'"${{{variable}:+:${variable}}}"'
 
 
-def _listed(said: Said | None) -> list[str]:
-    return [one.strip() for one in said.text.split(",") if one.strip()] if said is not None else []
+def _entries(setting: Said | None) -> list[str]:
+    return [entry.strip() for entry in setting.text.split(",") if entry.strip()] if setting is not None else []

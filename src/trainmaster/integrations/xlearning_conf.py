@@ -1,6 +1,6 @@
-"""The configuration of XLearning, as its users write it: flags, keys, site files and how values are spelled.
+"""The configuration of XLearning, as its users write it: flags, keys, site files and the spelling of values.
 
-Every flag stands for a key, `--worker-memory 2G` for `xlearning.worker.memory`, so all that is said becomes one table, the later winning:
+Every flag stands for a key, `--worker-memory 2G` for `xlearning.worker.memory`. So all settings become one table, where later ones win:
 XLearning's defaults, the site file, `--conf`, the flags. Keys are written here without `xlearning.`; `hbox.` is the same. Facts:
 XLearning 1.0 to 1.4 and Hbox 1.8 (ClientArguments, XLearningConfiguration).
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
-from trainmaster.integrations.dialect import VALUE, Said, count, not_here, unknown, wrong
+from trainmaster.integrations.dialect import VALUE, Said, count, unknown, unsupported, wrong_value
 
 WHAT = "XLearning"
 DEFAULT = "XLearning's default"
@@ -49,19 +49,19 @@ DEFAULTS = {
     "worker.mem.autoscale": "0.5", "ps.mem.autoscale": "0.2", "memory.overhead.fraction": "0.10", "memory.overhead.minimum": "384",
     "inputformat.cache": "false", "inputformat.cachesize.limit": "102400",
 }  # fmt: skip
-# Keys that a job is made of and that no flag and no default has.
+# Keys that describe a job and that have neither a flag nor a default.
 OTHERS = {
     "app.max.attempts", "job.exec.timeout", "localresource.timeout", "task.timeout", "interresult.upload.interval",
     "am.nodeLabelExpression",
     "worker.nodeLabelExpression", "ps.nodeLabelExpression", "job.labelname", "host.blacklist", "docker.registry.host",
     "docker.registry.port", "container.env",
 }  # fmt: skip
-# Other spellings, of other versions, and the ones meant.
+# Other spellings, of other versions, and the keys that they mean.
 SAME = {
     "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache", "board.path": "tf.board.path",
     "worker.gpu": "worker.gpus", "ps.gpu": "ps.gpus", "docker.image.name": "docker.image", "inputformat-shuffle": "input.stream.shuffle",
 }  # fmt: skip
-# How XLearning itself works: what beats, polls, threads and keeps history. Ours works otherwise, and a job means the same without.
+# Keys of how XLearning itself works: heartbeats, polls, threads, history. Ours works otherwise, and a job means the same without them.
 MACHINERY = re.compile(
     r"(allocate|status\.update|log\.pull)\.interval|task\.timeout\.check\.interval|messages\.len\.max|execute\.node\.limit|staging\.dir"
     r"|cleanup\.enable|download\.file\..*|upload\.(output|file)\.thread\.nums|file\.list\.level|container\.(heartbeat|update)\..*"
@@ -92,19 +92,22 @@ _MEMORY = re.compile(r"(\d{1,9})([GgMm]?)")
 _DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
 
 
-def table_of(found: Sequence[tuple[str, Said]], environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
-    """All that is said, by key: what the defaults, the site file, --conf and the flags say."""
+def table_of(flags: Sequence[tuple[str, Said]], environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
+    """Return all settings by key, from the defaults, the site file, --conf and the flags."""
     table = {key: Said(text, DEFAULT, False) for key, text in DEFAULTS.items()}
     table |= site(environ)
-    for name, said in found:
+    for name, setting in flags:
         if name == "conf":
-            _one_of_conf(said, table)
-    table |= {FLAGS[name]: said for name, said in found if name in FLAGS}
+            _note_conf_flag(setting, table)
+    table |= {FLAGS[name]: setting for name, setting in flags if name in FLAGS}
     return table
 
 
 def site(environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
-    """What the first site file says: xlearning-site.xml in XLEARNING_CONF_DIR or HADOOP_CONF_DIR, hbox-site.xml in HBOX_CONF_DIR."""
+    """Return the settings of the first site file.
+
+    It is xlearning-site.xml in XLEARNING_CONF_DIR or HADOOP_CONF_DIR, or hbox-site.xml in HBOX_CONF_DIR.
+    """
     from trainmaster.hadoop.errors import ConfError
     from trainmaster.hadoop.sitefile import read
 
@@ -115,63 +118,63 @@ def site(environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
     path = next((path for path in paths if path.is_file()), None)
     table: dict[str, Said] = {}
     try:
-        for one in read(path) if path is not None else ():
-            if one.name.startswith(("xlearning.", "hbox.")):
-                _note(table, one.name, Said(one.value, f"{path} line {one.place.rpartition(':')[2]}", False))
+        for entry in read(path) if path is not None else ():
+            if entry.name.startswith(("xlearning.", "hbox.")):
+                _note(table, entry.name, Said(entry.value, f"{path} line {entry.place.rpartition(':')[2]}", False))
     except ConfError as error:
         raise BadInput(str(error), place=str(path), mend="mend the file", anchor="dialect") from error
     return table
 
 
-def _one_of_conf(said: Said, table: dict[str, Said]) -> None:
-    name, mark, text = said.text.partition("=")
+def _note_conf_flag(setting: Said, table: dict[str, Said]) -> None:
+    name, mark, text = setting.text.partition("=")
     if not mark:
-        raise wrong(said, "KEY=VALUE")
+        raise wrong_value(setting, "KEY=VALUE")
     if not name.startswith(("xlearning.", "hbox.")):
         instead = (
             "set it in the files of HADOOP_CONF_DIR; what an input format reads: --set inputs.NAME.options.KEY=VALUE"
         )
-        raise not_here(said, f"the setting {name} of Hadoop", instead)
+        raise unsupported(setting, f"the setting {name} of Hadoop", instead)
     _note(table, name, Said(text, f"flag --conf {name}"))
 
 
-def _note(table: dict[str, Said], name: str, said: Said) -> None:
-    """Put a key of the configuration into the table; what nobody knows is refused."""
+def _note(table: dict[str, Said], name: str, setting: Said) -> None:
+    """Put a key of the configuration into the table. An unknown key is refused."""
     key = name.partition(".")[2]
     key = SAME.get(key, key)
     known = {*DEFAULTS, *FLAGS.values(), *OTHERS, *REFUSED}
     if key not in known and not MACHINERY.fullmatch(key) and not key.startswith(("am.env.", "container.env.")):
-        raise unknown(name, [f"xlearning.{one}" for one in sorted(known)], f"{WHAT} at {said.origin}")
-    table[key] = said
+        raise unknown(name, [f"xlearning.{candidate}" for candidate in sorted(known)], f"{WHAT} at {setting.origin}")
+    table[key] = setting
 
 
-def memory(said: Said) -> str:
-    """`10G`, `512m`, or `1024`, which is MB; as a size of ours."""
-    told = _MEMORY.fullmatch(said.text.strip())
-    if told is None or not int(told[1]):
-        raise wrong(said, "memory: 10G, 512M, or a number of MB")
-    return f"{int(told[1])}{'GiB' if told[2] in ('G', 'g') else 'MiB'}"
+def memory(setting: Said) -> str:
+    """Return `10G`, `512m`, or `1024`, which is MB, as a size of ours."""
+    match = _MEMORY.fullmatch(setting.text.strip())
+    if match is None or not int(match[1]):
+        raise wrong_value(setting, "memory: 10G, 512M, or a number of MB")
+    return f"{int(match[1])}{'GiB' if match[2] in ('G', 'g') else 'MiB'}"
 
 
-def duration(said: Said) -> str:
-    """`1d`, `0.5h`, `30`, which is seconds; 0 is for ever."""
-    text = said.text.strip()
+def duration(setting: Said) -> str:
+    """Return `1d`, `0.5h`, or `30`, which is seconds, as a duration of ours; 0 is for ever."""
+    text = setting.text.strip()
     if _DURATION.fullmatch(text) is None:
-        raise wrong(said, "a time: 30s, 5m, 1.5h, 1d, or 0 for ever")
+        raise wrong_value(setting, "a time: 30s, 5m, 1.5h, 1d, or 0 for ever")
     unit = "" if text[-1] in "smhd" else "s"
     return f"{text}{unit}" if float(text.rstrip("smhd")) else "none"
 
 
-def milliseconds(said: Said) -> str:
-    """A number of milliseconds; 0 is none."""
-    return f"{count(said)}ms" if count(said) else "none"
+def milliseconds(setting: Said) -> str:
+    """Return a number of milliseconds as a duration of ours; 0 is none."""
+    return f"{count(setting)}ms" if count(setting) else "none"
 
 
-def fraction(said: Said, most: float = math.inf) -> float:
+def fraction(setting: Said, most: float = math.inf) -> float:
     try:
-        number = float(said.text)
+        number = float(setting.text)
     except ValueError:
         number = -1.0
     if not 0 <= number <= most:
-        raise wrong(said, f"a number from 0 to {most:g}" if most < math.inf else "a number, 0 or more")
+        raise wrong_value(setting, f"a number from 0 to {most:g}" if most < math.inf else "a number, 0 or more")
     return number

@@ -1,12 +1,13 @@
-"""The agent's end of its channel to the master: one WebSocket, opened by the agent, opened again whenever it is lost.
+"""The agent's end of its channel to the master: one WebSocket, which the agent opens, and opens again whenever it is lost.
 
-Over it go numbered reports (kept by `outbox`), pieces of log for followers, asks for shards, and samples, in this order of urgency; orders
-come back. An order or a welcome of an epoch below the highest seen is refused: its master has been followed by another.
+The agent sends numbered reports (kept by `outbox`), requests for shards, pieces of log for followers, and samples, in this order of
+urgency; orders come back. An order or a welcome of an epoch below the highest seen is refused: another master has followed its master.
 
-The right to run a program is a lease: it lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
-(the first is the hello), so whoever waits longer than that without hearing of us knows that nothing of ours runs. Who never was welcomed
-runs nothing, and may wait longer where it was begun before its master. Nor does an agent run anything whose program has ended: it goes on
-to look for a master for `Link.stay`, for with it the end of the program would be lost, and the next master would run the program again.
+The right to run a program is a lease. It lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
+(the first is the hello), so anybody who waits longer than that without hearing of us knows that nothing of ours runs. An agent that was
+never welcomed runs nothing, and may wait longer where it was begun before its master. An agent whose program has ended runs nothing either.
+It looks for a master for `Link.stay`: if the agent ended, the end of the program would be lost with it, and the next master would run the
+program again.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ FRAME = 64 * 1024
 PING_EVERY = 2.0  # s
 SILENT = 8.0  # s without an answer to a ping, then the connection is given up
 OPEN_WITHIN = 10.0  # s
-REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a pod that is gone leads nowhere, and soon to the next one
-LOOK_UP = 1.0  # s between two tries to connect that it is waited for what is looked up
+REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a lost pod leads nowhere, and soon to the next pod
+LOOK_UP = 1.0  # s that a try to connect waits for the lookup of the master
 BACKOFF_FIRST, BACKOFF_LAST = 0.05, 1.0  # s
-BACKOFF_UNMET = 0.2  # s, while a master is waited for that was begun at the same time
+BACKOFF_UNMET = 0.2  # s, while the agent waits for a master begun at the same time
 LOOK = 0.5  # s between two looks at the clock of the grace
 STAY = 600.0  # s without a master, where the end of the program would be lost
-ASKS = 1024  # asks of programs waiting to be sent
+ASKS = 1024  # requests waiting to be sent
 
 log = logging.getLogger(__name__)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Link:
-    """How the master is reached: a Unix socket, or addresses `host:port` under TLS with the job's certificate (PEM) alone."""
+    """The way to the master: a Unix socket, or addresses `host:port` under TLS with only the job's certificate (PEM)."""
 
     token: str
     grace: float = 30.0
@@ -56,36 +57,36 @@ class Link:
     addresses: Sequence[str] = ()
     certificate: str = ""
     unmet: float = 0.0  # s to wait for a first welcome, where that is more than the grace
-    stay: float = STAY  # s to wait for a master that is to hear how the program ended
+    stay: float = STAY  # s to wait for a master, to report the program's end
 
 
 class Owner(Protocol):
-    """What the channel needs of its agent."""
+    """The agent, as its channel needs it."""
 
     def hello(self) -> dict[str, Any]:
-        """The agent's whole present state, without the channel's own fields."""
+        """Return the agent's whole present state, without the channel's own fields."""
 
     def heard(self, message: Mapping[str, Any]) -> None:
-        """An order, a follow, a lease: anything but what the channel takes care of."""
+        """Handle an order, a follow, a lease: any message that the channel does not handle itself."""
 
     def log_piece(self) -> dict[str, Any] | None:
-        """The next piece for a follower."""
+        """Return the next piece for a follower."""
 
     def connected(self, welcome: Mapping[str, Any]) -> None:
-        """A master has welcomed us; what is asked from now on reaches it."""
+        """Note that a master has welcomed us; requests from now on reach it."""
 
     def disconnected(self) -> None:
-        """The connection closed."""
+        """Note that the connection closed."""
 
     def over(self, why: str) -> None:
-        """The master refuses us, or the grace has run out: stop the program, end."""
+        """Stop the program and end: the master refuses us, or the grace has run out."""
 
 
 class Channel:
     """One agent's channel.
 
-    `find(epoch)` reads the record of a later master: (epoch, addresses). `unreachable` is told of each failure to connect.
-    `holds_end()` tells whether no program runs, and a master has still to learn how the last one ended or to settle its outputs.
+    `find(epoch)` reads the record of a later master: (epoch, addresses). `unreachable` is called at each failure to connect.
+    `holds_end()` tells whether no program runs, and a master must still learn how the last one ended or settle its outputs.
     """
 
     def __init__(
@@ -98,25 +99,25 @@ class Channel:
         self.outbox = Outbox()
         self.epoch = 0  # the highest seen
         self.connected = False
-        self.address = ""  # ours, as the connection leaves by it
-        self.master: Process | None = None  # the one at the other end of a Unix socket
+        self.address = ""  # ours, from which the connection goes out
+        self.master: Process | None = None  # the process at the other end of a Unix socket
         self._wake = asyncio.Event()
         self._asks: deque[dict[str, Any]] = deque(maxlen=ASKS)
         self._sample: dict[str, Any] | None = None
         self._acked_at = boottime()
         self._met = False  # whether we were welcomed once
         self._closing = False
-        self._looking: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
+        self._lookup: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
 
-    # -- what is told --
+    # -- messages to the master --
 
     def report(self, kind: str, attempt: int, **fields: Any) -> None:
-        """Tell the master something about an attempt; kept until it is acknowledged."""
+        """Send the master a report on an attempt. It is kept until it is acknowledged."""
         self.outbox.add(kind, attempt, fields)
         self._wake.set()
 
     def ask(self, message: dict[str, Any]) -> None:
-        """Send a message that needs no acknowledgement, when connected; whoever asks asks again."""
+        """Send a message that needs no acknowledgement, when connected. The caller repeats it if it has no answer."""
         self._asks.append(message)
         self._wake.set()
 
@@ -127,17 +128,17 @@ class Channel:
             self._wake.set()
 
     def wake(self) -> None:
-        """There may be something to send: a log has grown."""
+        """Look for something to send: a log has grown."""
         self._wake.set()
 
     @property
     def remaining(self) -> float:
-        """Seconds left of the right to run a program."""
+        """Return the seconds that remain of the right to run a program."""
         lasts = self._link.grace if self._met else max(self._link.grace, self._link.unmet)
         return self._acked_at + lasts - boottime()
 
     async def flushed(self, within: float) -> bool:
-        """Wait until everything told was acknowledged; False after `within` seconds."""
+        """Wait until every report was acknowledged. Return False after `within` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self.outbox.emptied()
@@ -148,10 +149,10 @@ class Channel:
     async def run(self) -> None:
         """Keep a connection until cancelled, or until the master or the grace ends it."""
         failures = 0
-        while not self._ended():
-            welcomed = await self._once()
+        while not self._is_closing():
+            welcomed = await self._hold_connection()
             failures = 0 if welcomed else failures + 1
-            if self._ended():
+            if self._is_closing():
                 return
             await self._call_for_help()
             last = BACKOFF_LAST if self._met or not self._link.unmet else BACKOFF_UNMET
@@ -162,16 +163,16 @@ class Channel:
     async def watch_grace(self) -> None:
         """End the agent once its right to run a program has run out, or, where it holds the end of one, its time to stay.
 
-        A task apart: whatever befalls the connection, it goes on.
+        This is a task of its own: it goes on whatever happens to the connection.
         """
-        longer = max(0.0, self._link.stay - self._link.grace)
+        extra = max(0.0, self._link.stay - self._link.grace)
         stays = False
-        while (left := self.remaining) > 0 or (self.holds_end() and left + longer > 0):
-            if left <= 0 and not stays:
+        while (remaining := self.remaining) > 0 or (self.holds_end() and remaining + extra > 0):
+            if remaining <= 0 and not stays:
                 log.warning("the grace has run out; no program runs, and its end is kept for the next master")
-            stays = left <= 0
+            stays = remaining <= 0
             # No timer of the loop counts the time of a suspended machine.
-            await asyncio.sleep(min(LOOK, left + longer if stays else left))
+            await asyncio.sleep(min(LOOK, remaining + extra if stays else remaining))
         self._end("grace")
 
     async def _call_for_help(self) -> None:
@@ -179,30 +180,31 @@ class Channel:
             return
         try:
             await self.unreachable()
-        except Exception:  # whatever keeps a successor from being started: it is tried again
+        except Exception:  # whatever the cause, the start of a successor is tried again
             log.exception("nothing could be done about the master that cannot be reached")
 
     async def _look_up(self) -> None:
-        """Read the record of the master again, where it may have moved. A storage that does not answer keeps nobody from trying the
-        addresses that are known.
+        """Read the record of the master again, where it may have moved.
+
+        A storage that does not answer does not keep the agent from trying the known addresses.
         """
         if self.find is None:
             return
-        if self._looking is None:
-            self._looking = asyncio.create_task(asyncio.to_thread(self.find, self.epoch))
-        if not (await asyncio.wait([self._looking], timeout=LOOK_UP))[0]:
+        if self._lookup is None:
+            self._lookup = asyncio.create_task(asyncio.to_thread(self.find, self.epoch))
+        if not (await asyncio.wait([self._lookup], timeout=LOOK_UP))[0]:
             return
-        looked, self._looking = self._looking, None
+        lookup, self._lookup = self._lookup, None
         try:
-            found = looked.result()
-        except Exception as error:  # noqa: BLE001  whatever a storage raises: it is looked up again
+            record = lookup.result()
+        except Exception as error:  # noqa: BLE001  any error of a storage: the lookup is repeated
             log.warning("the master's record could not be read: %s", error)
             return
-        if found is not None and found[0] >= self.epoch:
-            self._addresses = list(found[1]) or self._addresses
+        if record is not None and record[0] >= self.epoch:
+            self._addresses = list(record[1]) or self._addresses
 
-    async def _once(self) -> bool:
-        """One connection from its opening to its end; whether it was welcomed."""
+    async def _hold_connection(self) -> bool:
+        """Hold one connection from its opening to its end. Tell whether it was welcomed."""
         from websockets.exceptions import WebSocketException
 
         welcomed = False
@@ -217,8 +219,8 @@ class Channel:
             for frame in split({**self._owner.hello(), "type": "hello", "v": VERSION, "epoch": self.epoch}):
                 await connection.send(frame)
             async with asyncio.timeout(OPEN_WITHIN):
-                first = await _next(connection, joiner)
-            welcomed = self._welcomed(first)
+                greeting = await _receive(connection, joiner)
+            welcomed = self._welcomed(greeting)
             if welcomed:
                 self._met, self._acked_at = True, max(self._acked_at, sent)
                 await self._converse(connection, joiner)
@@ -238,7 +240,9 @@ class Channel:
             "ping_interval": None, "open_timeout": None, "close_timeout": 1, "user_agent_header": None,
         }  # fmt: skip
         if self._link.socket:
-            connection = await unix_connect(sock=_connected(self._link.socket), uri=f"ws://localhost{PATH}", **options)
+            connection = await unix_connect(
+                sock=_connect_unix(self._link.socket), uri=f"ws://localhost{PATH}", **options
+            )
             peer = connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.master = look(struct.unpack("3i", peer)[0])
             return connection
@@ -248,29 +252,29 @@ class Channel:
             f"wss://{address}{PATH}",
             ssl=trusting(self._link.certificate),
             proxy=None,
-            sock=await _reached(address),
+            sock=await _connect_tcp(address),
             **options,
         )
-        ours = connection.transport.get_extra_info("socket")
-        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT * 1000))
-        self.address = ours.getsockname()[0]
+        local_socket = connection.transport.get_extra_info("socket")
+        local_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT * 1000))
+        self.address = local_socket.getsockname()[0]
         return connection
 
-    def _welcomed(self, first: Mapping[str, Any]) -> bool:
-        if first.get("type") == "refused":
-            log.warning("refused by the master: %s %s", first.get("reason"), first.get("detail"))
-            if first.get("reason") != "stale-epoch":  # else it is the master that is stale
-                self._end(str(first.get("reason")))
+    def _welcomed(self, greeting: Mapping[str, Any]) -> bool:
+        if greeting.get("type") == "refused":
+            log.warning("refused by the master: %s %s", greeting.get("reason"), greeting.get("detail"))
+            if greeting.get("reason") != "stale-epoch":  # else it is the master that is stale
+                self._end(str(greeting.get("reason")))
             return False
-        epoch, acked = first.get("epoch"), first.get("acked", 0)
-        if first.get("type") != "welcome" or type(epoch) is not int or type(acked) is not int or epoch < self.epoch:
-            log.warning("no welcome of a master that may be followed: %s", str(first)[:200])
+        epoch, acked = greeting.get("epoch"), greeting.get("acked", 0)
+        if greeting.get("type") != "welcome" or type(epoch) is not int or type(acked) is not int or epoch < self.epoch:
+            log.warning("no welcome of a master that may be followed: %s", str(greeting)[:200])
             return False
         self.epoch = epoch
         self.outbox.connected(acked)
         self._asks.clear()
         self.connected = True
-        self._owner.connected(first)
+        self._owner.connected(greeting)
         return True
 
     async def _converse(self, connection: Any, joiner: Joiner) -> None:
@@ -314,24 +318,24 @@ class Channel:
         while True:
             sent = boottime()
             async with asyncio.timeout(SILENT):
-                answered = await connection.ping()
-                await answered
+                pong = await connection.ping()
+                await pong
             self._acked_at = max(self._acked_at, sent)
             await asyncio.sleep(PING_EVERY)
 
     async def _listen(self, connection: Any, joiner: Joiner) -> None:
         while True:
-            message = await _next(connection, joiner)
+            message = await _receive(connection, joiner)
             if message.get("type") == "ack" and type(message.get("n")) is int:
                 self.outbox.acknowledge(message["n"])
             elif message.get("type") == "refused":
                 self._end(str(message.get("reason")))
                 return
-            elif self._current(message):
+            elif self._is_current(message):
                 self._owner.heard(message)
 
-    def _current(self, message: Mapping[str, Any]) -> bool:
-        """Whether the message's epoch, where it has one, is the highest seen; a higher one becomes that."""
+    def _is_current(self, message: Mapping[str, Any]) -> bool:
+        """Tell whether the message's epoch, where it has one, is the highest seen. A higher one becomes the highest."""
         epoch = message.get("epoch")
         if epoch is None:
             return message.get("type") != "order"
@@ -343,7 +347,7 @@ class Channel:
         self.epoch = epoch
         return True
 
-    def _ended(self) -> bool:
+    def _is_closing(self) -> bool:
         return self._closing
 
     def _end(self, why: str) -> None:
@@ -351,10 +355,10 @@ class Channel:
         self._owner.over(why)
 
 
-def _connected(path: str) -> socket.socket:
-    """Return a connection to a Unix socket, which never has to be waited for: it is there at once, or its backlog is full.
+def _connect_unix(path: str) -> socket.socket:
+    """Return a connection to a Unix socket. It never waits: the connection exists at once, or the backlog is full.
 
-    Raise OSError. The loop's own way imports `ssl`, to look whether the socket is one of TLS.
+    Raise OSError. The loop's own method imports `ssl`, to check whether the socket is one of TLS.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -365,36 +369,36 @@ def _connected(path: str) -> socket.socket:
     return connection
 
 
-async def _reached(address: str) -> socket.socket:
-    """A connection to `host:port`. Raises OSError, TimeoutError."""
+async def _connect_tcp(address: str) -> socket.socket:
+    """Return a connection to `host:port`. Raises OSError, TimeoutError."""
     host, _, port = address.rpartition(":")
-    loop, failed = asyncio.get_running_loop(), OSError(f"{host} has no address")
-    for family, kind, protocol, _, where in await loop.getaddrinfo(
+    loop, failure = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    for family, kind, protocol, _, endpoint in await loop.getaddrinfo(
         host.strip("[]"), int(port), type=socket.SOCK_STREAM
     ):
-        found = socket.socket(family, kind, protocol)
-        found.setblocking(False)
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
         try:
             async with asyncio.timeout(REACHED_WITHIN):
-                await loop.sock_connect(found, where)
-            return found
+                await loop.sock_connect(connection, endpoint)
+            return connection
         except OSError as error:  # TimeoutError is one
-            found.close()
-            failed = error
+            connection.close()
+            failure = error
         except BaseException:
-            found.close()
+            connection.close()
             raise
-    raise failed
+    raise failure
 
 
-async def _next(connection: Any, joiner: Joiner) -> dict[str, Any]:
+async def _receive(connection: Any, joiner: Joiner) -> dict[str, Any]:
     while (message := joiner.add(await connection.recv())) is None:
         pass
     return message
 
 
 def trusting(certificate: str) -> Any:
-    """A TLS context that believes this one certificate (PEM) and no other, whatever its name."""
+    """Return a TLS context that trusts this one certificate (PEM) and no other, whatever its name."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

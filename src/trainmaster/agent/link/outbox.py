@@ -1,10 +1,10 @@
-"""Reports on their way: numbered, kept until the master has them durably, sent again after a reconnect.
+"""The outbox keeps numbered reports until the master has them durably, and sends them again after a reconnect.
 
-What is said often and only the newest counts (`progress`, `staging`, `uploading`, a warning of the same thing) waits unnumbered, one of a
-kind and attempt, at most one a second; it gets its number when it is sent, so it never stands between two others in the wrong order.
+Of frequent reports only the newest counts (`progress`, `staging`, `uploading`, a warning of the same subject). One for each kind and
+attempt waits unnumbered, and at most one a second is sent. It gets its number when it is sent, so it never stands in the wrong order.
 
 So little is kept, however long the master does not answer and whatever a program does: each attempt goes through few steps, checkpoint
-sets and saves are far apart, and who reports shards as done waits for the acknowledgement before reporting more of the input.
+sets and saves are far apart, and a report of done shards waits for its acknowledgement before the next one of the same input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 NEWEST_WINS = frozenset({"progress", "staging", "uploading", "warned"})
-EVERY = 1.0  # s between two of a kind
+EVERY = 1.0  # s between two reports of a kind
 
 
 class Outbox:
@@ -23,18 +23,18 @@ class Outbox:
     def __init__(self) -> None:
         self.last = 0  # number of the last report
         self._kept: deque[dict[str, Any]] = deque()
-        self._sent = 0  # number of the last one sent on this connection
-        self._newest: dict[tuple[str, int, str], dict[str, Any]] = {}  # kind, attempt, and what a warning is of
-        self._told: dict[tuple[str, int, str], float] = {}
+        self._sent = 0  # number of the last report sent on this connection
+        self._newest: dict[tuple[str, int, str], dict[str, Any]] = {}  # by kind, attempt, and a warning's subject
+        self._sent_at: dict[tuple[str, int, str], float] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
     def empty(self) -> bool:
-        """Whether everything was acknowledged."""
+        """Tell whether everything was acknowledged."""
         return not self._kept and not self._newest
 
     def holds(self, kind: str) -> bool:
-        """Return whether a report of this kind was not acknowledged yet."""
+        """Tell whether a report of this kind is not acknowledged yet."""
         return any(report["kind"] == kind for report in self._kept)
 
     def add(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Outbox:
             self._newest[kind, attempt, str(fields.get("what", ""))] = report
             return
         for key in [key for key in self._newest if key[1] == attempt]:
-            self._number(self._newest.pop(key))  # what came before it is told before it
+            self._number(self._newest.pop(key))  # an earlier report is sent earlier
         self._number(report)
 
     def _number(self, report: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class Outbox:
         self._kept.append({**report, "n": self.last})
 
     def connected(self, acked: int) -> None:
-        """A new connection: everything after `acked` is sent again."""
+        """Prepare for a new connection: everything after `acked` is sent again."""
         self.acknowledge(acked)
         self._sent = acked
 
@@ -59,9 +59,9 @@ class Outbox:
         while self._kept and self._kept[0]["n"] <= n:
             self._kept.popleft()
         waiting, self._waiting = self._waiting, []
-        for wanted, future in waiting:
-            if wanted > n:
-                self._waiting.append((wanted, future))
+        for number, future in waiting:
+            if number > n:
+                self._waiting.append((number, future))
             elif not future.done():
                 future.set_result(None)
 
@@ -72,16 +72,16 @@ class Outbox:
         await self.acknowledged()
 
     async def acknowledged(self) -> None:
-        """Wait until the last report made so far was acknowledged."""
+        """Wait until the last report so far was acknowledged."""
         if self._kept:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append((self.last, future))
             await future
 
     def next(self, now: float) -> dict[str, Any] | None:
-        """The next report to send, or None."""
-        for key in [key for key in self._newest if now - self._told.get(key, -EVERY) >= EVERY]:
-            self._told[key] = now
+        """Return the next report to send, or None."""
+        for key in [key for key in self._newest if now - self._sent_at.get(key, -EVERY) >= EVERY]:
+            self._sent_at[key] = now
             self._number(self._newest.pop(key))
         if not self._kept or self._kept[-1]["n"] <= self._sent:
             return None
@@ -90,6 +90,6 @@ class Outbox:
         return report
 
     def due(self, now: float) -> float | None:
-        """Seconds until one that waits its second may be sent; None where none waits."""
-        waits = [max(0.0, EVERY - (now - self._told.get(key, -EVERY))) for key in self._newest]
+        """Return the seconds until an unnumbered report may be sent; None where none waits."""
+        waits = [max(0.0, EVERY - (now - self._sent_at.get(key, -EVERY))) for key in self._newest]
         return min(waits, default=None)

@@ -9,8 +9,8 @@ is refused. Then, from a program:
     lease      {id, input, want, done, wait}        answered {id, shards: [[number, epoch, path, kind, start, end]], end?, none?, unknown?}
     done       {input, done: [[number, records]]}   no answer
 
-and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. What is not of this form closes the
-connection it came on and does nothing else: a program cannot harm its agent, and what it had leased goes back.
+and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. A frame that is not of this form
+closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had leased go back.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
 
 PROTOCOL = "1.0"
 LINE_LIMIT = 256 * 1024  # bytes of a frame
-GREETING_LIMIT = 64 * 1024  # bytes of what comes before a hello is accepted
+GREETING_LIMIT = 64 * 1024  # bytes that may come before a hello is accepted
 UNREAD_LIMIT = 1024 * 1024  # bytes that a program may leave unread
 CONNECTIONS = 512
 ASKS = 32  # of one connection at once
 POOLS = 64
-METRICS = 64  # of one frame; names and texts are cut at as many characters
+METRICS = 64  # of one frame; names and texts are cut at this number of characters
 
 OnProgress: TypeAlias = Callable[[float | None, int | None, dict[str, float | str]], None]
 OnPhase: TypeAlias = Callable[[str | None], None]
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Garbage(ValueError):
-    """What a program sent is not of the protocol."""
+    """A program sent bytes that are not of the protocol."""
 
 
 class Programs:
@@ -53,7 +53,7 @@ class Programs:
 
     `on_progress(value, step, metrics)`, `on_phase(name or None)` and `on_checkpoint(state, marks)` are called in the
     loop; marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the
-    first of them, and has been saved when the last one has said so and none of them failed, or went away, meanwhile.
+    first copy, and is saved when the last copy has said so and none of them has failed, or gone away, meanwhile.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Programs:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._warning: tuple[float, str] | None = None  # until when (loop time), why
-        self._writers: list[_Connection] = []  # of the checkpoint that is being written
-        self._begun: dict[str, int] = {}  # the marks of when the first of them began
-        self._spoilt = False  # one of them did not end it well
+        self._writers: list[_Connection] = []  # the copies that write a checkpoint now
+        self._marks_at_begin: dict[str, int] = {}  # the marks when the first of them began
+        self._has_failed = False  # one of them failed
 
     async def start(self) -> None:
         """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            listening.bind(self.path)
+            listener.bind(self.path)
             os.chmod(self.path, 0o600)
-            self._server = await loop.create_unix_server(lambda: _Connection(self), sock=listening, backlog=128)
+            self._server = await loop.create_unix_server(lambda: _Connection(self), sock=listener, backlog=128)
         except BaseException:
-            listening.close()
+            listener.close()
             raise
 
     async def close(self) -> None:
@@ -102,12 +102,12 @@ class Programs:
             os.unlink(self.path)
 
     def begin(self, attempt: int) -> None:
-        """From now on the programs of `attempt` are served, and no others."""
+        """Serve the programs of `attempt` from now on, and no others."""
         self.end()
         self.attempt = attempt
 
     def end(self) -> None:
-        """The attempt is over: its connections are closed, and what it had leased is the master's to give again."""
+        """End the attempt: close its connections. The master may lease its shards again."""
         self.attempt, self._warning = 0, None
         self._writers.clear()
         for task in self._tasks:
@@ -119,7 +119,7 @@ class Programs:
             connection.abort()
 
     async def drain(self) -> None:
-        """Return once all that programs reported as done is durable. Before the end of an attempt is reported."""
+        """Return once all shards that programs reported as done are durable. Called before the end of an attempt is reported."""
         for pool in list(self._pools.values()):
             await pool.drain()
 
@@ -134,24 +134,24 @@ class Programs:
         if self._warning is None:
             return {}
         until, why = self._warning
-        left = max(0.0, until - asyncio.get_running_loop().time())
-        return {"op": "warning", "seconds": round(left, 3), "why": why}
+        remaining = max(0.0, until - asyncio.get_running_loop().time())
+        return {"op": "warning", "seconds": round(remaining, 3), "why": why}
 
     def held(self) -> dict[str, list[list[int]]]:
-        """What this attempt holds of each input, to be told on every new channel before anything else of it."""
+        """Return the ranges that this attempt holds of each input. Every new channel reports them first."""
         return {name: ranges for name, pool in self._pools.items() if (ranges := pool.held())}
 
     def drop(self, name: str, ranges: Any) -> None:
-        """The master says that these, which `held` named, are not ours."""
+        """Drop ranges of `held` that are not ours, as the master says."""
         if name in self._pools:
             self._pools[name].drop(ranges)
 
     def marks(self) -> dict[str, int]:
-        """Of each input the last moment that the master told: what was done by then was done before now."""
+        """Return for each input the last mark that the master gave: shards done by that mark were done before now."""
         return {name: pool.mark for name, pool in self._pools.items()}
 
     def wake(self) -> None:
-        """Shards may have become free, or the master is back: ask at once."""
+        """Ask at once: shards may have become free, or the master is back."""
         for pool in self._pools.values():
             pool.wake()
 
@@ -178,28 +178,28 @@ class Programs:
 
     def checkpoint(self, writer: _Connection, state: str) -> None:
         if not self._writers:
-            self._begun, self._spoilt = self.marks(), False
+            self._marks_at_begin, self._has_failed = self.marks(), False
         if state == "begin":
             self._writers.append(writer)
         else:
             if writer in self._writers:
                 self._writers.remove(writer)
-            self._spoilt = self._spoilt or state == "failed"
-            state = "failed" if self._spoilt else "saved"
+            self._has_failed = self._has_failed or state == "failed"
+            state = "failed" if self._has_failed else "saved"
         if state == "begin" or not self._writers:
-            self.on_checkpoint(state, self._begun)
+            self.on_checkpoint(state, self._marks_at_begin)
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One program's connection. Implements `leases.Reader`.
+    """One program's connection. It implements `leases.Reader`.
 
-    All read into one buffer, since what was read is taken out of it at once: a buffer for each read (asyncio's own
-    way) costs more than all else here.
+    All connections read into one buffer, since the bytes are taken out of it at once: a buffer for each read (asyncio's
+    default) costs more than everything else here.
     """
 
     def __init__(self, programs: Programs) -> None:
         self.greeted, self.phase = False, None
-        self._programs, self._asked = programs, 0
+        self._programs, self._open_requests = programs, 0
         self._unread = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -208,7 +208,7 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._programs.connections) >= CONNECTIONS or not _ours(transport):
+        if len(self._programs.connections) >= CONNECTIONS or not _is_trusted_peer(transport):
             self.abort()
             return
         self._programs.connections.add(self)
@@ -241,9 +241,9 @@ class _Connection(asyncio.BufferedProtocol):
         if self._transport.get_write_buffer_size() > UNREAD_LIMIT:
             self.abort()
 
-    def reply(self, asked: int, answer: Mapping[str, Any]) -> None:
-        self._asked -= 1
-        self.send({"id": asked, **answer})
+    def reply(self, request: int, answer: Mapping[str, Any]) -> None:
+        self._open_requests -= 1
+        self.send({"id": request, **answer})
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -292,13 +292,13 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport = None
 
     def _progress(self, frame: dict[str, Any]) -> None:
-        value, step, told = frame.get("value"), frame.get("step"), frame.get("metrics") or {}
+        value, step, figures = frame.get("value"), frame.get("step"), frame.get("metrics") or {}
         if not (value is None or (_is_number(value) and 0 <= value <= 1)) or not (step is None or _is_whole(step)):
             raise Garbage("a malformed progress")
-        if not isinstance(told, dict) or len(told) > METRICS:
+        if not isinstance(figures, dict) or len(figures) > METRICS:
             raise Garbage("malformed metrics")
         metrics = {}
-        for name, figure in told.items():
+        for name, figure in figures.items():
             if not _is_number(figure) and not isinstance(figure, str):
                 raise Garbage("a metric is a number")
             metrics[name[:METRICS]] = figure[:METRICS] if isinstance(figure, str) else figure
@@ -312,24 +312,24 @@ class _Connection(asyncio.BufferedProtocol):
         self._programs.on_phase(self.phase)
 
     def _checkpoint(self, frame: dict[str, Any]) -> None:
-        state, asked = frame.get("state"), frame.get("id")
+        state, request = frame.get("state"), frame.get("id")
         if state not in ("begin", "saved", "failed"):
             raise Garbage("a malformed checkpoint")
         self._programs.checkpoint(self, state)
-        if asked is not None:
-            self.send({"id": asked, "ok": True})
+        if request is not None:
+            self.send({"id": request, "ok": True})
 
     def _lease(self, frame: dict[str, Any]) -> None:
-        asked, want = frame.get("id"), frame.get("want")
-        if type(asked) is not int or type(want) is not int or want < 1:
+        request, want = frame.get("id"), frame.get("want")
+        if type(request) is not int or type(want) is not int or want < 1:
             raise Garbage("a malformed ask")
-        self._asked += 1
-        if self._asked > ASKS:
+        self._open_requests += 1
+        if self._open_requests > ASKS:
             raise Garbage("too many asks at once")
         pool = self._programs.pool(frame.get("input"))
-        if told := frame.get("done"):
-            pool.done(self, _done(told))
-        pool.ask(self, asked, min(want, AHEAD_MOST), frame.get("wait") is not False)
+        if done := frame.get("done"):
+            pool.done(self, _done(done))
+        pool.ask(self, request, min(want, AHEAD_MOST), frame.get("wait") is not False)
 
     def _done(self, frame: dict[str, Any]) -> None:
         self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
@@ -345,11 +345,11 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
 }
 
 
-def _ours(transport: asyncio.Transport) -> bool:
-    """Whether the peer runs as this user, or as root."""
-    connected = transport.get_extra_info("socket")
+def _is_trusted_peer(transport: asyncio.Transport) -> bool:
+    """Tell whether the peer runs as this user, or as root."""
+    peer = transport.get_extra_info("socket")
     size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return uid in (os.getuid(), 0)
 
 

@@ -1,9 +1,9 @@
-"""Starting a new master on the local engine when the old one has died.
+"""Start a new master on the local engine when the old one has died.
 
-Every agent holds a lock on `<runtime>/<job>/agents/<role>-<index>@<serial>`, a file that lists its pid: whose lock can be taken is gone,
-and a container has one agent, even where two masters ordered it. The lowest agent that lives starts the successor, under a lock of its
-own, so that two never do; should it fail to, the next one does, later. The successor's secrets go to it through a pipe, never through a
-file or a command line.
+Every agent holds a lock on `<runtime>/<job>/agents/<role>-<index>@<serial>`, a file with its pid. An agent whose lock can be taken is gone;
+and a container has one agent, even where two masters ordered it. The lowest living agent starts the successor, under a separate lock, so
+that two never do. If it fails, the next agent does so later. The successor's secrets go to it through a pipe, never through a file or a
+command line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from trainmaster.host.linux import Process, lives, look
 if TYPE_CHECKING:
     from subprocess import Popen
 
-TURN = 1.0  # s that each lower living agent has to do it first
-ANSWERS_WITHIN = 20.0  # s that a successor has to answer on its socket
+TURN = 1.0  # s that each lower living agent gets to start it first
+ANSWERS_WITHIN = 20.0  # s in which a successor must answer on its socket
 
 log = logging.getLogger(__name__)
 
 
 class Presence:
-    """This agent's own lock file; held as long as the agent lives. Raises BlockingIOError where the container has an agent already."""
+    """This agent's own lock file, held as long as the agent lives. Raises BlockingIOError where the container has an agent already."""
 
     def __init__(self, folder: str, task: str, serial: int) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -47,10 +47,10 @@ class Presence:
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def lower(self) -> list[str]:
-        """The living agents before this one, in order of role and index."""
-        mine = _order(self._name)
-        names = (name for name in os.listdir(self._folder) if _order(name) < mine)
-        return [name for name in sorted(names, key=_order) if _held(os.path.join(self._folder, name))]
+        """Return the living agents before this one, in order of role and index."""
+        own = _order(self._name)
+        names = (name for name in os.listdir(self._folder) if _order(name) < own)
+        return [name for name in sorted(names, key=_order) if _is_locked(os.path.join(self._folder, name))]
 
     def close(self) -> None:
         os.close(self._file)
@@ -61,8 +61,8 @@ def _order(name: str) -> tuple[str, int]:
     return role, int(index) if index.isdigit() else 0
 
 
-def _held(path: str) -> bool:
-    """Whether some process holds the lock on `path`."""
+def _is_locked(path: str) -> bool:
+    """Tell whether some process holds the lock on `path`."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -77,12 +77,12 @@ def _held(path: str) -> bool:
 
 
 def alive(process: Process | None) -> bool:
-    """Whether this very process is still there, and no zombie: its pid alone may be another's by now."""
+    """Tell whether this very process is still there, and no zombie: its pid alone may be another's by now."""
     return process is not None and lives(process.pid, process.start)
 
 
 async def answers(path: str) -> bool:
-    """Whether someone accepts connections on a Unix socket."""
+    """Tell whether some process accepts connections on a Unix socket."""
     try:
         _reader, writer = await asyncio.open_unix_connection(path)
     except OSError:
@@ -94,13 +94,13 @@ async def answers(path: str) -> bool:
 async def succeed(
     folder: str, presence: Presence, socket: str, spawn: Callable[[], int], master: Callable[[], Process | None],
 ) -> None:  # fmt: skip
-    """See to it that the job has a master: called when its socket refused and the master that was known is dead.
+    """Make sure that the job has a master: called when its socket refused and the known master is dead.
 
-    `folder` is the job's runtime directory. Returns when a master answers, or is another agent's to start for now.
+    `folder` is the job's runtime directory. Returns when a master answers, or when another agent starts one.
     """
-    before = presence.lower()
-    if before:
-        await _wait_for(socket, TURN * len(before))
+    lower = presence.lower()
+    if lower:
+        await _wait_for(socket, TURN * len(lower))
     if await answers(socket) or alive(master()):
         return
     lock = os.open(os.path.join(folder, "successor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,25 +111,25 @@ async def succeed(
                 return
             pid = spawn()
             log.warning("the master is gone; started its successor, pid %d", pid)
-            begun = look(pid)
-            await _wait_for(socket, ANSWERS_WITHIN, lambda: alive(begun))
+            successor = look(pid)
+            await _wait_for(socket, ANSWERS_WITHIN, lambda: alive(successor))
     finally:
         os.close(lock)
 
 
-async def _wait_for(socket: str, within: float, hopeful: Callable[[], bool] = lambda: True) -> None:
-    """Wait until a master answers, `within` seconds at most, and only while that is to be hoped for."""
+async def _wait_for(socket: str, within: float, is_hopeful: Callable[[], bool] = lambda: True) -> None:
+    """Wait until a master answers, `within` seconds at most, and only while there is hope for it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within):
-            while not await answers(socket) and hopeful():  # noqa: ASYNC110  a bind tells nobody
+            while not await answers(socket) and is_hopeful():  # noqa: ASYNC110  a bind tells nobody
                 await asyncio.sleep(0.02)
 
 
 def spawn(
-    job: str, told: Mapping[str, Any], *, cwd: str, output: str, umask: int,
+    job: str, payload: Mapping[str, Any], *, cwd: str, output: str, umask: int,
     command: Sequence[str] = (sys.executable, "-I", "-m", "trainmaster.master"),
 ) -> int:  # fmt: skip
-    """Start a master of the job at `job`, detached, `told` as JSON on its stdin; its pid. It may outlive us."""
+    """Start a detached master of the job at `job`, with `payload` as JSON on its stdin. Return its pid. It may outlive us."""
     from subprocess import PIPE
 
     os.makedirs(os.path.dirname(output), mode=0o700, exist_ok=True)
@@ -140,7 +140,7 @@ def spawn(
         )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its trace says why
-        process.stdin.write(json.dumps(told).encode())
+        process.stdin.write(json.dumps(payload).encode())
         process.stdin.close()
     threading.Thread(target=_reap, args=(process,), name="successor", daemon=True).start()
     return process.pid
@@ -152,7 +152,7 @@ def _reap(process: Popen[bytes]) -> None:
 
 
 def mark(job: str, pid: int) -> None:
-    """Note the successor as a master of the job at once: until it does so itself, its starter's death must not take it along."""
+    """Note the successor as a master of the job at once: until it does so itself, its starter's death must not end it too."""
     from trainmaster.host import processes
 
     processes.mark(job, processes.MASTER, "", 0, pid)

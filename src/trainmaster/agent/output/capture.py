@@ -4,10 +4,10 @@
 
 The loop reads, so that a report never waits for a disk; the thread writes so that a slow disk never stops the loop. While the queue is
 full, reading waits, and the program with it, as it would before a slow disk of its own; when the thread has been stuck for `STUCK`
-seconds, further bytes are counted and left out instead, because a dead disk must not stop a training. stdout and stderr share one pipe,
-as they would share a terminal: only so is their order kept. With a `stream` output stdout is records, and goes, raw, to a descriptor of its own.
-Several copies of a program have a pipe each, and each line in the spool begins with its copy's name (`worker:0.1`). An incomplete line
-waits for its end, so that no two lines are mixed.
+seconds, further bytes are counted and left out instead, because a dead disk must not stop a training. stdout and stderr share one pipe, as
+they would share a terminal: only so is their order kept. With a `stream` output stdout is records, and goes, raw, to a descriptor of its
+own. Several copies of a program have a pipe each, and each line in the spool begins with its copy's name (`worker:0.1`). An incomplete
+line waits for its end, so that no two lines are mixed.
 
 Once the program has ended, the pipes are read to their end; for only `LINGER` seconds more where a process left behind holds them open.
 """
@@ -44,7 +44,7 @@ class Output:
         self, spool: Spool, progress: Callable[[float], None], grown: Callable[[], None] = lambda: None, records: int | None = None,
         secrets: Iterable[str] = (), copies: Sequence[str] = ("",),
     ) -> None:  # fmt: skip
-        """`copies`: the name of each copy, which leads its lines; "" where there is but one."""
+        """Open the pipes. `copies`: the name of each copy, which begins its lines; "" where there is only one."""
         self.spool = spool
         self.read = 0  # bytes read so far: the sign of life for `stall`
         self.closed = False

@@ -76,102 +76,102 @@ class Shipping:
         while True:
             await asyncio.sleep(min(LOOK, self._every))
             now = asyncio.get_running_loop().time()
-            for shipped in self._logs:
-                waiting = shipped.spool.printed - shipped.at
-                if waiting >= self._piece or (waiting > 0 and now - shipped.shipped_at >= self._every):
-                    shipped.shipped_at = now
-                    await self._ship(shipped)
+            for attempt_log in self._logs:
+                waiting = attempt_log.spool.printed - attempt_log.at
+                if waiting >= self._piece or (waiting > 0 and now - attempt_log.shipped_at >= self._every):
+                    attempt_log.shipped_at = now
+                    await self._ship(attempt_log)
 
     async def hurry(self) -> None:
         """Ship the present output in the fastest way: the engine may end us in a moment."""
-        for shipped in self._logs:
-            if shipped.spool.printed > shipped.at:
-                await self._guarded(shipped, self._hurry_blocking, shipped)
+        for attempt_log in self._logs:
+            if attempt_log.spool.printed > attempt_log.at:
+                await self._guarded(attempt_log, self._hurry_blocking, attempt_log)
 
     async def finish(self, within: float) -> str:
         """Ship the rest and put the logs together. Return "", or a sentence about the logs that were given up."""
         try:
             async with asyncio.timeout(within):
-                for shipped in self._logs:
-                    while not shipped.whole:
-                        await self._ship(shipped, last=True)
+                for attempt_log in self._logs:
+                    while not attempt_log.whole:
+                        await self._ship(attempt_log, last=True)
                         if self.trouble:
                             await asyncio.sleep(LOOK)
         except TimeoutError:
-            paths = ", ".join(shipped.spool.path for shipped in self._logs if not shipped.whole)
+            paths = ", ".join(attempt_log.spool.path for attempt_log in self._logs if not attempt_log.whole)
             reason = self.trouble or "the storage is slow"
             return f"the log could not be stored within {within:.0f} s: {reason}; it is in {paths}"
         return ""
 
     def clear(self) -> None:
         """Remove the spools that are stored: nobody reads them here any more."""
-        for shipped in self._logs:
-            if shipped.whole:
+        for attempt_log in self._logs:
+            if attempt_log.whole:
                 with contextlib.suppress(OSError):
-                    os.unlink(shipped.spool.path)
+                    os.unlink(attempt_log.spool.path)
 
-    async def _ship(self, shipped: _Log, last: bool = False) -> None:
-        await self._guarded(shipped, self._ship_blocking, shipped, last)
+    async def _ship(self, attempt_log: _Log, last: bool = False) -> None:
+        await self._guarded(attempt_log, self._ship_blocking, attempt_log, last)
 
-    async def _guarded(self, shipped: _Log, act: Callable[..., None], *arguments: Any) -> None:
+    async def _guarded(self, attempt_log: _Log, act: Callable[..., None], *arguments: Any) -> None:
         async with self._busy:
             try:
                 await asyncio.to_thread(act, *arguments)
                 self.trouble = ""
             except Exception as error:  # noqa: BLE001  any error of a storage: the spool keeps the log, and the next try comes
                 self.trouble = words(error)
-                log.warning("a piece of %s could not be stored: %s", shipped.name, self.trouble)
+                log.warning("a piece of %s could not be stored: %s", attempt_log.name, self.trouble)
 
-    def _hurry_blocking(self, shipped: _Log) -> None:
+    def _hurry_blocking(self, attempt_log: _Log) -> None:
         if self._storage is None:
             self._storage = self._open()
         if not self._storage.appends:
-            self._ship_blocking(shipped, last=False)
+            self._ship_blocking(attempt_log, last=False)
             return
-        begin, data, _ = shipped.read(self._piece, longer=False)
+        begin, data, _ = attempt_log.read(self._piece, longer=False)
         if not data:
             return
-        file = self._storage.appender(piece_name(shipped.name, begin))
+        file = self._storage.appender(piece_name(attempt_log.name, begin))
         try:
             file.write(data)
             file.sync()  # from now on it is readable, though we die: on HDFS 20 ms after the beginning, where a close takes 500
-            shipped.pieces.append((begin, len(data)))
-            shipped.at = begin + len(data)
+            attempt_log.pieces.append((begin, len(data)))
+            attempt_log.at = begin + len(data)
         finally:
             file.close()
 
-    def _ship_blocking(self, shipped: _Log, last: bool) -> None:
+    def _ship_blocking(self, attempt_log: _Log, last: bool) -> None:
         if self._storage is None:
             self._storage = self._open()
         while True:
-            begin, data, gap = shipped.read(self._piece)
-            if begin + len(data) <= shipped.at:
+            begin, data, gap = attempt_log.read(self._piece)
+            if begin + len(data) <= attempt_log.at:
                 break
-            self._storage.replace(piece_name(shipped.name, begin), data)
-            if shipped.pieces and shipped.pieces[-1][0] == begin:
-                del shipped.pieces[-1]
-            shipped.pieces.append((begin, len(data)))
-            shipped.at = begin + len(data)
-            if not last and shipped.spool.printed - shipped.at < self._piece:
+            self._storage.replace(piece_name(attempt_log.name, begin), data)
+            if attempt_log.pieces and attempt_log.pieces[-1][0] == begin:
+                del attempt_log.pieces[-1]
+            attempt_log.pieces.append((begin, len(data)))
+            attempt_log.at = begin + len(data)
+            if not last and attempt_log.spool.printed - attempt_log.at < self._piece:
                 break
-        self._remove_left_out(shipped, gap)
+        self._remove_left_out(attempt_log, gap)
         if last:
-            self._put_together(shipped)
-            shipped.whole = True
+            self._put_together(attempt_log)
+            attempt_log.whole = True
 
-    def _remove_left_out(self, shipped: _Log, gap: Gap) -> None:
+    def _remove_left_out(self, attempt_log: _Log, gap: Gap) -> None:
         for piece in [
             (begin, size)
-            for begin, size in shipped.pieces
+            for begin, size in attempt_log.pieces
             if gap.begin <= begin and begin + size <= gap.begin + gap.size
         ]:
-            self._storage.remove(piece_name(shipped.name, piece[0]))
-            shipped.pieces.remove(piece)
+            self._storage.remove(piece_name(attempt_log.name, piece[0]))
+            attempt_log.pieces.remove(piece)
 
-    def _put_together(self, shipped: _Log) -> None:
-        if not os.path.exists(shipped.spool.path) or os.path.getsize(shipped.spool.path) > WHOLE:
+    def _put_together(self, attempt_log: _Log) -> None:
+        if not os.path.exists(attempt_log.spool.path) or os.path.getsize(attempt_log.spool.path) > WHOLE:
             return
-        with open(shipped.spool.path, "rb") as file:
-            self._storage.replace(shipped.name, file.read())
-        for begin, _ in shipped.pieces:
-            self._storage.remove(piece_name(shipped.name, begin))
+        with open(attempt_log.spool.path, "rb") as file:
+            self._storage.replace(attempt_log.name, file.read())
+        for begin, _ in attempt_log.pieces:
+            self._storage.remove(piece_name(attempt_log.name, begin))
