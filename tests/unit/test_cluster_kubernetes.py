@@ -171,7 +171,7 @@ def test_a_build_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_an_image_is_what_containerd_imports(tmp_path: Path) -> None:
     images._host(tmp_path, print)
-    with tarfile.open(images._packed(images.HOST, tmp_path)) as tar:
+    with tarfile.open(images._pack(images.HOST, tmp_path)) as tar:
         (manifest,) = json.load(tar.extractfile("manifest.json"))  # type: ignore[arg-type]
         config_data = tar.extractfile(manifest["Config"]).read()  # type: ignore[union-attr]
         layer = tar.extractfile(manifest["Layers"][0]).read()  # type: ignore[union-attr]

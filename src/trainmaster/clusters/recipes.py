@@ -68,14 +68,14 @@ def tool(name: str = "") -> str:
             mend="install one; or build what --print prints where one is", anchor="image-build",
         )  # fmt: skip
     if name or len(installed) == 1:
-        return installed[0]  # its own words say what is wrong with it
+        return installed[0]  # where it does not work, its own error message says why
     failures = {}
     for candidate in installed:
         failures[candidate] = _failure(candidate)
         if not failures[candidate]:
             return candidate
     raise BadInput(
-        "no tool that builds images works: " + "; ".join(f"{name}: {failure}" for name, failure in failures.items()),
+        "no tool that builds images works: " + "; ".join(f"{candidate}: {failure}" for candidate, failure in failures.items()),
         mend="start the daemon of one, or name the tool to use: --with TOOL", anchor="image-build",
     )  # fmt: skip
 

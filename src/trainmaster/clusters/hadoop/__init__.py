@@ -2,16 +2,16 @@
 
 A cluster is a directory, `clusters/<name>` in the state directory, and `cluster.json` in it the record by which it is found and ended.
 
-    cluster = up(Settings(nodes=2))     # idempotent: a cluster that runs as asked is left alone
+    cluster = up(Settings(nodes=2))     # idempotent: a cluster that runs with these settings is left alone
     cluster.daemon("nodemanager-1").kill()
     cluster.daemon("nodemanager-1").start()
     cluster.stop()
 
-States: *running* (all daemons live, and all were once ready), *broken* (some are dead, or its start was broken off), *stopped* (none
+States: *running* (all daemons live, and all were once ready), *broken* (some are dead, or its start was interrupted), *stopped* (none
 lives).
 `up` of a broken or stopped cluster starts it again on the data that it has. Where only some daemons died, those alone are started, and the
-others, the ports and the containers stay. What fails or is interrupted leaves nothing running. One
-command at a time works on a cluster: a lock, held by `up` and `down`.
+others, the ports and the containers stay. A command that fails or is interrupted leaves nothing running. One command at a time works on a
+cluster: `up` and `down` hold a lock.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _TRIES = 3  # of a start, each on other ports, where one was taken at the last m
 
 
 def clusters() -> list[Cluster]:
-    """The clusters that there are, by name."""
+    """Return the existing clusters, by name."""
     return records.every(Cluster.read)
 
 
 def find(name: str = "hadoop") -> Cluster:
-    """A cluster by name. NotFound where there is none."""
+    """Return a cluster by name. Raises NotFound where there is none."""
     return records.find(Cluster.read, name, KIND)
 
 
 def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None) -> Cluster:
-    """Start a cluster and return when it is ready; `folder` instead of its place in the state directory. `say` hears what takes long.
+    """Start a cluster and return when it is ready. `folder` replaces its place in the state directory; `say` is told of long steps.
 
-    BadInput where something is missing, or where the cluster is there with other settings; EngineFailed where a daemon ends.
+    Raises BadInput where something is missing, or where the cluster exists with other settings, and EngineFailed where a daemon ends.
     """
     return up_or_found(settings, name, folder, say)[0]
 
@@ -57,35 +57,35 @@ def up(settings: Settings, name: str = "hadoop", folder: Path | None = None, say
 def up_or_found(
     settings: Settings, name: str = "hadoop", folder: Path | None = None, say: Say = lambda line: None
 ) -> tuple[Cluster, bool]:
-    """The same, and whether it was started: False where it ran already."""
+    """Start a cluster as `up` does; return it, and whether it was started (False where it ran already)."""
     folder = folder or folder_of(name)
     with alone(folder):
         records.check(folder, KIND)
-        there = Cluster.read(folder)
-        if there is not None and there.settings != settings:
+        existing = Cluster.read(folder)
+        if existing is not None and existing.settings != settings:
             raise records.differs(folder, KIND)
-        if there is not None and there.state == "running":
-            return there, False
+        if existing is not None and existing.state == "running":
+            return existing, False
         if settings.kerberos:
             kerberos.check()
         java = jars.java()
-        if there is not None and _revived(there, say):
-            return there, True
+        if existing is not None and _revive(existing, say):
+            return existing, True
         lib = jars.jars(say)
-        if there is not None:
-            say(f"the cluster {there.name} is {there.state}; starting it again")
-            there.stop(keep=True)
-        for left in reversed(range(_TRIES)):
+        if existing is not None:
+            say(f"the cluster {existing.name} is {existing.state}; starting it again")
+            existing.stop(keep=True)
+        for tries_left in reversed(range(_TRIES)):
             try:
-                return _started(folder, settings, java, lib, there, say), True
+                return _start(folder, settings, java, lib, existing, say), True
             except EngineFailed as error:
-                if not left or "BindException" not in error.message:
+                if not tries_left or "BindException" not in error.message:
                     raise
     raise AssertionError("the last try returns or raises")
 
 
-def _revived(cluster: Cluster, say: Say) -> bool:
-    """Start the daemons that have ended of a cluster whose others live. False where all have ended, or where that is not enough."""
+def _revive(cluster: Cluster, say: Say) -> bool:
+    """Start the dead daemons of a cluster whose others live. Return False where all are dead, or where that is not enough."""
     if not (cluster.ready and cluster.state == "broken"):
         return False
     ended = [name for name in cluster.names if not cluster.daemon(name).alive]
@@ -99,52 +99,52 @@ def _revived(cluster: Cluster, say: Say) -> bool:
 
 
 def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -> bool:
-    """End a cluster, whatever is left of it, and remove its directory unless it is to be kept; False where there was none."""
+    """End a cluster, or what is left of it, and remove its directory unless it is to be kept. Return False where there was none."""
     folder = folder or folder_of(name)
     if not folder.exists():
         return False
     with alone(folder):
         records.check(folder, KIND)
         try:
-            there = Cluster.read(folder)
-        except EngineFailed:  # a record that nobody can read; what it started carries the cluster's mark
-            there = None
-        if there is not None:
-            there.stop(keep)
+            existing = Cluster.read(folder)
+        except EngineFailed:  # a record that nobody can read; the cluster's processes carry its mark
+            existing = None
+        if existing is not None:
+            existing.stop(keep)
         else:
             daemons.stop([], folder)
             daemons.remove(folder)
     return True
 
 
-def _started(folder: Path, settings: Settings, java: str, lib: Path, there: Cluster | None, say: Say) -> Cluster:
-    """A cluster in `folder`, ready. Where that fails nothing of it runs, and what was there before is kept."""
-    taken = {port for other in clusters() if other.folder != folder for port in other.place.ports.values()}
-    chosen = ports.choose(taken, there.place.ports if there else None)
+def _start(folder: Path, settings: Settings, java: str, lib: Path, existing: Cluster | None, say: Say) -> Cluster:
+    """Start a cluster in `folder` and return it when it is ready. Where that fails, end its processes and keep earlier data."""
+    reserved = {port for other in clusters() if other.folder != folder for port in other.place.ports.values()}
+    chosen = ports.choose(reserved, existing.place.ports if existing else None)
     user = pwd.getpwuid(os.getuid()).pw_name
     cluster = Cluster(folder.name, hadoop_conf.Place(folder, chosen, lib, user), settings, java)
     try:
         for part in ("logs", "tmp"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         cluster.save()
-        _prepared(cluster)
+        _prepare(cluster)
         for name in cluster.names:
             cluster.daemon(name).start()
         cluster.wait_ready()
-        _furnished(cluster)
-        _archived(cluster, say)
+        _furnish(cluster)
+        _archive_classes(cluster, say)
         cluster.ready = True
         cluster.save()
     except BaseException as error:
         cluster.stop(keep=True)
-        if there is None:
+        if existing is None:
             daemons.remove(folder, but="logs" if isinstance(error, EngineFailed) else "")  # its message names a log
         raise
     return cluster
 
 
-def _prepared(cluster: Cluster) -> None:
-    """What the daemons need before they start."""
+def _prepare(cluster: Cluster) -> None:
+    """Make what the daemons need before they start: configuration, Kerberos, and a formatted HDFS."""
     place, settings = cluster.place, cluster.settings
     hadoop_conf.write(place, settings)
     if settings.kerberos:
@@ -152,18 +152,18 @@ def _prepared(cluster: Cluster) -> None:
         cluster.daemon("kdc").start()
         cluster.wait_listening("kdc")
     if settings.high_availability:
-        told = {
+        properties = {
             "clientPort": place.ports["zookeeper"], "clientPortAddress": "localhost",
             "dataDir": place.folder / "zookeeper", "tickTime": 500,
         }  # fmt: skip
-        (place.folder / "zookeeper.cfg").write_text("".join(f"{name}={value}\n" for name, value in told.items()))
+        (place.folder / "zookeeper.cfg").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     if not (place.folder / "namenode" / "current" / "VERSION").exists():
         log = place.folder / "logs" / "format.log"
-        with log.open("w") as said:
+        with log.open("w") as output:
             done = subprocess.run(
                 cluster.command(NAMENODE, "-format", "-force", "-nonInteractive"),
                 env=daemons.environment(place.folder, cluster.environ),
-                cwd=place.folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+                cwd=place.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
             )  # fmt: skip
         if done.returncode != 0:
             raise EngineFailed(
@@ -171,8 +171,8 @@ def _prepared(cluster: Cluster) -> None:
             )
 
 
-def _archived(cluster: Cluster, say: Say) -> None:
-    """The archive of classes, where there is none yet."""
+def _archive_classes(cluster: Cluster, say: Say) -> None:
+    """Make the archive of classes, where there is none yet."""
     if not classes.archive(cluster.java, cluster.place.jars).exists():
         say("making an archive of Hadoop's classes, once; starts take half as long then")
         lists = [path for name in cluster.names if (path := cluster.daemon(name).class_list).exists()]
@@ -180,25 +180,25 @@ def _archived(cluster: Cluster, say: Say) -> None:
             say("there is none: another is being made, or this Java makes none")
 
 
-def _furnished(cluster: Cluster) -> None:
-    """What a user finds in a cluster: directories in HDFS, labels on nodes."""
-    at, user = cluster.place.ports, cluster.place.user
+def _furnish(cluster: Cluster) -> None:
+    """Make the parts of a cluster that users expect: directories in HDFS, labels on nodes."""
+    port_of, user = cluster.place.ports, cluster.place.user
     if cluster.settings.kerberos:
-        _furnished_as_superuser(cluster)
+        _furnish_as_superuser(cluster)
     else:
-        pages.make_folders(at["namenode.http"], user)
+        pages.make_folders(port_of["namenode.http"], user)
     if labels := cluster.settings.labels:
         pages.set_labels(
-            at[f"{cluster.active or 'resourcemanager'}.http"],
+            port_of[f"{cluster.active or 'resourcemanager'}.http"],
             {cluster.node_id(number): label for number, label in labels.items()},
         )
 
 
-def _furnished_as_superuser(cluster: Cluster) -> None:
-    """The same by Hadoop's own shell: WebHDFS would want Kerberos over HTTP."""
+def _furnish_as_superuser(cluster: Cluster) -> None:
+    """Make the directories in HDFS by Hadoop's own shell: WebHDFS would need Kerberos over HTTP."""
     tickets = f"FILE:{kerberos.place(cluster.folder)}/hdfs.tickets"
     kerberos.take_ticket(cluster.folder, "hdfs", tickets)
-    folders = ["/tmp/logs", "/user"]  # for everybody; homes are made by those whose they are
+    folders = ["/tmp/logs", "/user"]  # for everybody; users make their own homes
     shell = ["-Dfs.permissions.umask-mode=000", "-mkdir", "-p", *folders]
     done = cluster.run("org.apache.hadoop.fs.FsShell", *shell, environ={"KRB5CCNAME": tickets})
     if done.returncode != 0:

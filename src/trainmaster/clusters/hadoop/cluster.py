@@ -1,7 +1,7 @@
-"""A cluster as its record has it: its daemons, what its clients need, whether it is ready, and its end.
+"""A Hadoop cluster with its record: its daemons, what its clients need, whether it is ready, and its end.
 
-The record, `cluster.json` in the cluster's directory, says with which settings and ports the cluster runs and which processes are its
-own; everything else in there belongs to the daemons. It is written before a daemon starts and after each start.
+The record, `cluster.json` in the cluster's directory, has the settings and ports with which the cluster runs, and its processes. Everything
+else in the directory belongs to the daemons. The record is written before a daemon starts and after each start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FLAGS = [
 
 @attrs.define
 class Cluster:
-    """A cluster as its record has it."""
+    """A Hadoop cluster; its fields are those of its record."""
 
     name: str
     place: Place
@@ -66,21 +66,23 @@ class Cluster:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a program has in its environment to use the cluster."""
-        found = {"HADOOP_CONF_DIR": str(self.conf_dir), "HADOOP_CLASSPATH": self.place.classpath}
+        """The variables by which a program uses the cluster."""
+        variables = {"HADOOP_CONF_DIR": str(self.conf_dir), "HADOOP_CLASSPATH": self.place.classpath}
         if self.settings.kerberos:
-            found |= kerberos.environ(self.folder)
-            found["HADOOP_OPTS"] = f"-Djava.security.krb5.conf={found['KRB5_CONFIG']}"
-        return found
+            variables |= kerberos.environ(self.folder)
+            variables["HADOOP_OPTS"] = f"-Djava.security.krb5.conf={variables['KRB5_CONFIG']}"
+        return variables
 
     @property
     def pages(self) -> dict[str, str]:
-        """The addresses of pages for people, by daemon."""
-        at = self.place.ports
-        found = {name: f"http://localhost:{at[f'{name}.http']}" for name in self.names if f"{name}.http" in at}
+        """The addresses of the daemons' web pages, by daemon."""
+        port_of = self.place.ports
+        addresses = {
+            name: f"http://localhost:{port_of[f'{name}.http']}" for name in self.names if f"{name}.http" in port_of
+        }
         for number in range(1, self.settings.nodes + 1):
-            found[f"nodemanager-{number}"] = f"http://{ports.node_address(number)}:{at['node.http']}"
-        return found
+            addresses[f"nodemanager-{number}"] = f"http://{ports.node_address(number)}:{port_of['node.http']}"
+        return addresses
 
     @property
     def names(self) -> list[str]:
@@ -103,32 +105,32 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        living = sum(one.alive for one in self.started.values())
+        living = sum(process.alive for process in self.started.values())
         if self.ready and living == len(self.names):
             return "running"
         return "broken" if living or not self.ready else "stopped"
 
     def node_id(self, number: int) -> str:
-        """What YARN calls node `number`, from 1."""
+        """Return YARN's name of node `number`, from 1."""
         return f"{ports.node_address(number)}:{self.place.ports['node']}"
 
     def keytab(self, user: str) -> Path:
         return kerberos.keytab(self.folder, user)
 
     def command(self, main: str, *args: str, **properties: str) -> list[str]:
-        """What starts a main class of the cluster's jars; `properties` are of its JVM."""
+        """Return the command that starts a main class of the cluster's jars; `properties` are those of its JVM."""
         if self.settings.kerberos:
             properties["java.security.krb5.conf"] = kerberos.environ(self.folder)["KRB5_CONFIG"]
-        given = [f"-D{name}={value}" for name, value in properties.items()]
-        path = f"{self.place.jars}/*:{self.conf_dir}"  # the jars first, as the archive of their classes wants it
-        return [self.java, *self.java_options, *given, "-cp", path, main, *args]
+        definitions = [f"-D{name}={value}" for name, value in properties.items()]
+        path = f"{self.place.jars}/*:{self.conf_dir}"  # the jars first, as the archive of their classes requires
+        return [self.java, *self.java_options, *definitions, "-cp", path, main, *args]
 
     @property
     def java_options(self) -> list[str]:
         return [f"-Xmx{self.settings.heap}m", *_FLAGS, *classes.flags(self.java, self.place.jars)]
 
     def run(self, main: str, *args: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a main class of Hadoop's as a client of the cluster, `org.apache.hadoop.fs.FsShell` for one."""
+        """Run a main class of Hadoop's as a client of the cluster, for example `org.apache.hadoop.fs.FsShell`."""
         inside = {**os.environ, **self.environ, **(environ or {})}
         return subprocess.run(self.command(main, *args), env=inside, capture_output=True, text=True, check=False)
 
@@ -141,26 +143,30 @@ class Cluster:
             time.sleep(_PAUSE)
 
     def wait_ready(self, limit: float = READY) -> None:
-        """Return when every daemon serves. EngineFailed with a daemon's last words as soon as one is dead, or after `limit` seconds."""
+        """Return when every daemon serves.
+
+        Raises EngineFailed, with a daemon's last words, as soon as one is dead, or after `limit` seconds.
+        """
         end = time.monotonic() + limit
-        while waits := self._waits():
+        while lacking := self._waits():
             if dead := [name for name in self.names if not self.daemon(name).alive]:
                 raise self.daemon(dead[0]).failed(f"the {dead[0]} ended", KIND)
             if time.monotonic() > end:
-                raise self.daemon("namenode").failed(f"the cluster was not ready after {limit:g} s: {waits}", KIND)
+                raise self.daemon("namenode").failed(f"the cluster was not ready after {limit:g} s: {lacking}", KIND)
             time.sleep(_PAUSE)
 
     def revive(self) -> None:
-        """Start what has ended, and return when every daemon serves. EngineFailed as `wait_ready`."""
+        """Start the dead daemons, and return when every daemon serves. Raises EngineFailed as `wait_ready` does."""
         for name in self.names:
             self.daemon(name).start()
         self.wait_ready()
 
     def _waits(self) -> str:
-        at = self.place.ports
-        if waits := pages.namenode_waits(at["namenode.http"]):
-            return waits
-        active = max(pages.nodes_active(at[f"{name}.http"]) for name in self.resource_managers)
+        """Return what the cluster still lacks, "" where it serves."""
+        port_of = self.place.ports
+        if lacking := pages.namenode_waits(port_of["namenode.http"]):
+            return lacking
+        active = max(pages.nodes_active(port_of[f"{name}.http"]) for name in self.resource_managers)
         if active < 0:
             return "the ResourceManager does not answer"
         return "" if active >= self.settings.nodes else f"{active} of {self.settings.nodes} NodeManagers are active"
@@ -191,20 +197,23 @@ class Cluster:
         record = {
             "settings": self.settings.plain(), "ports": dict(self.place.ports), "jars": str(self.place.jars), "java": self.java,
             "user": self.place.user, "ready": self.ready,
-            "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()},
+            "daemons": {name: [process.pid, process.ticks] for name, process in self.started.items()},
         }  # fmt: skip
         records.write(self.folder, KIND, record)
 
     @classmethod
     def read(cls, folder: Path) -> Cluster | None:
-        """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
+        """Return the cluster of a directory, None where there is none of this kind.
 
-        def made(record: Mapping[str, Any]) -> Cluster:
+        Raises EngineFailed where its record cannot be understood.
+        """
+
+        def build(record: Mapping[str, Any]) -> Cluster:
             place = Place(folder, record["ports"], Path(record["jars"]), record["user"])
             started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
             return cls(folder.name, place, Settings.of(record["settings"]), record["java"], record["ready"], started)
 
-        return records.read(folder, KIND, made)
+        return records.read(folder, KIND, build)
 
 
 class Daemon(daemons.Daemon):
@@ -216,11 +225,11 @@ class Daemon(daemons.Daemon):
 
     @property
     def class_list(self) -> Path:
-        """Where it writes down the classes that it loads, while there is no archive of them."""
+        """The file in which the daemon lists the classes that it loads, while there is no archive of them."""
         return self.cluster.folder / "tmp" / f"{self.name}.classes"
 
     def start(self) -> None:
-        """Start it; nothing happens where it lives. Whoever wants it ready asks `cluster.wait_ready()`."""
+        """Start the daemon, unless it lives. It is not ready yet then: see `cluster.wait_ready()`."""
         if self.alive:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The configuration of a Hadoop cluster on this machine: what its daemons and clients read in HADOOP_CONF_DIR.
+"""The configuration of a Hadoop cluster on this machine: the files that its daemons and clients read in HADOOP_CONF_DIR.
 
-All daemons share one directory; what differs between them are system properties of their JVMs: `${nm.id}` and `${nm.host}` of a
-NodeManager, `${rm.id}` of a ResourceManager where there are two. Short times everywhere, for this is for trying; each line that is not
-plain has its reason beside it.
+All daemons share one directory. They differ by system properties of their JVMs: `${nm.id}` and `${nm.host}` of a NodeManager, `${rm.id}` of
+a ResourceManager where there are two. All times are short, for such a cluster is for trying things out. Each line that is not plain has its
+reason next to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESOURCE_MANAGERS = {"rm1": "resourcemanager", "rm2": "resourcemanager-2"}  # rm
 
 @attrs.frozen
 class Place:
-    """Where a cluster is: its directory, its ports by name, the jars, and who starts it."""
+    """The place of a cluster: its directory, its ports by name, the jars, and the user who starts it."""
 
     folder: Path
     ports: Mapping[str, int]
@@ -74,7 +74,7 @@ def write(place: Place, settings: Settings) -> None:
 
 
 def xml(properties: Mapping[str, object]) -> str:
-    """A configuration file as Hadoop reads it."""
+    """Return a configuration file as Hadoop reads it."""
     lines = (
         f"  <property><name>{escape(name)}</name><value>{escape(_text(value))}</value></property>\n"
         for name, value in properties.items()
@@ -94,23 +94,23 @@ def _site(name: str) -> str:
 
 
 def _core(place: Place, settings: Settings) -> Properties:
-    found: Properties = {
+    properties: Properties = {
         "fs.defaultFS": f"hdfs://{place.local('namenode')}",
         "hadoop.tmp.dir": place.folder / "tmp",
-        "hadoop.http.staticuser.user": "yarn" if settings.kerberos else place.user,  # whom the pages and REST act for
+        "hadoop.http.staticuser.user": "yarn" if settings.kerberos else place.user,  # the pages and REST act for it
     }
     if settings.kerberos:
-        found |= {
+        properties |= {
             "hadoop.security.authentication": "kerberos",
             "hadoop.security.authorization": True,
             "hadoop.rpc.protection": settings.kerberos,
             "ignore.secure.ports.for.testing": True,  # no ports of root, no HTTPS
         }
-    return found
+    return properties
 
 
 def _hdfs(place: Place, settings: Settings) -> Properties:
-    found: Properties = {
+    properties: Properties = {
         "dfs.replication": 1,
         "dfs.namenode.name.dir": f"file://{place.folder}/namenode",
         "dfs.datanode.data.dir": f"file://{place.folder}/datanode",
@@ -118,14 +118,14 @@ def _hdfs(place: Place, settings: Settings) -> Properties:
         "dfs.datanode.address": place.local("datanode"),
         "dfs.datanode.http.address": place.local("datanode.http"),
         "dfs.datanode.ipc.address": place.local("datanode.ipc"),
-        "dfs.datanode.hostname": node_address(1),  # blocks are where node 1 is, as locality has it
+        "dfs.datanode.hostname": node_address(1),  # for locality, blocks are on node 1
         "dfs.namenode.datanode.registration.ip-hostname-check": False,  # such addresses have no names
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.delegation.token.renew-interval": _ms(settings.token_renewal),
         "dfs.namenode.delegation.token.max-lifetime": _ms(settings.token_life),
     }
     if settings.kerberos:
-        found |= {
+        properties |= {
             "ignore.secure.ports.for.testing": True,
             "dfs.block.access.token.enable": True,
             "dfs.data.transfer.protection": settings.kerberos,
@@ -133,9 +133,9 @@ def _hdfs(place: Place, settings: Settings) -> Properties:
             "dfs.web.authentication.kerberos.keytab": keytab(place.folder, "HTTP"),
         }
         for daemon in ("namenode", "datanode"):
-            found[f"dfs.{daemon}.kerberos.principal"] = f"hdfs/localhost@{REALM}"
-            found[f"dfs.{daemon}.keytab.file"] = keytab(place.folder, "hdfs")
-    return found
+            properties[f"dfs.{daemon}.kerberos.principal"] = f"hdfs/localhost@{REALM}"
+            properties[f"dfs.{daemon}.keytab.file"] = keytab(place.folder, "hdfs")
+    return properties
 
 
 def _yarn(place: Place, settings: Settings) -> Properties:
@@ -177,7 +177,7 @@ def _addresses(place: Place, daemon: str, suffix: str) -> Properties:
 
 
 def _high_availability(place: Place) -> Properties:
-    found: Properties = {
+    properties: Properties = {
         f"{RM}ha.enabled": True,
         f"{RM}ha.id": "${rm.id}",
         f"{RM}ha.rm-ids": ",".join(RESOURCE_MANAGERS),
@@ -189,8 +189,8 @@ def _high_availability(place: Place) -> Properties:
         "yarn.client.failover-sleep-max-ms": 1000,
     }
     for name, daemon in RESOURCE_MANAGERS.items():
-        found |= {f"{RM}hostname.{name}": "localhost", **_addresses(place, daemon, f".{name}")}
-    return found
+        properties |= {f"{RM}hostname.{name}": "localhost", **_addresses(place, daemon, f".{name}")}
+    return properties
 
 
 def _node_manager(place: Place, settings: Settings) -> Properties:
@@ -206,7 +206,7 @@ def _node_manager(place: Place, settings: Settings) -> Properties:
         f"{NM}resource.memory-mb": settings.memory,
         f"{NM}resource.cpu-vcores": settings.cores,
         f"{NM}vmem-check-enabled": False,
-        f"{NM}resource.memory.enforced": False,  # true leaves it to control groups, which this executor has none of
+        f"{NM}resource.memory.enforced": False,  # true leaves enforcing to control groups, which this executor has not
         f"{NM}delete.debug-delay-sec": 600,  # logs and work directories can be looked at
         f"{NM}disk-health-checker.max-disk-utilization-per-disk-percentage": 99.9,
         f"{NM}remote-app-log-dir": "/tmp/logs",
@@ -233,18 +233,18 @@ def _scheduling(place: Place, settings: Settings) -> Properties:
 
 def _secure_yarn(place: Place, settings: Settings) -> Properties:
     krb5 = kerberos.environ(place.folder)["KRB5_CONFIG"]  # in containers too, as a machine's own would be
-    found: Properties = {
-        "yarn.log-aggregation-enable": False,  # else the NodeManager wants Hadoop's native library
+    properties: Properties = {
+        "yarn.log-aggregation-enable": False,  # else the NodeManager needs Hadoop's native library
         f"{NM}admin-env": f"KRB5_CONFIG={krb5},JAVA_TOOL_OPTIONS=-Djava.security.krb5.conf={krb5}",
     }
     for daemon in ("resourcemanager", "nodemanager"):
-        found[f"yarn.{daemon}.principal"] = f"yarn/localhost@{REALM}"
-        found[f"yarn.{daemon}.keytab"] = keytab(place.folder, "yarn")
-    return found
+        properties[f"yarn.{daemon}.principal"] = f"yarn/localhost@{REALM}"
+        properties[f"yarn.{daemon}.keytab"] = keytab(place.folder, "yarn")
+    return properties
 
 
 def _capacity(settings: Settings) -> Properties:
-    found: Properties = {
+    properties: Properties = {
         f"{CAPACITY}root.queues": ",".join(settings.queues),
         f"{CAPACITY}maximum-am-resource-percent": 0.5,
         f"{CAPACITY}resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
@@ -252,17 +252,17 @@ def _capacity(settings: Settings) -> Properties:
     }
     labels = sorted(set(settings.labels.values()))
     for label in labels:
-        found[f"{CAPACITY}root.accessible-node-labels.{label}.capacity"] = 100
+        properties[f"{CAPACITY}root.accessible-node-labels.{label}.capacity"] = 100
     for queue, share in settings.queues.items():
-        found |= {
+        properties |= {
             f"{CAPACITY}root.{queue}.capacity": share,
             f"{CAPACITY}root.{queue}.maximum-capacity": 100,
             f"{CAPACITY}root.{queue}.user-limit-factor": 10,
             f"{CAPACITY}root.{queue}.accessible-node-labels": "*",
         }
         for label in labels:
-            found[f"{CAPACITY}root.{queue}.accessible-node-labels.{label}.capacity"] = share
-    return found
+            properties[f"{CAPACITY}root.{queue}.accessible-node-labels.{label}.capacity"] = share
+    return properties
 
 
 def _ms(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""What a Hadoop cluster on this machine shall be like: plain data that its record keeps, checked before anything starts."""
+"""The settings of a Hadoop cluster on this machine: plain data that its record keeps, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MOST_NODES = 50  # each is a JVM of 200 MB
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Sizes in MiB, times in seconds.
+    """The settings of a cluster. Sizes in MiB, times in seconds.
 
-    `queues`: share of each in per cent; they may borrow of each other, and give back by preemption. `labels`: node number, from 1, to its
-    label. `properties`: any of Hadoop's own, which go before ours: `dfs.` to hdfs-site.xml, `yarn.scheduler.capacity.` to
-    capacity-scheduler.xml, `yarn.` to yarn-site.xml, all others to core-site.xml.
+    `queues`: the share of each in per cent; they may borrow from each other, and give back by preemption. `labels`: node number, from 1, to
+    its label. `properties`: any of Hadoop's own, which override ours: `dfs.` in hdfs-site.xml, `yarn.scheduler.capacity.` in
+    capacity-scheduler.xml, `yarn.` in yarn-site.xml, all others in core-site.xml.
 
     With `kerberos`: `ticket_life` of users' tickets, `token_renewal` and `token_life` of delegation tokens.
     """
@@ -47,44 +47,44 @@ class Settings:
     properties: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        _within("--nodes", self.nodes, 1, _MOST_NODES)
-        _within("--memory (MiB)", self.memory, 256, 1 << 30)
-        _within("--cores", self.cores, 1, 10_000)
+        _check_range("--nodes", self.nodes, 1, _MOST_NODES)
+        _check_range("--memory (MiB)", self.memory, 256, 1 << 30)
+        _check_range("--cores", self.cores, 1, 10_000)
         for queue in self.queues:
-            _named("queue", queue, _WORD)
+            _check_name("queue", queue, _WORD)
         if not self.queues or abs(sum(self.queues.values()) - 100) > 0.01 or min(self.queues.values()) <= 0:
             shares = ", ".join(f"{queue}={share:g}" for queue, share in self.queues.items())
             raise BadInput(
                 f"the queues' shares make {sum(self.queues.values()):g} %, not 100: {shares}", place="--queue"
             )
         for node, label in self.labels.items():
-            _within("--label", node, 1, self.nodes)
-            _named("label", label, _WORD)
+            _check_range("--label", node, 1, self.nodes)
+            _check_name("label", label, _WORD)
         for resource, count in self.resources.items():
-            _named("resource", resource, _RESOURCE)
-            _within(f"--resource {resource}", count, 0, 1 << 40)
+            _check_name("resource", resource, _RESOURCE)
+            _check_range(f"--resource {resource}", count, 0, 1 << 40)
         if self.kerberos and self.kerberos not in PROTECTIONS:
             raise BadInput(f"--kerberos is one of {', '.join(PROTECTIONS)}, not {self.kerberos}")
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the settings as plain data for JSON."""
         return attrs.asdict(self)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Settings:
-        """Out of JSON, whose names are strings and whose tuples are lists."""
-        known = {field.name for field in attrs.fields(cls)}
-        given = {name: value for name, value in plain.items() if name in known}
-        given["labels"] = {int(node): label for node, label in given.get("labels", {}).items()}
-        given["users"] = tuple(given.get("users", ()))
-        return cls(**given)
+        """Return the settings of plain data from JSON, whose names are strings and whose tuples are lists."""
+        names = {field.name for field in attrs.fields(cls)}
+        fields = {name: value for name, value in plain.items() if name in names}
+        fields["labels"] = {int(node): label for node, label in fields.get("labels", {}).items()}
+        fields["users"] = tuple(fields.get("users", ()))
+        return cls(**fields)
 
 
-def _within(what: str, value: int, least: int, most: int) -> None:
+def _check_range(option: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise BadInput(f"{what} is {value}, from {least} to {most} can be had")
+        raise BadInput(f"{option} is {value}, from {least} to {most} can be had")
 
 
-def _named(what: str, name: str, rule: re.Pattern[str]) -> None:
+def _check_name(kind: str, name: str, rule: re.Pattern[str]) -> None:
     if not rule.fullmatch(name):
-        raise BadInput(f"{name!r} cannot be the name of a {what}")
+        raise BadInput(f"{name!r} cannot be the name of a {kind}")

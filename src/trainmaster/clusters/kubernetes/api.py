@@ -1,4 +1,4 @@
-"""Questions to a cluster's API server, by the one who runs the cluster: readiness, nodes, and what a cluster is furnished with."""
+"""Requests to a cluster's API server as its administrator: readiness, nodes, and the objects that a new cluster gets."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _PEOPLE = {"edit": "edit", "view": "view"}  # user -> the stock role it has in b
 
 @attrs.frozen
 class Answer:
-    """`status` 0: there was none, and why is in `said`."""
+    """An answer of the API server. `status` 0: there was no answer; `said` has the error."""
 
     status: int
     said: str
 
     @property
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.said)
-        return found
+        content: dict[str, Any] = json.loads(self.said)
+        return content
 
 
 def ask(
     place: Place, token: str, method: str, path: str, body: object = None, kind: str = "application/json"
 ) -> Answer:
-    """One request, as the user of the token."""
+    """Make one request, as the user of the token."""
     try:
         context = ssl.create_default_context(cafile=str(place.folder / "pki" / "ca.crt"))
         connection = http.client.HTTPSConnection(
             place.ip, place.ports["kube-apiserver"], timeout=_TIMEOUT, context=context
         )
         try:
-            told = {"Authorization": f"Bearer {token}", "Content-Type": kind}
-            connection.request(method, path, json.dumps(body) if body is not None else None, told)
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
             return Answer(answer.status, answer.read().decode())
         finally:
@@ -60,71 +60,71 @@ def ask(
 
 
 def waits(place: Place, token: str, settings: Settings) -> str:
-    """What a cluster waits for before it serves, "" where it does."""
+    """Return what the cluster still lacks, "" where it serves."""
     ready = ask(place, token, "GET", "/readyz")
     if ready.status != 200:
         return f"the API server is not ready: {ready.said.strip()[:300] or ready.status}"
     for namespace in (NAMESPACE, HOST_NAMESPACE):
         if ask(place, token, "GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default").status != 200:
             return f"there is no namespace {namespace} with its service account yet"
-    found = ask(place, token, "GET", "/api/v1/nodes")
-    if found.status != 200:
-        return f"the nodes are not told: {found.said[:300]}"
-    nodes = {node["metadata"]["name"]: node for node in found.json["items"]}
+    answer = ask(place, token, "GET", "/api/v1/nodes")
+    if answer.status != 200:
+        return f"the nodes are not told: {answer.said[:300]}"
+    nodes = {node["metadata"]["name"]: node for node in answer.json["items"]}
     unready = sorted(set(names_of_nodes(settings)) - {name for name, node in nodes.items() if takes_pods(node)})
     if unready:
         return f"{len(unready)} nodes are not ready: {', '.join(unready[:3])}"
-    for name in names_of_nodes(settings)[: settings.nodes]:
-        offered = nodes[name]["status"]["allocatable"]
-        if lacking := [one for one, count in settings.resources.items() if offered.get(one) != str(count)]:
-            furnish_node(place, token, name, settings.resources)
-            return f"{name} does not offer {lacking[0]} yet"
+    for node in names_of_nodes(settings)[: settings.nodes]:
+        offered = nodes[node]["status"]["allocatable"]
+        if lacking := [name for name, count in settings.resources.items() if offered.get(name) != str(count)]:
+            furnish_node(place, token, node, settings.resources)
+            return f"{node} does not offer {lacking[0]} yet"
     return ""
 
 
 def takes_pods(node: Mapping[str, Any]) -> bool:
-    """Return whether pods are scheduled there: a node keeps the taint `not-ready` for a moment after its kubelet has called it ready."""
+    """Tell whether pods are scheduled to the node: it keeps the taint `not-ready` for a moment after its kubelet has called it ready."""
     conditions = node.get("status", {}).get("conditions", [])
     tainted = any(taint["key"] in _LIFECYCLE for taint in node.get("spec", {}).get("taints") or ())
     return not tainted and any(row["type"] == "Ready" and row["status"] == "True" for row in conditions)
 
 
 def names_of_nodes(settings: Settings) -> list[str]:
-    """The nodes, those that run containers first."""
+    """Return the names of the nodes, those that run containers first."""
     real = [f"node-{number}" for number in range(1, settings.nodes + 1)]
     return [*real, *(f"simulated-{number}" for number in range(1, settings.simulated + 1))]
 
 
 def furnish_node(place: Place, token: str, name: str, resources: Mapping[str, int]) -> None:
-    """Let a node count resources. Its kubelet keeps them; one that starts anew forgets them."""
+    """Make a node offer resources. Its kubelet keeps them until it restarts."""
     counted = {resource: str(count) for resource, count in resources.items()}
     body = {"status": {"capacity": counted, "allocatable": counted}}
     ask(place, token, "PATCH", f"/api/v1/nodes/{name}/status", body, "application/strategic-merge-patch+json")
 
 
 def furnish(place: Place, token: str, settings: Settings) -> None:
-    """Make what a user finds: namespaces, rights, DNS, simulated nodes. What is there already is left as it is."""
+    """Create the objects that users expect: namespaces, rights, DNS, simulated nodes. Existing ones stay as they are."""
 
-    def make(wanted: tuple[str, dict[str, Any]]) -> None:
-        path, thing = wanted
-        answer = ask(place, token, "POST", path, thing)
+    def create(row: tuple[str, dict[str, Any]]) -> None:
+        path, manifest = row
+        answer = ask(place, token, "POST", path, manifest)
         if answer.status not in (200, 201, 409):
             raise EngineFailed(
-                f"{thing['kind']} {thing['metadata']['name']} could not be made: {answer.said[:500]}",
+                f"{manifest['kind']} {manifest['metadata']['name']} could not be made: {answer.said[:500]}",
                 anchor="cluster-failed",
             )
 
-    for one in (*_namespaces(), *_rights(), *(_dns(place) if settings.nodes else [])):
-        make(one)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a node takes a while to be asked for, and there may be many
-        list(pool.map(make, _simulated(settings)))
+    for row in (*_namespaces(), *_rights(), *(_dns(place) if settings.nodes else [])):
+        create(row)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # creating a node takes a while, and there may be many
+        list(pool.map(create, _simulated(settings)))
 
 
-_Things = list[tuple[str, dict[str, Any]]]
+_Manifests = list[tuple[str, dict[str, Any]]]  # path of the collection, object
 
 
-def _namespaces() -> _Things:
-    """Pods of the first are held to the strictest of Kubernetes' standards; those of the second may have this machine's files."""
+def _namespaces() -> _Manifests:
+    """Return the namespaces: the first enforces the strictest Pod Security Standard, pods of the second may use this machine's files."""
     level = "pod-security.kubernetes.io/enforce"
     return [
         (
@@ -135,13 +135,13 @@ def _namespaces() -> _Things:
     ]
 
 
-def _rights() -> _Things:
-    """What the people may do; and what an administrator applies once: the account of jobs' masters."""
+def _rights() -> _Manifests:
+    """Return the users' rights, and the account of jobs' masters, which an administrator applies once."""
     api = "rbac.authorization.k8s.io"
     applied = [
-        (kind.path(namespace), one)
+        (kind.path(namespace), manifest)
         for namespace in (NAMESPACE, HOST_NAMESPACE)
-        for kind, one in zip((SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS), granted(namespace), strict=True)
+        for kind, manifest in zip((SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS), granted(namespace), strict=True)
     ]
     return applied + [
         (
@@ -157,8 +157,8 @@ def _rights() -> _Things:
     ]  # fmt: skip
 
 
-def _dns(place: Place) -> _Things:
-    """CoreDNS is no pod: a Service that leads out of the pods' network to it."""
+def _dns(place: Place) -> _Manifests:
+    """Return a Service that leads from the pods' network to CoreDNS, which is not a pod."""
     ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
     service = {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-dns", "namespace": "kube-system"},
@@ -181,8 +181,8 @@ def _dns(place: Place) -> _Things:
     ]
 
 
-def _simulated(settings: Settings) -> _Things:
-    """Nodes that no pod gets to that does not tolerate them, apart from the others by a taint and a label."""
+def _simulated(settings: Settings) -> _Manifests:
+    """Return the simulated nodes. A label and a taint set them apart: only pods that tolerate the taint get there."""
     offered = {
         "cpu": str(settings.cores), "memory": f"{settings.memory}Mi", "pods": "110",
         **{name: str(count) for name, count in settings.resources.items()},
@@ -208,7 +208,7 @@ def _simulated(settings: Settings) -> _Things:
 
 
 def serves(address: str, port: int, path: str) -> bool:
-    """Whether something answers there that all is well, in plain HTTP."""
+    """Tell whether a server answers with status 200, in plain HTTP."""
     try:
         connection = http.client.HTTPConnection(address, port, timeout=1.0)
         try:

@@ -1,9 +1,9 @@
-"""The programs of a cluster, built once out of the Go modules beside this file, and kept in the user's cache.
+"""The programs of a cluster, built once from the Go modules next to this file, and kept in the user's cache.
 
 `hyperkube` is every daemon of Kubernetes and etcd in one static binary, `coredns` its DNS, `pause` the first process of each pod. Their
-directory, `$XDG_CACHE_HOME/trainmaster/kubernetes-<digest of the modules' files and flags>`, gets its name when it is whole, so that a
-build that is broken off leaves nothing that looks like one; what it compiled is in Go's own cache and is not compiled again. Whoever
-wants them meanwhile waits for whoever builds. Images (`images`) are kept in the same directory.
+directory, `$XDG_CACHE_HOME/trainmaster/kubernetes-<digest of the modules' files and flags>`, gets its name when it is complete, so that an
+interrupted build leaves nothing that looks like one; its compiled packages are in Go's own cache and are not compiled again. A process that
+needs the programs meanwhile waits for the one that builds them. Images (`images`) are kept in the same directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = ("pause", "coredns", "hyperkube")
 _FILES = ("go.mod", "go.sum", "main.go")
 _GO = (1, 24)
 _MAJOR, _MINOR, _ = VERSION.split(".")
-_SAID = {
+_VERSION_VARIABLES = {
     "k8s.io/component-base/version.gitVersion": f"v{VERSION}",
     "k8s.io/component-base/version.gitMajor": _MAJOR,
     "k8s.io/component-base/version.gitMinor": _MINOR,
@@ -42,15 +42,15 @@ _FLAGS = {
     "coredns": ["-ldflags", "-s -w"],
     "hyperkube": [
         *("-tags", "selinux_off,osusergo,netgo"),
-        *("-ldflags", " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _SAID.items())])),
+        *("-ldflags", " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VERSION_VARIABLES.items())])),
     ],
 }
-_PACKAGES = {"pause": 60, "coredns": 1000, "hyperkube": 2000}  # about how many Go compiles
-_EACH = 20.0  # s between two lines of progress
+_PACKAGES = {"pause": 60, "coredns": 1000, "hyperkube": 2000}  # about how many packages Go compiles
+_PROGRESS_EVERY = 20.0  # s between two lines of progress
 
 
 def folder() -> Path:
-    """Where the binaries are, or would be."""
+    """Return the directory of the binaries, whether it exists or not."""
     digest = hashlib.sha256(repr(sorted(_FLAGS.items())).encode())
     for name in _NAMES:
         for file in _FILES:
@@ -60,12 +60,15 @@ def folder() -> Path:
 
 
 def there() -> bool:
-    """Whether they are built already."""
+    """Tell whether the binaries are built already."""
     return folder().is_dir()
 
 
 def binaries(say: Say = lambda line: None) -> Path:
-    """The directory of the binaries, built if need be, which is told to `say`. BadInput without Go, EngineFailed where it cannot."""
+    """Return the directory of the binaries; build them if need be, and tell `say` of that.
+
+    Raises BadInput without Go, and EngineFailed where the build fails.
+    """
     place = folder()
     if place.is_dir():
         return place
@@ -83,19 +86,19 @@ def binaries(say: Say = lambda line: None) -> Path:
 
 
 def go_missing() -> str:
-    """What of Go is missing, "" where it will do."""
-    found = shutil.which("go")
-    if found is None:
+    """Return the name of the Go version that is missing, "" where the installed one will do."""
+    go = shutil.which("go")
+    if go is None:
         return "Go"
-    said = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
-    version = re.match(r"go(\d+)\.(\d+)", said)
+    printed = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    version = re.match(r"go(\d+)\.(\d+)", printed)
     if version and (int(version[1]), int(version[2])) >= _GO:
         return ""
-    # Go 1.21 and later get the version that a module wants by themselves, where they may.
+    # Go 1.21 and later download the version that a module needs, where they may.
     return (
         ""
         if version and (int(version[1]), int(version[2])) >= (1, 21)
-        else f"Go {_GO[0]}.{_GO[1]} (this is {said.strip() or found})"
+        else f"Go {_GO[0]}.{_GO[1]} (this is {printed.strip() or go})"
     )
 
 
@@ -106,17 +109,17 @@ def _go() -> str:
             mend="get it: https://go.dev/dl, or apt-get install golang where that is 1.21 or later",
             anchor="no-kubernetes-parts",
         )
-    found = shutil.which("go")
-    assert found
-    return found
+    go = shutil.which("go")
+    assert go
+    return go
 
 
 def _build(go: str, name: str, goal: Path, say: Say) -> None:
-    """Build one, and tell how far it is."""
+    """Build one program, and tell `say` of the progress."""
     command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", *_FLAGS[name], "-o", str(goal), "."]
     environ = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     environ.pop("GOFLAGS", None)
-    began = told = time.monotonic()
+    began = last_report = time.monotonic()
     lines: list[str] = []
     with subprocess.Popen(
         command, cwd=MODULES / name, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -126,10 +129,12 @@ def _build(go: str, name: str, goal: Path, say: Say) -> None:
             assert process.stderr is not None
             for line in process.stderr:
                 lines.append(line.rstrip())
-                if time.monotonic() - told > _EACH:
-                    told = time.monotonic()
-                    done = sum(not one.startswith("go: ") for one in lines)
-                    say(f"  {name}: {done} of about {_PACKAGES[name]} packages compiled after {told - began:.0f} s")
+                if time.monotonic() - last_report > _PROGRESS_EVERY:
+                    last_report = time.monotonic()
+                    compiled = sum(not text.startswith("go: ") for text in lines)
+                    say(
+                        f"  {name}: {compiled} of about {_PACKAGES[name]} packages compiled after {last_report - began:.0f} s"
+                    )
         except BaseException:
             process.kill()
             raise
@@ -143,7 +148,7 @@ def _build(go: str, name: str, goal: Path, say: Say) -> None:
 
 @contextmanager
 def alone(place: Path) -> Iterator[None]:
-    """One at a time makes what is at `place`."""
+    """Lock `place`, so that one process at a time makes it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f".{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

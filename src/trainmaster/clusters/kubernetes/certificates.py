@@ -1,7 +1,7 @@
-"""A cluster's certificates and users: an authority of its own, what it signed, the service accounts' key, and tokens.
+"""A cluster's certificates and users: its own authority, the certificates that it signs, the service accounts' key, and tokens.
 
-Who comes with a certificate is its subject: CN the user, O the groups. Everyone else comes with a token out of a list that the API server
-reads when it starts, which is why the tokens of all nodes are made at once. RBAC's bootstrap roles fit these names.
+A client with a certificate is the certificate's subject: CN the user, O the groups. Every other client has a token from a list that the API
+server reads when it starts, so the tokens of all nodes are made at once. RBAC's bootstrap roles fit these names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFE = datetime.timedelta(days=365)
-# Those who work in the cluster, and the people that tests and users are: `edit` and `view` have the stock roles of these names.
+# The cluster's components, and the people in whose names tests and users act: `edit` and `view` have the stock roles of these names.
 GROUPS = {
     "admin": ("admin", "system:masters"),
     "controller-manager": ("system:kube-controller-manager", ""),
@@ -31,18 +31,18 @@ GROUPS = {
 
 
 def make(folder: Path, addresses: Iterable[str], nodes: int) -> dict[str, str]:
-    """Write all of it into a directory; returns the tokens by user, `node-I` for nodes."""
+    """Write certificates, keys and tokens into a directory; return the tokens by user, `node-I` for nodes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority_key = ec.generate_private_key(ec.SECP256R1())
     name = _name("trainmaster-authority")
-    authority = _signed(name, authority_key, name, authority_key, x509.BasicConstraints(ca=True, path_length=None))
+    authority = _sign(name, authority_key, name, authority_key, x509.BasicConstraints(ca=True, path_length=None))
     _save(folder, "ca", authority_key, authority)
     names = [
         "localhost",
-        *(".".join(["kubernetes", "default", "svc", "cluster", "local"][:many]) for many in (1, 2, 3, 5)),
+        *(".".join(["kubernetes", "default", "svc", "cluster", "local"][:length]) for length in (1, 2, 3, 5)),
     ]
     alternatives = x509.SubjectAlternativeName([
-        *(x509.DNSName(one) for one in names), *(x509.IPAddress(ipaddress.ip_address(one)) for one in addresses),
+        *(x509.DNSName(host) for host in names), *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
     ])  # fmt: skip
     for file, subject, extension in (
         ("apiserver", _name("kube-apiserver"), alternatives),
@@ -50,12 +50,12 @@ def make(folder: Path, addresses: Iterable[str], nodes: int) -> dict[str, str]:
         ("edit", _name("edit", "people"), _CLIENT),
     ):
         key = ec.generate_private_key(ec.SECP256R1())
-        _save(folder, file, key, _signed(subject, key, name, authority_key, extension))
+        _save(folder, file, key, _sign(subject, key, name, authority_key, extension))
     _save(folder, "sa", ec.generate_private_key(ec.SECP256R1()), None)
     users = {**GROUPS, **{f"node-{i}": (f"system:node:node-{i}", "system:nodes") for i in range(1, nodes + 1)}}
     tokens = {user: secrets.token_hex(16) for user in users}
     lines = [f'{tokens[user]},{name},{user},"{groups}"\n' for user, (name, groups) in users.items()]
-    _private(folder / "tokens.csv", "".join(lines).encode())
+    _write_private(folder / "tokens.csv", "".join(lines).encode())
     return tokens
 
 
@@ -69,11 +69,11 @@ def _name(common: str, organization: str = "") -> x509.Name:
     return x509.Name(parts)
 
 
-def _signed(
+def _sign(
     subject: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     issuer: x509.Name,
-    by: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
     extension: x509.ExtensionType,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
@@ -82,19 +82,19 @@ def _signed(
     )
     builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key())
-    return builder.add_extension(authority, critical=False).sign(by, hashes.SHA256())
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return builder.add_extension(authority, critical=False).sign(issuer_key, hashes.SHA256())
 
 
 def _save(folder: Path, file: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate | None) -> None:
-    told = key.private_bytes(
+    pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
-    _private(folder / f"{file}.key", told)
+    _write_private(folder / f"{file}.key", pem)
     if certificate is not None:
         (folder / f"{file}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _private(path: Path, data: bytes) -> None:
+def _write_private(path: Path, data: bytes) -> None:
     path.touch(mode=0o600)
     path.write_bytes(data)

@@ -1,7 +1,7 @@
-"""A cluster as its record has it: its daemons, what its users need, whether it is ready, and its end.
+"""A Kubernetes cluster with its record: its daemons, what its users need, whether it is ready, and its end.
 
-The record, `cluster.json` in the cluster's directory, says with which settings, network and ports it runs and which processes are its
-own. It is written before anything starts and after each start.
+The record, `cluster.json` in the cluster's directory, has the settings, network and ports with which the cluster runs, and its processes.
+It is written before anything starts and after each start.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _API = ("etcd", "kube-apiserver")
 
 @attrs.define
 class Cluster:
-    """A cluster as its record has it."""
+    """A Kubernetes cluster; its fields are those of its record."""
 
     name: str
     place: Place
     settings: Settings
     ready: bool = False
-    first: Started = attrs.field(factory=lambda: Started(0, -1))  # that holds the boundary together
+    first: Started = attrs.field(factory=lambda: Started(0, -1))  # the process that holds the boundary together
     started: dict[str, Started] = attrs.field(factory=dict)
     tokens: dict[str, str] = attrs.field(factory=dict, repr=False)
 
@@ -52,22 +52,22 @@ class Cluster:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a program has in its environment to use the cluster, as a user who may `edit` the namespace and no more."""
+        """The variables by which a program uses the cluster, as a user who may `edit` the namespace and no more."""
         return {"KUBECONFIG": str(self.kubeconfig("edit")), "TRAINMASTER_KUBERNETES_IMAGE": images.DEBIAN}
 
     @property
     def namespace(self) -> str:
-        """Where users work; it enforces the Pod Security Standard `restricted`."""
+        """The namespace in which users work; it enforces the Pod Security Standard `restricted`."""
         return conf.NAMESPACE
 
     @property
     def host_namespace(self) -> str:
-        """Where pods may have this machine's files."""
+        """The namespace in which pods may use this machine's files."""
         return api.HOST_NAMESPACE
 
     @property
     def address(self) -> str:
-        """This machine, as pods reach it, and by no other address."""
+        """The only address under which pods reach this machine."""
         return self.place.machine
 
     @property
@@ -86,8 +86,8 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """running: all daemons live; stopped: none does; broken: else, or its start was broken off."""
-        living = sum(one.alive for one in self.started.values())
+        """`running`: all daemons live; `stopped`: none does; `broken`: only some live, or the start was interrupted."""
+        living = sum(process.alive for process in self.started.values())
         if self.ready and living == len(self.names):
             return "running"
         return "broken" if living or not self.ready or self.first.alive else "stopped"
@@ -98,17 +98,17 @@ class Cluster:
         return Daemon(self, name)
 
     def kubeconfig(self, user: str = "edit") -> Path:
-        """The kubeconfig of `admin`, `edit`, `view`, `nobody` (no rights), or `edit-by-certificate`. NotFound of another."""
+        """Return the kubeconfig of `admin`, `edit`, `view`, `nobody` (no rights), or `edit-by-certificate`. Raises NotFound for others."""
         path = self.folder / "conf" / f"{user}.kubeconfig"
         if not path.exists():
-            users = sorted(one.stem for one in path.parent.glob("*.kubeconfig"))
+            users = sorted(config.stem for config in path.parent.glob("*.kubeconfig"))
             raise NotFound(f"the cluster has no user {user}", place=", ".join(users))
         return path
 
     def kubectl(self, *args: str, user: str = "admin", input: str | None = None) -> str:  # noqa: A002
-        """What kubectl says. EngineFailed with its error where it fails."""
+        """Run kubectl and return its output. Raises EngineFailed with its error where it fails."""
         command = [str(self.place.binaries / "hyperkube"), "kubectl", "--kubeconfig", str(self.kubeconfig(user)), *args]
-        home = {"HOME": str(self.folder / "tmp")}  # where it keeps what it found out
+        home = {"HOME": str(self.folder / "tmp")}  # where kubectl keeps its cache
         done = subprocess.run(
             command, input=input, capture_output=True, text=True, check=False, env={**os.environ, **home}
         )
@@ -119,31 +119,31 @@ class Cluster:
     def ask(
         self, method: str, path: str, body: object = None, kind: str = "application/json", user: str = "admin"
     ) -> api.Answer:
-        """One request to the API server."""
+        """Make one request to the API server."""
         return api.ask(self.place, self.tokens[user], method, path, body, kind)
 
     # -- nodes --
 
     def processes(self, node: int, uid: str = "") -> list[int]:
-        """The processes of a node's pods as this machine numbers them, or of the pod with this uid."""
+        """Return the processes of a node's pods, or of its pod with this uid, as this machine numbers them."""
         return boundary.members(self.place, node, f"pod{uid}" if uid else "")
 
     def kill_node(self, number: int) -> None:
-        """What a node's loss of power is: kubelet, containerd, and all that runs in its pods, killed at once."""
+        """Kill kubelet, containerd, and all processes of a node's pods at once, as a loss of power does."""
         self.daemon(f"kubelet-{number}").kill()
         self.daemon(f"containerd-{number}").kill()
         shim = conf.socket(number).encode()
         for process in linux.everyone():
-            if process.name.startswith("containerd-shim") and shim in _command_of(process.pid):
+            if process.name.startswith("containerd-shim") and shim in _command_line(process.pid):
                 linux.send(process.pid, process.start, signal.SIGKILL)
         end = time.monotonic() + daemons.GRACE
-        while (left := self.processes(number)) and time.monotonic() < end:
-            for process in filter(None, map(linux.look, left)):
+        while (pids := self.processes(number)) and time.monotonic() < end:
+            for process in filter(None, map(linux.look, pids)):
                 linux.send(process.pid, process.start, signal.SIGKILL)
             time.sleep(_PAUSE)
 
     def start_node(self, number: int) -> None:
-        """Start it again; `wait_ready` waits for it."""
+        """Start a node again; `wait_ready` waits until it is ready."""
         self.daemon(f"containerd-{number}").start()
         self._wait_containerd(number)
         self.daemon(f"kubelet-{number}").start()
@@ -157,14 +157,17 @@ class Cluster:
             time.sleep(_PAUSE)
 
     def load(self, number: int, tar: Path) -> list[str]:
-        """Give the images of a tar, as `docker save` writes it, to a node; their names. EngineFailed where it is none."""
+        """Load the images of a tar, as `docker save` writes it, into a node; return their names. Raises EngineFailed for other files."""
         command = ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images", "import", "-"]
         with tar.open("rb") as file:
-            said = boundary.run(self.first, command, file.fileno())
-        return re.findall(r"^unpacking (\S+) ", said, re.MULTILINE)
+            output = boundary.run(self.first, command, file.fileno())
+        return re.findall(r"^unpacking (\S+) ", output, re.MULTILINE)
 
     def load_everywhere(self, tar: Path, shown: str) -> list[str]:
-        """The same for all real nodes. BadInput where there are none, or where the file `shown` holds no image with a name."""
+        """Load the images of a tar into all real nodes; return their names. `shown`: the file's name in messages.
+
+        Raises BadInput where there are no real nodes, or where the file holds no image with a name.
+        """
         if not self.settings.nodes or self.state != "running":
             raise BadInput(
                 f"cluster {self.name} has no node that runs anything", place=f"--name {self.name}",
@@ -187,8 +190,8 @@ class Cluster:
 
     # -- its life --
 
-    def start(self, made: tuple[Image, ...]) -> None:
-        """Start everything, in a boundary that is open, and return when it serves."""
+    def start(self, node_images: tuple[Image, ...]) -> None:
+        """Start all daemons, in a boundary that is open, and return when the cluster serves."""
         with ThreadPoolExecutor(max(1, self.settings.nodes)) as pool:
             for name in self.names:
                 if name in _API or name.startswith("containerd"):
@@ -196,21 +199,21 @@ class Cluster:
             loading = []
             for number in range(1, self.settings.nodes + 1):
                 self._wait_containerd(number)
-                self.load(number, made[0].tar)  # what each pod begins with
-                loading += [pool.submit(self.load, number, image.tar) for image in made[1:]]
+                self.load(number, node_images[0].tar)  # each pod begins with this image
+                loading += [pool.submit(self.load, number, image.tar) for image in node_images[1:]]
             self._wait_api()
             for name in self.names:
                 self.daemon(name).start()
             api.furnish(self.place, self.tokens["admin"], self.settings)
             self.wait_ready()
-            for one in loading:
-                one.result()
+            for future in loading:
+                future.result()
 
     def revive(self) -> None:
-        """Start what of it is dead, and return when it serves."""
+        """Start the dead daemons, and return when the cluster serves."""
         for name in _API:
             self.daemon(name).start()
-        self._wait_api()  # others end where it does not know yet what they may
+        self._wait_api()  # other daemons end while the API server does not know their rights yet
         for name in self.names:
             kind, _, number = name.rpartition("-")
             if kind == "kubelet" and not self.daemon(name).alive:
@@ -226,7 +229,10 @@ class Cluster:
         )
 
     def wait_ready(self, limit: float = READY) -> None:
-        """Return when everything serves. EngineFailed with a daemon's last words as soon as one is dead, or after `limit` seconds."""
+        """Return when the whole cluster serves.
+
+        Raises EngineFailed, with a daemon's last words, as soon as one is dead, or after `limit` seconds.
+        """
         self._wait(
             lambda: (
                 api.waits(self.place, self.tokens["admin"], self.settings)
@@ -238,7 +244,7 @@ class Cluster:
         )
 
     def _waits_for_rights(self) -> str:
-        """Say that the user `edit` has no rights yet, "" once it has: the API server is ready before its authorizer knows all bindings."""
+        """Return a message while the user `edit` has no rights, else "". The API server is ready before it knows all bindings."""
         allowed = self.ask("GET", f"/api/v1/namespaces/{self.namespace}/configmaps?limit=1", user="edit").status == 200
         return "" if allowed else "the user edit has no rights yet"
 
@@ -248,17 +254,19 @@ class Cluster:
     def _wait(self, waits: Any, names: Iterable[str], limit: float = READY) -> None:
         end = time.monotonic() + limit
         began = time.monotonic()
-        while told := waits():
+        while lacking := waits():
             if dead := [name for name in names if not self.daemon(name).alive]:
                 raise self.daemon(dead[0]).failed(f"the {dead[0]} ended", KIND)
             if time.monotonic() > end:
-                raise self.daemon("kube-apiserver").failed(f"the cluster was not ready after {limit:g} s: {told}", KIND)
-            # Whoever is asked for the state of 1,000 nodes has no time for them meanwhile.
+                raise self.daemon("kube-apiserver").failed(
+                    f"the cluster was not ready after {limit:g} s: {lacking}", KIND
+                )
+            # An API server that lists 1,000 nodes has no time for the nodes meanwhile.
             time.sleep(max(_PAUSE, 2 * (time.monotonic() - began)))
             began = time.monotonic()
 
     def stop(self, keep: str = "") -> None:
-        """End every process of it, and remove its directory, or all in it but `keep`."""
+        """End every process of the cluster, and remove its directory, or all in it but `keep`."""
         boundary.close(self.place)
         daemons.remove(self.folder, keep)
 
@@ -269,30 +277,33 @@ class Cluster:
         record = {
             "settings": self.settings.plain(), "network": self.place.network, "ports": dict(self.place.ports),
             "binaries": str(self.place.binaries), "ready": self.ready, "first": [self.first.pid, self.first.ticks],
-            "daemons": {name: [one.pid, one.ticks] for name, one in self.started.items()}, "tokens": self.tokens,
+            "daemons": {name: [process.pid, process.ticks] for name, process in self.started.items()}, "tokens": self.tokens,
         }  # fmt: skip
         records.write(self.folder, KIND, record)
 
     @classmethod
     def read(cls, folder: Path) -> Cluster | None:
-        """The cluster of a directory, None where there is none of this kind. EngineFailed where its record cannot be understood."""
+        """Return the cluster of a directory, None where there is none of this kind.
 
-        def made(record: Mapping[str, Any]) -> Cluster:
+        Raises EngineFailed where its record cannot be understood.
+        """
+
+        def build(record: Mapping[str, Any]) -> Cluster:
             place = Place(folder, Path(record["binaries"]), record["network"], record["ports"])
             started = {name: Started(pid, ticks) for name, (pid, ticks) in record["daemons"].items()}
             settings, first = Settings.of(record["settings"]), Started(*record["first"])
             return cls(folder.name, place, settings, record["ready"], first, started, record["tokens"])
 
-        return records.read(folder, KIND, made)
+        return records.read(folder, KIND, build)
 
 
 def _listens(path: str) -> bool:
-    """Whether someone answers at a Unix socket: one that was killed leaves its name there."""
-    with socket.socket(socket.AF_UNIX) as one:
-        return one.connect_ex(path) == 0
+    """Tell whether a process answers at a Unix socket: one that was killed leaves the socket's file behind."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
 
 
-def _command_of(pid: int) -> bytes:
+def _command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -300,14 +311,14 @@ def _command_of(pid: int) -> bytes:
 
 
 class Daemon(daemons.Daemon):
-    """One daemon of a cluster. What runs in a node's pods goes on where its kubelet is killed: see `Cluster.kill_node`."""
+    """One daemon of a cluster. Programs in a node's pods go on where its kubelet is killed: see `Cluster.kill_node`."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.cluster = cluster
 
     def start(self) -> None:
-        """Start it; nothing happens where it lives. Whoever wants it ready asks `cluster.wait_ready()`."""
+        """Start the daemon, unless it lives. It is not ready yet then: see `cluster.wait_ready()`."""
         if self.alive:
             return
         cluster = self.cluster

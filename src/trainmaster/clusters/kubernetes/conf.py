@@ -1,10 +1,10 @@
-"""Where a cluster lives, and the files and command lines of its daemons.
+"""The place of a cluster, and the files and command lines of its daemons.
 
 With real nodes all of it is inside a boundary (`boundary`), where every cluster has the same paths and ports: its directory is
 `/run/cluster`, the binaries are in `/run/binaries`, and only the network's number tells clusters apart. Node I has an address, a bridge, a
-containerd, and a control group of its own. Without real nodes the daemons run as they are on this machine, on ports that were free.
+containerd, and a control group of its own. Without real nodes the daemons run directly on this machine, on ports that were free.
 
-The flags are those of Kubernetes 1.33; why each is there is said where it is not plain.
+The flags are those of Kubernetes 1.33; a flag whose reason is not plain has a comment.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _FIRST_SERVICE = "10.96.0.1"
 _QUICK = [
     "--kube-api-qps=500",
     "--kube-api-burst=1000",
-]  # at 20 a second, what they have by themselves, 1,000 pods take 100 s
+]  # at the default of 20 a second 1,000 pods take 100 s
 
 
 @attrs.frozen
 class Place:
-    """Where a cluster is. `folder` as this machine sees it, `inside` as its daemons do; `network` is its number, or PLAIN."""
+    """The place of a cluster. `folder` is its directory as this machine sees it, `inside` as its daemons do; `network`: number or PLAIN."""
 
     folder: Path
     binaries: Path
@@ -57,17 +57,17 @@ class Place:
         return self.binaries if self.plain else Path("/run/binaries")
 
     def address(self, number: int) -> str:
-        """The address of one on the cluster's network, out of those set apart for trials between networks (RFC 2544)."""
+        """Return an address on the cluster's network, one of those reserved for benchmarks of networks (RFC 2544)."""
         return "127.0.0.1" if self.plain else f"198.{18 + self.network // 256}.{self.network % 256}.{number}"
 
     @property
     def machine(self) -> str:
-        """This machine, as pods reach it."""
+        """The address under which pods reach this machine."""
         return self.address(1)
 
     @property
     def ip(self) -> str:
-        """The control plane."""
+        """The address of the control plane."""
         return self.address(2)
 
     def node(self, number: int) -> str:
@@ -79,21 +79,21 @@ class Place:
 
     @property
     def key(self) -> str:
-        """What names of this cluster's have in them that are the machine's: control groups, its link."""
+        """The part by which this cluster's names differ from others on this machine: control groups, the link."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
 
     def group(self, number: int) -> str:
-        """The control group of a node's pods."""
+        """Return the control group of a node's pods."""
         return f"/trainmaster-{self.key}-{number}"
 
     @property
     def addresses(self) -> list[str]:
-        """Of the API server, for its certificate."""
+        """The addresses of the API server, for its certificate."""
         return [*dict.fromkeys(["127.0.0.1", _FIRST_SERVICE, self.ip])]
 
 
 def kubeconfig(place: Place, user: str, credentials: Mapping[str, Any], namespace: str = NAMESPACE) -> str:
-    """A kubeconfig with one context, as JSON, which is YAML."""
+    """Return a kubeconfig with one context, as JSON, which is YAML."""
     authority = (place.folder / "pki" / "ca.crt").read_text()
     return json.dumps({
         "apiVersion": "v1",
@@ -110,7 +110,7 @@ def _base64(text: str) -> str:
 
 
 def by_certificate(folder: Path, name: str) -> dict[str, str]:
-    """A user's credentials for a kubeconfig, out of the certificate of that name."""
+    """Return a user's credentials for a kubeconfig, from the certificate of that name."""
     pki = folder / "pki"
     return {
         "client-certificate-data": _base64((pki / f"{name}.crt").read_text()),
@@ -119,7 +119,7 @@ def by_certificate(folder: Path, name: str) -> dict[str, str]:
 
 
 def command(place: Place, settings: Settings, name: str) -> list[str]:
-    """What starts a daemon."""
+    """Return the command that starts a daemon."""
     kind, _, number = name.rpartition("-")
     if kind == "containerd":
         return ["containerd", "--config", f"{place.inside}/node-{number}/containerd.toml"]
@@ -138,7 +138,7 @@ def _etcd(place: Place, settings: Settings) -> list[str]:
         f"--data-dir={place.inside}/etcd", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
         "--unsafe-no-fsync", "--log-level=warn",
-        # It keeps this many changes in memory, 100,000 by itself: 1 GB was seen after half an hour of large ConfigMaps.
+        # etcd keeps this many changes in memory, 100,000 by default: 1 GB was seen after half an hour of large ConfigMaps.
         "--snapshot-count=5000", f"--quota-backend-bytes={8 << 30}",
     ]  # fmt: skip
 
@@ -163,7 +163,7 @@ def _apiserver(place: Place, settings: Settings) -> list[str]:
 
 def _controllers(place: Place, settings: Settings) -> list[str]:
     pki = place.inside / "pki"
-    # As it comes, it takes one silent node in 10 s, the ones that were silent for a moment only, as all are at the start, among them.
+    # By default it evicts one silent node in 10 s, among them nodes that were silent only for a moment, as all are at the start.
     expiry = [
         "--node-monitor-period=1s", "--node-monitor-grace-period=6s", "--node-eviction-rate=100", "--secondary-node-eviction-rate=100",
     ]  # fmt: skip
@@ -223,7 +223,7 @@ _FLAGS = {
 
 
 def names(settings: Settings) -> list[str]:
-    """The daemons, in the order of their start; the first four make the API."""
+    """Return the daemons, in the order of their start; the first four make up the API."""
     return [
         "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
         *(["kube-proxy", "coredns"] if settings.nodes else []), *(["kwok"] if settings.simulated else []),
@@ -235,7 +235,7 @@ def names(settings: Settings) -> list[str]:
 
 
 def write(place: Place, settings: Settings, tokens: Mapping[str, str], memory: int) -> None:
-    """All files of the daemons. `memory`: what this machine has, in bytes."""
+    """Write all files of the daemons. `memory`: that of this machine, in bytes."""
     conf = place.folder / "conf"
     conf.mkdir(exist_ok=True)
     for user, token in tokens.items():
@@ -266,13 +266,15 @@ def _private(path: Path, text: str) -> None:
 
 
 def _write_machine(place: Place, settings: Settings) -> None:
-    """The cores as kubelets shall see them, in what of /sys cadvisor reads; pods see what is there. They count the cores of each memory
-    node, and limit pods to the set of all: so more than there are is the same ones again, as further nodes' own.
+    """Write the cores that kubelets shall see, in the part of /sys that cadvisor reads. Pods see the machine's own.
+
+    Kubelets count the cores of each memory node, and limit pods to the set of all. So cores beyond those of the machine are the same ones
+    again, as those of further memory nodes.
     """
-    there = _online()
+    cores = _online()
     for number in range(settings.cores):
-        node, core = divmod(number, len(there))
-        topology = place.folder / f"machine/node{node}/cpu{there[core]}/topology"
+        node, core = divmod(number, len(cores))
+        topology = place.folder / f"machine/node{node}/cpu{cores[core]}/topology"
         topology.mkdir(parents=True, exist_ok=True)
         (topology / "core_id").write_text(f"{core}\n")
         (topology / "physical_package_id").write_text(f"{node}\n")
@@ -280,7 +282,7 @@ def _write_machine(place: Place, settings: Settings) -> None:
 
 
 def _online() -> list[int]:
-    """The numbers of this machine's cores: `0-3,6`."""
+    """Return the numbers of this machine's cores; the kernel writes them as `0-3,6`."""
     spans = [span.split("-") for span in Path("/sys/devices/system/cpu/online").read_text().strip().split(",")]
     return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
 
@@ -290,7 +292,7 @@ def _proxy(place: Place) -> dict[str, Any]:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
         "clientConnection": {"kubeconfig": f"{place.inside}/conf/proxy.kubeconfig"}, "clusterCIDR": PODS,
         "hostnameOverride": "node-1", "oomScoreAdj": 0, "iptables": {"minSyncPeriod": "100ms"},
-        # What is the machine's stays as it is.
+        # The machine's own settings stay as they are.
         "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }  # fmt: skip
 
@@ -323,7 +325,7 @@ def _kubelet(place: Place, settings: Settings, number: int, memory: int) -> dict
 
 
 def socket(number: int) -> str:
-    """Where a node's containerd listens: a short path, for a socket's has at most 107 characters."""
+    """Return the socket of a node's containerd: a short path, for a socket's path has at most 107 characters."""
     return f"/run/containerd-{number}/containerd.sock"
 
 

@@ -2,9 +2,9 @@
 
     localhost/trainmaster/pause:1      the first process of each pod
     localhost/trainmaster/host:1       empty directories alone: for pods that have this machine's Python by read-only mounts
-    localhost/trainmaster/debian:1     a Debian (or what this machine is) with Python, by debootstrap out of the mirror that apt knows
+    localhost/trainmaster/debian:1     a Debian (or this machine's own system) with Python, by debootstrap from the mirror that apt knows
 
-They are kept beside the binaries and made once. No image names a user: a pod that must not be root says who it is.
+They are kept next to the binaries and made once. No image names a user: a pod that must not be root names its user itself.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ class Image:
 
 
 def images(say: Callable[[str], None] = lambda line: None) -> tuple[Image, ...]:
-    """All of them, made if need be, which is told to `say`. Only root can make them (debootstrap)."""
+    """Return all images; make them if need be, and tell `say` of that. Only root can make them (debootstrap)."""
     place = binaries.binaries(say)
-    made = []
+    every_image = []
     with binaries.alone(place / "images"):
         for name, fill in ((PAUSE, _pause), (HOST, _host), (DEBIAN, _debian)):
             tar = place / f"{name.split('/')[-1].partition(':')[0]}.tar"
             if not tar.exists():
                 with tempfile.TemporaryDirectory(prefix=".image-", dir=place) as scratch:
                     fill(Path(scratch), say)
-                    os.rename(_packed(name, Path(scratch)), tar)
-            made.append(Image(name, tar))
-    return tuple(made)
+                    os.rename(_pack(name, Path(scratch)), tar)
+            every_image.append(Image(name, tar))
+    return tuple(every_image)
 
 
-def _packed(name: str, scratch: Path) -> Path:
-    """The image out of `layer.tar` in a directory."""
+def _pack(name: str, scratch: Path) -> Path:
+    """Write the image with the layer `layer.tar` of a directory; return its tar."""
     layer = (scratch / "layer.tar").read_bytes()
     digest = hashlib.sha256(layer).hexdigest()
     config = json.dumps({
@@ -80,21 +80,21 @@ def _packed(name: str, scratch: Path) -> Path:
     }).encode()  # fmt: skip
     config_name = f"{hashlib.sha256(config).hexdigest()}.json"
     manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar"]}]
-    whole = scratch / "image.tar"
-    with tarfile.open(whole, "w") as tar:
-        for path, data in (
+    image = scratch / "image.tar"
+    with tarfile.open(image, "w") as tar:
+        for path, content in (
             (config_name, config),
             (f"{digest}/layer.tar", layer),
             ("manifest.json", json.dumps(manifest).encode()),
         ):
-            _put(tar, path, data)
-    return whole
+            _put(tar, path, content)
+    return image
 
 
-def _put(tar: tarfile.TarFile, path: str, data: bytes, mode: int = 0o644) -> None:
+def _put(tar: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:
     entry = tarfile.TarInfo(path)
-    entry.size, entry.mode = len(data), mode
-    tar.addfile(entry, io.BytesIO(data))
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content))
 
 
 def _folder(tar: tarfile.TarFile, path: str, mode: int = 0o755) -> None:
@@ -128,9 +128,10 @@ def _debian(scratch: Path, say: Callable[[str], None]) -> None:
         env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"},
     )  # fmt: skip
     if done.returncode != 0:
-        last = [line for line in done.stdout.splitlines() if line.startswith(("E:", "W:"))] or done.stdout.splitlines()
+        lines = done.stdout.splitlines()
+        errors = [line for line in lines if line.startswith(("E:", "W:"))] or lines
         raise EngineFailed(
-            f"debootstrap could not make an image of {release}:\n  " + "\n  ".join(last[-4:]),
+            f"debootstrap could not make an image of {release}:\n  " + "\n  ".join(errors[-4:]),
             mend=f"see that this machine reaches {mirror}",
             anchor="no-download",
         )
@@ -145,15 +146,15 @@ def _debian(scratch: Path, say: Callable[[str], None]) -> None:
 
 
 def _mirror() -> tuple[str, str]:
-    """The mirror and the release of which this machine is, as apt has them."""
-    said = subprocess.run(
+    """Return apt's mirror of this system's release, and the release."""
+    listing = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"],
         capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
-    known = [line.split() for line in said.splitlines() if len(line.split()) == 2]
+    known = [line.split() for line in listing.splitlines() if len(line.split()) == 2]
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
-    for mirror, of in known:
-        if of == release:
+    for mirror, mirrored_release in known:
+        if mirrored_release == release:
             return mirror, release
     raise EngineFailed(
         f"apt knows no mirror of this system's release {release or '(which has no name)'}, out of which an image with Python is made",

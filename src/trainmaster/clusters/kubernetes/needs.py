@@ -1,4 +1,4 @@
-"""What a cluster needs of this machine, all that is missing told at once, with how to get it."""
+"""The needs of a cluster on this machine: one error names all that is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ CNI, CNI_PACKAGE = Path("/usr/lib/cni/bridge"), "containernetworking-plugins"
 
 
 def check(settings: Settings) -> None:
-    """BadInput that names all that is missing for such a cluster."""
+    """Raise BadInput, naming all that is missing for such a cluster."""
     real = settings.nodes > 0
-    wants = ["root"] if real and os.geteuid() != 0 else []
+    missing = ["root"] if real and os.geteuid() != 0 else []
     packages = missing_packages() if real else []
-    wants += [f"{package} (package)" for package in packages]
+    missing += [f"{package} (package)" for package in packages]
     go = "" if binaries.there() else binaries.go_missing()
-    wants += [go] if go else []
-    if not wants:
+    missing += [go] if go else []
+    if not missing:
         return
     mends = [
-        *(["run it as root"] if "root" in wants else []),
+        *(["run it as root"] if "root" in missing else []),
         *([f"apt-get install {' '.join(packages)}"] if packages else []),
         *(["get Go: https://go.dev/dl"] if go else []),
     ]
-    offered = (
-        "; or have nodes that only say that they run pods: --nodes 0 --simulated 10" if real and wants != [go] else ""
+    alternative = (
+        "; or have nodes that only say that they run pods: --nodes 0 --simulated 10" if real and missing != [go] else ""
     )
     raise BadInput(
-        f"a Kubernetes on this machine needs what is not here: {', '.join(wants)}",
-        mend="; ".join(mends) + offered,
+        f"a Kubernetes on this machine needs what is not here: {', '.join(missing)}",
+        mend="; ".join(mends) + alternative,
         anchor="no-kubernetes-parts",
     )
 
 
 def missing_packages() -> list[str]:
-    """The packages that real nodes want and that are not here."""
-    found = [package for program, package in PROGRAMS.items() if shutil.which(program, path=_PATH) is None]
+    """Return the packages that real nodes need and that are not installed."""
+    packages = [package for program, package in PROGRAMS.items() if shutil.which(program, path=_PATH) is None]
     if not CNI.exists():
-        found.append(CNI_PACKAGE)
+        packages.append(CNI_PACKAGE)
     if not (binaries.folder() / "debian.tar").exists() and shutil.which("debootstrap", path=_PATH) is None:
-        found.append("debootstrap")
-    return [*dict.fromkeys(found)]
+        packages.append("debootstrap")
+    return [*dict.fromkeys(packages)]

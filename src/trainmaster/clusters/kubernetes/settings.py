@@ -1,4 +1,4 @@
-"""What a Kubernetes on this machine shall be like: plain data that its record keeps, checked before anything starts."""
+"""The settings of a Kubernetes on this machine: plain data that its record keeps, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _MOST_SIMULATED = 5000
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """`nodes` run containers, `simulated` ones only say that they do. `memory` (MiB) and `cores` are what a node of the first kind
-    offers to pods; there may be fewer cores. `resources`: what each node counts, accelerators for one; none need to be there.
+    """The settings of a cluster. `nodes` run containers; `simulated` nodes only report that they do.
 
-    `fast_expiry`: a node that is silent is lost after seconds, as it is after minutes in a cluster that is left as it comes.
+    A node of the first kind offers `memory` (MiB) and `cores` to pods; the machine may have fewer cores. `resources`: others that each
+    node offers, such as accelerators, whether the machine has them or not.
+
+    `fast_expiry`: a silent node is lost after seconds, not after minutes as by default.
     Without `nodes` the cluster needs neither root nor containerd, and runs on ports of this machine.
     """
 
@@ -34,10 +36,10 @@ class Settings:
     fast_expiry: bool = False
 
     def __attrs_post_init__(self) -> None:
-        _within("--nodes", self.nodes, 0, _MOST_NODES)
-        _within("--simulated", self.simulated, 0, _MOST_SIMULATED)
-        _within("--memory (MiB)", self.memory, 256, 1 << 30)
-        _within("--cores", self.cores, 1, 1024)
+        _check_range("--nodes", self.nodes, 0, _MOST_NODES)
+        _check_range("--simulated", self.simulated, 0, _MOST_SIMULATED)
+        _check_range("--memory (MiB)", self.memory, 256, 1 << 30)
+        _check_range("--cores", self.cores, 1, 1024)
         if not self.nodes and not self.simulated:
             raise BadInput("a cluster without any node is none", mend="give --nodes or --simulated")
         for resource, count in self.resources.items():
@@ -45,19 +47,19 @@ class Settings:
                 raise BadInput(
                     f"{resource!r} cannot be the name of a resource, nvidia.com/gpu for one", place="--resource"
                 )
-            _within(f"--resource {resource}", count, 0, 1 << 40)
+            _check_range(f"--resource {resource}", count, 0, 1 << 40)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the settings as plain data for JSON."""
         return attrs.asdict(self)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Settings:
-        """Out of JSON."""
-        known = {field.name for field in attrs.fields(cls)}
-        return cls(**{name: value for name, value in plain.items() if name in known})
+        """Return the settings of plain data from JSON."""
+        names = {field.name for field in attrs.fields(cls)}
+        return cls(**{name: value for name, value in plain.items() if name in names})
 
 
-def _within(what: str, value: int, least: int, most: int) -> None:
+def _check_range(option: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise BadInput(f"{what} is {value}, from {least} to {most} can be had")
+        raise BadInput(f"{option} is {value}, from {least} to {most} can be had")
