@@ -290,7 +290,7 @@ def test_a_job_that_fails_leaves_the_earlier_output_whole(url: str, tmp_path: Pa
     new = [send(output, made(tmp_path / f"new{i}", **{"ac"[i]: "new"}), f"worker:{i}") for i in (0, 1)]
     commit(output, new[0], "j-1", "worker:0", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outputs, "_promised", _die)
+        patch.setattr(outputs, "_promise", _die)
         with pytest.raises(KeyboardInterrupt):
             commit(output, new[1], "j-1", "worker:1", 1)
     assert visible(url) == good

@@ -624,7 +624,7 @@ class Racing(list):
         hearing.start()
         hearing.join(0.2)
 
-told = reports._told()
+told = reports._get_reports()
 hearing = threading.Thread(target=told.heard, args=[{"op": "warning", "seconds": 20.0, "why": "preempted"}])
 told.callbacks = Racing()
 runtime.warning(lambda warned: print(warned.why))

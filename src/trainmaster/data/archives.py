@@ -4,7 +4,7 @@ Packing is a function of the files alone: equal files give equal bytes and so on
 are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
 git reads them, in every folder; `.git` itself, caches and virtual environments are left out. A link that stays inside the packed folder
 stays a link; a file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
-is left out and named. An empty folder is packed as one. What cannot be read is refused, for it may be needed.
+is left out and named. An empty folder is packed as one. A file that cannot be read is refused, for it may be needed.
 
 Unpacking trusts nothing. Every member is checked before the first is written: a name or link that leads outside, a
 device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
@@ -50,7 +50,7 @@ _IMPOSSIBLE = {errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, er
 
 @attrs.frozen(slots=True)
 class Archive:
-    """A packed archive. `left_out`: the names of what could not be packed."""
+    """A packed archive. `left_out`: the names of the files that could not be packed."""
 
     path: str
     left_out: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Member:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return 0 if self.link or self.is_folder else os.stat(self.source).st_size
 
 
@@ -78,14 +78,14 @@ def pack(
 
     A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
     top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`, `never`: as for `listed`. Raises
-    BadInput for what is not there or cannot be read.
+    BadInput for a file that is missing or cannot be read.
     """
     members, left_out = listed(sources, root, without, never)
     return Archive(pack_members(members, directory), tuple(sorted(left_out)))
 
 
 def pack_members(members: Iterable[Member], directory: str) -> str:
-    """Pack what `listed` returned into `<directory>/<sha256>.tar.gz`; return that path."""
+    """Pack the members that `listed` returned into `<directory>/<sha256>.tar.gz`; return that path."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     remove_drafts(directory)
     draft = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
@@ -104,10 +104,10 @@ def pack_members(members: Iterable[Member], directory: str) -> str:
 def listed(
     sources: Iterable[str], root: str = ".", without: Collection[str] = (), never: Collection[str] = ()
 ) -> tuple[list[Member], list[str]]:
-    """Return what `pack` packs, by name, and the names of what it leaves out.
+    """Return the members that `pack` packs, sorted by name, and the names of what it leaves out.
 
-    `without`: paths below root that are not packed with root itself; a source that names one, or what it lies in, has it packed.
-    `never`: paths that are packed only where a source names them, or what lies in them.
+    `without`: paths below root that are not packed with root itself, but are if a source names them, or a folder that holds them.
+    `never`: paths that are packed only if a source names them, or a path inside them.
     """
     left_out: list[str] = []
     members: dict[str, Member] = {}
@@ -161,21 +161,21 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
 
 
 def _members(source: str, root: str, without: set[str], never: set[str], left_out: list[str]) -> Iterator[Member]:
-    path, given = _named(source, root)
+    path, alias = _split_alias(source, root)
     place = os.path.normpath(os.path.join(root, path))
     if not os.path.exists(place):
         raise BadInput(f"{path} does not exist", place=f"files: {source}", mend="check files:", anchor="no-file")
     inside = place == root or place.startswith(root.rstrip("/") + "/")
-    name = given or (os.path.relpath(place, root) if inside else os.path.basename(place))
+    name = alias or (os.path.relpath(place, root) if inside else os.path.basename(place))
     if not os.path.isdir(place):
         yield Member(name, place)
         return
-    above, passed = _above(root, place) if inside else (), never | without if place == root else never
+    above, passed = _specs_above(root, place) if inside else (), never | without if place == root else never
     yield from _walk(place, "" if name == "." else name, above, passed, left_out)
 
 
-def _named(source: str, root: str) -> tuple[str, str]:
-    """The path that a source names, and the name that it is to have: PATH or PATH#NAME; a file whose own name has a # is meant first."""
+def _split_alias(source: str, root: str) -> tuple[str, str]:
+    """Split a source, PATH or PATH#NAME, into the path and the name that it gets; a file whose own name has a # takes precedence."""
     path, mark, name = source.partition("#")
     if not mark or os.path.lexists(os.path.join(root, source)):
         return source, ""
@@ -190,28 +190,28 @@ def _named(source: str, root: str) -> tuple[str, str]:
 
 def _walk(top: str, name: str, specs: _Specs, without: set[str], left_out: list[str]) -> Iterator[Member]:
     folders: list[tuple[str, str, _Specs]] = [(top, name, specs)]
-    for folder, prefix, above in folders:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+    for folder, prefix, rules_above in folders:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
         if folder != top and _is_cache(folder, entries):
             continue
         if not entries and prefix:
             yield Member(prefix, folder, is_folder=True)
-        here = (*above, *_spec(folder))
+        rules = (*rules_above, *_spec(folder))
         for entry in entries:
             member = f"{prefix}/{entry.name}" if prefix else entry.name
             if (
                 entry.name == ".git"
                 or entry.path in without
-                or _ignored(here, entry.path, entry.is_dir(follow_symlinks=False))
+                or _is_ignored(rules, entry.path, entry.is_dir(follow_symlinks=False))
             ):
                 continue
-            if entry.is_symlink() and (link := _inner(top, entry.path)):
+            if entry.is_symlink() and (link := _inner_target(top, entry.path)):
                 yield Member(member, entry.path, link)
             elif entry.is_symlink() and not os.path.isfile(entry.path):
                 left_out.append(member)
             elif entry.is_dir():
-                folders.append((entry.path, member, here))
+                folders.append((entry.path, member, rules))
             elif entry.is_file():
                 yield Member(member, entry.path)
             else:
@@ -240,21 +240,21 @@ def _unreadable(source: str, error: OSError) -> BadInput:
     )
 
 
-def _inner(top: str, path: str) -> str:
-    """Where a link leads, in a form that `unpack` takes; "" where that is not inside."""
+def _inner_target(top: str, path: str) -> str:
+    """Return the target of a link in a form that `unpack` accepts; "" where it is not inside `top`."""
     target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     if os.path.isabs(os.readlink(path)) or not target.startswith(f"{top}/") or not os.path.exists(path):
         return ""
     return os.path.relpath(target, os.path.dirname(path))
 
 
-def _above(root: str, place: str) -> _Specs:
-    """The .gitignore files of the folders from `root` down to above `place`."""
-    found: _Specs = ()
+def _specs_above(root: str, place: str) -> _Specs:
+    """Return the .gitignore files of the folders from `root` down to the one above `place`."""
+    specs: _Specs = ()
     while place != root:
         place = os.path.dirname(place)
-        found = (*_spec(place), *found)
-    return found
+        specs = (*_spec(place), *specs)
+    return specs
 
 
 def _spec(folder: str) -> _Specs:
@@ -268,18 +268,18 @@ def _spec(folder: str) -> _Specs:
     return ((folder, GitIgnoreSpec.from_lines(lines)),)
 
 
-def _ignored(specs: _Specs, path: str, folder: bool) -> bool:
-    """Whether git would ignore it: the innermost file that says anything decides (gitignore(5))."""
+def _is_ignored(specs: _Specs, path: str, folder: bool) -> bool:
+    """Tell whether git would ignore a path: the innermost .gitignore with a matching rule decides (gitignore(5))."""
     for place, spec in reversed(specs):
-        told = spec.check_file(os.path.relpath(path, place) + ("/" if folder else "")).include
-        if told is not None:
-            return bool(told)
+        decision = spec.check_file(os.path.relpath(path, place) + ("/" if folder else "")).include
+        if decision is not None:
+            return bool(decision)
     return False
 
 
 def _pack(packed: Any, members: Iterable[Member]) -> str:
-    """Write the tar; its SHA-256."""
-    hashed = _Hashed(packed)
+    """Write the tar and return its SHA-256."""
+    hashed = _HashingFile(packed)
     with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
         for member in members:
             info = tarfile.TarInfo(member.name)
@@ -291,7 +291,7 @@ def _pack(packed: Any, members: Iterable[Member]) -> str:
                 info.type, info.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(info)
                 continue
-            with _opened(member) as file:
+            with _open_member(member) as file:
                 status = os.fstat(file.fileno())
                 info.size = status.st_size
                 info.mode = 0o755 if status.st_mode & 0o100 else 0o644
@@ -299,15 +299,15 @@ def _pack(packed: Any, members: Iterable[Member]) -> str:
     return hashed.digest.hexdigest()
 
 
-def _opened(member: Member) -> BinaryIO:
+def _open_member(member: Member) -> BinaryIO:
     try:
         return open(member.source, "rb")
     except OSError as error:
         raise _unreadable(member.name, error) from error
 
 
-class _Hashed:
-    """A file that is written on, and hashed."""
+class _HashingFile:
+    """A file object that hashes what it writes to another file."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.digest = file, hashlib.sha256()
@@ -322,7 +322,7 @@ class _Hashed:
 
 
 class _Names:
-    """What the members of an archive may be called, and where their links may lead."""
+    """The rules for the names of an archive's members and for the targets of their links."""
 
     def __init__(self, archive: str, absolute_links: bool) -> None:
         self._archive, self._absolute_links = archive, absolute_links
@@ -331,15 +331,15 @@ class _Names:
         self.files: set[str] = set()  # plain names of the members that hard links may name
 
     def check(self, name: str, link: str | None = None, hard: bool = False) -> str:
-        """The member's name, plain; raises BadInput."""
+        """Return the member's name, normalised. Raises BadInput."""
         if not name:
-            raise self.refused(name, "has no name")
+            raise self.refusal(name, "has no name")
         if name.startswith("/") or "\\" in name or "\0" in name or ".." in name.split("/"):
-            raise self.refused(name, "leads out of the archive")
+            raise self.refusal(name, "leads out of the archive")
         plain = os.path.normpath(name)
         parents = set(_parents(plain))
         if parents & self._links or plain in self._links:
-            raise self.refused(name, "would be written through a link")
+            raise self.refusal(name, "would be written through a link")
         self._parents |= parents
         if hard:
             self._check_hard(name, link or "")
@@ -351,22 +351,22 @@ class _Names:
         """Refuse a target that is not the plain name of an earlier file: "a/../b" is another file than "b" where "a" is a link."""
         target = os.path.normpath(link)
         if ".." in link.split("/") or target not in self.files or {target, *_parents(target)} & self._links:
-            raise self.refused(name, f"is a hard link to {link}, which is no earlier file of the archive")
+            raise self.refusal(name, f"is a hard link to {link}, which is no earlier file of the archive")
 
     def _check_link(self, name: str, plain: str, link: str) -> None:
         if plain in self._parents or plain == ".":
-            raise self.refused(name, "is a link where a folder is")
+            raise self.refusal(name, "is a link where a folder is")
         self._links.add(plain)
         if "\0" in link:
-            raise self.refused(name, f"is a link to {link!r}, which is no path")
+            raise self.refusal(name, f"is a link to {link!r}, which is no path")
         if link.startswith("/") and self._absolute_links:
             return
         parts = [part for part in link.split("/") if part not in ("", ".")]
         rising = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
         if link.startswith("/") or rising > plain.count("/") or ".." in parts[rising:]:
-            raise self.refused(name, f"is a link to {link}, which leads out of the archive")
+            raise self.refusal(name, f"is a link to {link}, which leads out of the archive")
 
-    def refused(self, name: str, why: str) -> BadInput:
+    def refusal(self, name: str, why: str) -> BadInput:
         return BadInput(
             f"the member {name!r} of {os.path.basename(self._archive)} {why}",
             place=self._archive,
@@ -385,7 +385,7 @@ def _untar(tar: tarfile.TarFile, archive: str, directory: str, absolute_links: b
     members = tar.getmembers()
     for member in members:
         if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-            raise names.refused(member.name, "is a device or pipe")
+            raise names.refusal(member.name, "is a device or pipe")
         name = names.check(member.name, member.linkname if member.issym() or member.islnk() else None, member.islnk())
         if member.isreg() or member.islnk():
             names.files.add(name)
@@ -409,23 +409,23 @@ def _check_filter(names: _Names, member: tarfile.TarInfo, directory: str) -> Non
     try:
         tarfile.data_filter(member, directory)
     except tarfile.FilterError as error:
-        raise names.refused(member.name, f"is refused by Python's own check: {error}") from error
+        raise names.refusal(member.name, f"is refused by Python's own check: {error}") from error
 
 
 def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
     names = _Names(archive, absolute_links=False)
     members: list[
         tuple[zipfile.ZipInfo, str, str | None]
-    ] = []  # with its plain name, and where it leads if it is a link
+    ] = []  # member, its normalised name, its target if it is a link
     seen: set[str | int] = set()
     for info in packed.infolist():
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-            raise names.refused(info.filename, "is a device or pipe")
+            raise names.refusal(info.filename, "is a device or pipe")
         link = _link_of(packed, info, names) if kind == stat.S_IFLNK else None
         name = names.check(info.filename, link)
         if {name, info.header_offset} & seen:
-            raise names.refused(info.filename, "stands in it twice, or shares its content with another member")
+            raise names.refusal(info.filename, "stands in it twice, or shares its content with another member")
         seen |= {name, info.header_offset}
         members.append((info, name, link))
     total = sum(info.file_size for info, _, _ in members)
@@ -445,9 +445,9 @@ def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
 
 
 def _link_of(packed: zipfile.ZipFile, info: zipfile.ZipInfo, names: _Names) -> str:
-    """Return where a link leads, which is the member's content. Raises BadInput."""
+    """Return the target of a link, which is the member's content. Raises BadInput."""
     if info.file_size > _LONGEST_LINK:
-        raise names.refused(
+        raise names.refusal(
             info.filename, f"is a link of {info.file_size} bytes, and links have at most {_LONGEST_LINK}"
         )
     return os.fsdecode(packed.read(info))

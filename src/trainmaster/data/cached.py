@@ -3,9 +3,9 @@
     <cache>/<key>/<name>     a file as it is, or the folder of an unpacked archive
 
 `key` names the content: the digest of a local file's bytes, or URL, size and stamp of a remote one, which changes when that does. A folder
-appears by a rename, so what is there is whole; of two tasks that fetch at once, the second one finds the first one's.
+appears by a rename, so it is always whole; of two tasks that fetch at once, the second one finds the first one's.
 
-What an engine has brought to the container already, `brought:PATH`, is there, unpacked where it is an archive.
+`brought:PATH` names a file that an engine has brought to the container already, unpacked where it is an archive.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ BROUGHT = "brought:"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 
-def provide(given: Iterable[str], cache: str, folder: str, key: str) -> list[str]:
-    """Have each `URL#NAME` (the name its last part, without an archive's ending, where there is none) at `folder`/NAME; the names. Blocks.
+def provide(sources: Iterable[str], cache: str, folder: str, key: str) -> list[str]:
+    """Link each source `URL#NAME` to `folder`/NAME and return the names. Blocks. Without #NAME the name is the URL's last part, less an
+    archive's ending.
 
     `key`: of the job file, for messages. Raises BadInput or StorageFailed.
     """
     names = []
-    for one in given:
-        url, _, name = one.partition("#")
-        place = _there(url, cache, f"{key}: {one}")
+    for source in sources:
+        url, _, name = source.partition("#")
+        place = _cached_path(url, cache, f"{key}: {source}")
         name = name or plain(os.path.basename(url.rstrip("/")))
-        target = safe_path(folder, name, f"{key}: {one}")
+        target = safe_path(folder, name, f"{key}: {source}")
         os.makedirs(os.path.dirname(target), exist_ok=True)
         draft = f"{target}.{secrets.token_hex(4)}"
         if os.path.exists(target) and not os.path.islink(target):
             raise BadInput(
                 f"{name} is in the working directory already",
-                place=f"{key}: {one}",
+                place=f"{key}: {source}",
                 mend="give it another #NAME",
                 anchor="equal-names",
             )
@@ -55,14 +56,14 @@ def provide(given: Iterable[str], cache: str, folder: str, key: str) -> list[str
     return names
 
 
-def _there(url: str, cache: str, where: str) -> str:
-    """The path of what `url` names, in the cache."""
+def _cached_path(url: str, cache: str, where: str) -> str:
+    """Return the path in the cache of the file or archive at `url`, fetched where it is not there yet."""
     if url.startswith(BROUGHT):
         return os.path.realpath(url.removeprefix(BROUGHT))
-    found = list_input(url, where.partition(":")[0]).files
-    if len(found) != 1:
-        raise BadInput(f"{url} names {len(found)} files, and one is wanted", place=where, anchor="no-file")
-    file = found[0]
+    files = list_input(url, where.partition(":")[0]).files
+    if len(files) != 1:
+        raise BadInput(f"{url} names {len(files)} files, and one is wanted", place=where, anchor="no-file")
+    file = files[0]
     path = local_path(file.path)
     content = _digest(path) if path is not None else f"{file.path}\0{file.size}\0{file.stamp}"
     folder = Path(cache, hashlib.sha256(content.encode()).hexdigest())
@@ -100,7 +101,7 @@ def _fetch(path: str, size: int, into: str) -> None:
 
 
 def plain(name: str) -> str:
-    """A file's name without an archive's ending."""
+    """Return a file's name without an archive's ending."""
     ending = next((ending for ending in sorted(ARCHIVES, key=len, reverse=True) if name.endswith(ending)), "")
     return name.removesuffix(ending) or name
 

@@ -3,22 +3,22 @@
     <url>/00000007.json             the manifest of set 7: written last and created exclusively, it is the set
     <url>/files/<writer>/<n>/...    the bytes, under a name of its writer's own (task, attempt)
 
-Numbers rise over attempts and tasks: whoever is first to create the manifest of a number has it, another takes the
-next. A manifest tells every file with size, time of change, permissions and SHA-256, and where its bytes lie; a file
-that has not changed since the last set is referred to there and not sent again. It also carries `marks`, handed in:
-what had been read of the inputs before the first byte of the set changed.
+Numbers rise over attempts and tasks: the first to create the manifest of a number has it, another writer takes the
+next. A manifest lists every file with size, time of change, permissions and SHA-256, and where its bytes lie; a file
+that has not changed since the last set is referred to there and not sent again. The manifest also carries `marks`, which
+the caller hands in: what had been read of the inputs before the first byte of the set changed.
 
-A set is what was at the path at one moment: a file that changes while it is sent is sent again, until a last look
-finds everything as it was sent. What changes too often for that gives no set this time (`Unsettled`).
+A set holds the path as it was at one moment: a file that changes while it is sent is sent again, until a last look
+finds everything as it was sent. A path that changes too often for that gives no set this time (`Unsettled`).
 
 A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over.
 Restoring checks the digests too. The path is replaced by renames, so it holds the old or the new. Times of change are
 put back, for programs look for their newest file by them.
 
-Who names the set that is restored is not who stores them, and may be cut off from it: old sets are removed by `prune`,
-up to one of which that is known to have heard. One task may remove a set while another stores one that refers to its
-bytes: the one removes manifests, and then looks which bytes the others still need; the other creates its manifest, and
-then looks whether that of the set referred to is still there. One of the two sees the other.
+The master names the set to restore; the agents store sets, and the master may be cut off from them. So `prune` removes old
+sets only up to one that the master is known to have heard of. One task may remove a set while another stores one that refers
+to its bytes: the first removes manifests and then looks which bytes the others still need; the second creates its manifest
+and then looks whether the manifest of the set that it refers to is still there. One of the two sees the other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ VERSION = "1.0"
 _FILES = "files"
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
 _LATEST = 1000  # numbers tried from the newest on
-_WAIT = 0.05  # s between two looks at whether another task has restored
+_WAIT = 0.05  # s between two looks whether another task has finished restoring
 _NO_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # a folder of NFS, for one: flock(2)
 
 
@@ -87,11 +87,11 @@ class Set:
 
     @property
     def manifest(self) -> str:
-        """Its name in the store."""
+        """Return the name of the manifest in the store."""
         return f"{self.number:08}.json"
 
     def told(self) -> dict[str, Any]:
-        """The fields of a report."""
+        """Return the fields of a report."""
         return {
             "set": self.number,
             "files": len(self.files),
@@ -112,42 +112,42 @@ def save_set(
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> Set | None:
-    """Store what is at `path` as the next set. None where nothing is there, and where it is what the newest set holds. `whole`: whether it
-    may be taken for a set though it is still, asked when all was sent. Raises Unsettled.
+    """Store what is at `path` as the next set. Return None where nothing is there, or where the newest set holds the same. `whole` is asked
+    once all was sent: False where the path, though it is still, is no whole set. Raises Unsettled.
     """
     store = store_for(url)
     return retried("store a checkpoint", url, lambda: _save(store, path, (task, attempt, marks), whole, tell, stop))
 
 
 def prune(url: str, known: Set, keep: int) -> None:
-    """Remove the sets before the `keep` newest of those up to `known`, the newest that may be named for a restore as far as the caller
-    knows. Later ones stay: nobody may have heard of them yet.
+    """Remove the sets before the `keep` newest of those up to `known`: the newest set that may be named for a restore, as far as the
+    caller knows. Later ones stay: perhaps nobody has heard of them yet.
     """
     store = store_for(url)
     retried("remove old checkpoints", url, lambda: _prune(store, known, keep))
 
 
 def newest(url: str) -> Set | None:
-    """The newest whole set; None where there is none."""
+    """Return the newest whole set; None where there is none."""
     store = store_for(url)
 
     def find() -> Set | None:
-        found = (_read(store, number) for number in reversed(_numbers(store)))
-        return next((made for made in found if made and _whole(store, made)), None)
+        checkpoints = (_read(store, number) for number in reversed(_numbers(store)))
+        return next((checkpoint for checkpoint in checkpoints if checkpoint and _is_whole(store, checkpoint)), None)
 
     return retried("look for a checkpoint", url, find)
 
 
 def restore(url: str, path: str, number: int, *, tell: Tell | None = None, stop: threading.Event | None = None) -> Set:
-    """Put a set back at `path`, that one or StorageFailed, for all members of a group begin from the same one. `path` is not there
-    afterwards but with all of the set.
+    """Put set `number` back at `path`. Raises StorageFailed rather than take another set: all members of a group begin from the same one.
+    `path` appears with the whole set or not at all.
     """
     store = store_for(url)
-    wanted = retried("read a checkpoint", url, lambda: _read(store, number))
-    if wanted is None:
-        raise _lost(store, number, "its manifest is gone")
-    _put_back(store, wanted, path, tell, stop)
-    return wanted
+    checkpoint = retried("read a checkpoint", url, lambda: _read(store, number))
+    if checkpoint is None:
+        raise _lost_error(store, number, "its manifest is gone")
+    _put_back(store, checkpoint, path, tell, stop)
+    return checkpoint
 
 
 # -- saving --
@@ -160,9 +160,9 @@ def _save(
     if tree is None or not (tree.leaves or tree.folders):
         return None
     numbers = _numbers(store)
-    before = next((made for n in reversed(numbers) if (made := _read(store, n))), None)
-    known = {file.path: file for file in before.files} if before is not None else {}
-    if before is not None and _same(tree, before):
+    previous = next((checkpoint for n in reversed(numbers) if (checkpoint := _read(store, n))), None)
+    known = {file.path: file for file in previous.files} if previous is not None else {}
+    if previous is not None and _is_same(tree, previous):
         return None
     folder = f"{_FILES}/{folder_of(by[0])}.{by[1]}.{secrets.token_hex(4)}"
     flow = Flow(tree.size, tell, stop)
@@ -170,39 +170,39 @@ def _save(
     try:
         for _ in range(_LOOKS):
             sent = {name: file for name, file in sent.items() if name in tree.leaves}
-            wanted = [leaf for leaf in tree.leaves.values() if _version(sent.get(leaf.path)) != leaf.version]
-            flow.run(wanted, partial(_send, store, folder, tree, known, sent, flow), store.threads)
+            changed = [leaf for leaf in tree.leaves.values() if _version(sent.get(leaf.path)) != leaf.version]
+            flow.run(changed, partial(_send, store, folder, tree, known, sent, flow), store.threads)
             if not whole():
                 raise Unsettled("the next checkpoint was begun before this one was sent, and is not whole", place=path)
-            now = scan(path, keep_links=True)
-            if now is not None and now.versions == {name: _version(file) for name, file in sent.items()}:
-                made = _publish(store, tree, sent, numbers, by)
-                if _whole(store, made) and _kept(store, made, before, folder):
-                    return made
-                store.remove(made.manifest)  # a set that it refers to was removed meanwhile
+            current = scan(path, keep_links=True)
+            if current is not None and current.versions == {name: _version(file) for name, file in sent.items()}:
+                saved = _publish(store, tree, sent, numbers, by)
+                if _is_whole(store, saved) and _keeps_previous(store, saved, previous, folder):
+                    return saved
+                store.remove(saved.manifest)  # a set that it refers to was removed meanwhile
                 known, sent = {}, {}
-            if now is None:
+            if current is None:
                 store.remove(folder)
                 return None
-            tree = now
+            tree = current
         raise Unsettled(f"the checkpoint changed {_LOOKS} times while it was sent", place=path)
     except BaseException:
         store.remove(folder)
         raise
 
 
-def _kept(store: Store, made: Set, before: Set | None, folder: str) -> bool:
-    """Whether the set `before` is still there, where `made` refers to bytes of it."""
-    own = all(file.at.startswith(f"{folder}/") for file in made.files if file.at)
-    return own or before is None or store.get(before.manifest) is not None
+def _keeps_previous(store: Store, saved: Set, previous: Set | None, folder: str) -> bool:
+    """Tell whether the set `previous` is still there, where `saved` refers to its bytes."""
+    own = all(file.at.startswith(f"{folder}/") for file in saved.files if file.at)
+    return own or previous is None or store.get(previous.manifest) is not None
 
 
 def _version(file: Stored | None) -> tuple[int, int, str] | None:
     return None if file is None else (file.size, file.mtime_ns, file.link)
 
 
-def _same(tree: Tree, before: Set) -> bool:
-    return tree.versions == {file.path: _version(file) for file in before.files} and tree.folders == before.folders
+def _is_same(tree: Tree, previous: Set) -> bool:
+    return tree.versions == {file.path: _version(file) for file in previous.files} and tree.folders == previous.folders
 
 
 def _send(
@@ -214,7 +214,7 @@ def _send(
     flow: Flow,
     leaf: Leaf,
 ) -> None:
-    """Send a file, or refer to where the last set has it; `sent` gets it only where it did not change meanwhile."""
+    """Send a file, or refer to the bytes that the last set has; enter it in `sent` only if it did not change meanwhile."""
     if leaf.link:
         sent[leaf.path] = Stored(leaf.path, 0, link=leaf.link)
         return
@@ -238,31 +238,31 @@ def _send(
 
 
 def _publish(store: Store, tree: Tree, sent: Mapping[str, Stored], numbers: list[int], by: tuple[str, int, Any]) -> Set:
-    """Create the manifest under the first number that is free: from then on the set is there."""
+    """Create the manifest under the first free number: from then on the set exists."""
     task, attempt, marks = by
     first = max(numbers, default=0) + 1
     for number in range(first, first + _LATEST):
-        made = Set(number, task, attempt, tuple(sent[name] for name in sorted(sent)), tree.folders, tree.single, marks)
-        if store.create(made.manifest, _content(made)):
-            return made
+        saved = Set(number, task, attempt, tuple(sent[name] for name in sorted(sent)), tree.folders, tree.single, marks)
+        if store.create(saved.manifest, _content(saved)):
+            return saved
     raise StorageFailed(
         f"the {_LATEST} numbers from {first} on are all taken", place=store.url, anchor="storage-failed"
     )
 
 
 def _prune(store: Store, known: Set, keep: int) -> None:
-    """The manifest goes first; bytes that no manifest refers to follow, of this writer's task alone where no set ever had them, since
-    another's may be on their way.
+    """Remove the manifests first, then the bytes that no manifest refers to. Bytes that no set ever had are removed only for this writer's
+    own task, since those of another may be on their way.
     """
-    gone = [n for n in _numbers(store) if n <= known.number][: -max(keep, 1)]
-    old = [found for n in gone if (found := _read(store, n))]
-    for found in old:
-        store.remove(found.manifest)
-    kept = [found for n in _numbers(store) if (found := _read(store, n))]
-    needed = {file.at for found in kept for file in found.files}
-    for at in {file.at for found in old for file in found.files if file.at} - needed:
-        store.remove(at)
-    folders = {"/".join(at.split("/")[:2]) for at in needed if at}
+    numbers = [n for n in _numbers(store) if n <= known.number][: -max(keep, 1)]
+    old = [checkpoint for n in numbers if (checkpoint := _read(store, n))]
+    for checkpoint in old:
+        store.remove(checkpoint.manifest)
+    kept = [checkpoint for n in _numbers(store) if (checkpoint := _read(store, n))]
+    needed = {file.at for checkpoint in kept for file in checkpoint.files}
+    for place in {file.at for checkpoint in old for file in checkpoint.files if file.at} - needed:
+        store.remove(place)
+    folders = {"/".join(place.split("/")[:2]) for place in needed if place}
     for entry in store.entries(_FILES):
         task, _, number = entry.name.rpartition(".")[0].rpartition(".")
         own = task == folder_of(known.task) and number.isdigit() and int(number) <= known.attempt
@@ -273,32 +273,32 @@ def _prune(store: Store, known: Set, keep: int) -> None:
 # -- restoring --
 
 
-def _put_back(store: Store, made: Set, path: str, tell: Tell | None, stop: threading.Event | None) -> None:
+def _put_back(store: Store, checkpoint: Set, path: str, tell: Tell | None, stop: threading.Event | None) -> None:
     path = os.path.abspath(path)
     parent, name = os.path.split(path)
     fresh = os.path.join(parent, f".{name}.restoring")
     os.makedirs(parent, exist_ok=True)
-    flow = Flow(made.bytes, tell, stop)
-    with _alone(parent, flow):
+    flow = Flow(checkpoint.bytes, tell, stop)
+    with _folder_lock(parent, flow):
         remove(fresh)
-        make_room(parent, made.bytes)
+        make_room(parent, checkpoint.bytes)
         os.makedirs(fresh)
         try:
-            for folder in made.folders:
+            for folder in checkpoint.folders:
                 os.makedirs(safe_path(fresh, folder), exist_ok=True)
-            sent = [file for file in made.files if not file.link]
-            flow.run(sent, lambda file: _fetch(store, made, file, fresh, flow))
-            for file in made.files:
+            sent = [file for file in checkpoint.files if not file.link]
+            flow.run(sent, lambda file: _fetch(store, checkpoint, file, fresh, flow))
+            for file in checkpoint.files:
                 if file.link:
                     _make_link(fresh, file)
-            _swap(os.path.join(fresh, made.files[0].path) if made.single else fresh, path)
+            _swap_in(os.path.join(fresh, checkpoint.files[0].path) if checkpoint.single else fresh, path)
         finally:
             remove(fresh)
 
 
 @contextmanager
-def _alone(folder: str, flow: Flow) -> Iterator[None]:
-    """Tasks of one directory (`workdir: share`) restore into it one after the other."""
+def _folder_lock(folder: str, flow: Flow) -> Iterator[None]:
+    """Hold the lock of a directory: tasks that share one (`workdir: share`) restore into it one after the other."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while True:
@@ -316,7 +316,7 @@ def _alone(folder: str, flow: Flow) -> Iterator[None]:
         os.close(lock)
 
 
-def _fetch(store: Store, made: Set, file: Stored, directory: str, flow: Flow) -> None:
+def _fetch(store: Store, checkpoint: Set, file: Stored, directory: str, flow: Flow) -> None:
     target = safe_path(directory, file.path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
 
@@ -331,13 +331,13 @@ def _fetch(store: Store, made: Set, file: Stored, directory: str, flow: Flow) ->
         return digest.hexdigest()
 
     try:
-        found = retried("restore a checkpoint", f"{store.url}/{file.at}", fetch, flow)
+        digest_read = retried("restore a checkpoint", f"{store.url}/{file.at}", fetch, flow)
     except FileNotFoundError as error:
         if os.path.isdir(directory):
-            raise _lost(store, made.number, f"{file.path} is gone") from error
+            raise _lost_error(store, checkpoint.number, f"{file.path} is gone") from error
         raise
-    if found != file.sha256:
-        raise _lost(store, made.number, f"{file.path} is not what was stored")
+    if digest_read != file.sha256:
+        raise _lost_error(store, checkpoint.number, f"{file.path} is not what was stored")
     os.chmod(target, file.mode)
     os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
 
@@ -351,7 +351,7 @@ def _make_link(directory: str, file: Stored) -> None:
     os.symlink(file.link, target)
 
 
-def _swap(fresh: str, path: str) -> None:
+def _swap_in(fresh: str, path: str) -> None:
     old = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.replaced")
     remove(old)
     try:
@@ -363,7 +363,7 @@ def _swap(fresh: str, path: str) -> None:
     remove(old)
 
 
-def _lost(store: Store, number: int, why: str) -> StorageFailed:
+def _lost_error(store: Store, number: int, why: str) -> StorageFailed:
     failure = StorageFailed(
         f"checkpoint set {number} cannot be restored: {why}",
         place=store.url,
@@ -386,28 +386,36 @@ def _read(store: Store, number: int) -> Set | None:
     content = store.get(f"{number:08}.json")
     if not content:
         return None
-    told = json.loads(content)
-    if int(str(told["v"]).partition(".")[0]) > int(VERSION.partition(".")[0]):
+    manifest = json.loads(content)
+    if int(str(manifest["v"]).partition(".")[0]) > int(VERSION.partition(".")[0]):
         raise StorageFailed(
-            f"checkpoint set {number} is of version {told['v']}, and {VERSION} is the newest known here",
+            f"checkpoint set {number} is of version {manifest['v']}, and {VERSION} is the newest known here",
             place=store.url,
             mend="use a newer Trainmaster",
             anchor="newer-version",
         )
     known = {field.name for field in attrs.fields(Stored)}
-    files = tuple(Stored(**{key: value for key, value in file.items() if key in known}) for file in told["files"])
-    return Set(number, told["task"], told["attempt"], files, tuple(told["folders"]), told["single"], told.get("marks"))
+    files = tuple(Stored(**{key: value for key, value in file.items() if key in known}) for file in manifest["files"])
+    return Set(
+        number,
+        manifest["task"],
+        manifest["attempt"],
+        files,
+        tuple(manifest["folders"]),
+        manifest["single"],
+        manifest.get("marks"),
+    )
 
 
-def _content(made: Set) -> bytes:
-    return json.dumps({"v": VERSION, **attrs.asdict(made)}).encode()
+def _content(checkpoint: Set) -> bytes:
+    return json.dumps({"v": VERSION, **attrs.asdict(checkpoint)}).encode()
 
 
-def _whole(store: Store, made: Set) -> bool:
-    """Whether every file is there with its size."""
-    folders = {file.at.rpartition("/")[0] for file in made.files if file.at}
+def _is_whole(store: Store, checkpoint: Set) -> bool:
+    """Tell whether every file is there with its size."""
+    folders = {file.at.rpartition("/")[0] for file in checkpoint.files if file.at}
     sizes = {f"{folder}/{e.name}": e.size for folder in folders for e in store.entries(folder) if not e.folder}
-    return all(sizes.get(file.at) == file.size for file in made.files if not file.link)
+    return all(sizes.get(file.at) == file.size for file in checkpoint.files if not file.link)
 
 
 def _digest(path: str, check: Callable[[], None]) -> str:

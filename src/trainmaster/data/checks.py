@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a job's outputs before anything starts."""
+"""Checks of a job's outputs that can be made before anything starts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def check_outputs(job: Job, probe: bool = True) -> None:
                 mend="give it another url, or say overwrite: true",
                 anchor="output-exists",
             )
-        if (reason := _unwritable(store, f"{TEMPORARY}/{secrets.token_hex(8)}.probe" if probe else "")) is not None:
+        if (
+            reason := _reason_unwritable(store, f"{TEMPORARY}/{secrets.token_hex(8)}.probe" if probe else "")
+        ) is not None:
             raise BadInput(
                 f"the output {name} cannot be written: {reason}",
                 place=place,
@@ -57,5 +59,5 @@ def _check_format(output: Output, place: str) -> None:
         raise BadInput(f"{output.format} is no format of an output", place=place, mend=mend, anchor="unknown-format")
 
 
-def _unwritable(store: Store, probe: str) -> str | None:
+def _reason_unwritable(store: Store, probe: str) -> str | None:
     return retried("look at an output", store.url, lambda: store.unwritable(probe))

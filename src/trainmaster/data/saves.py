@@ -1,15 +1,15 @@
-"""Saves: an output as it is while its program runs, beside where it will be at the end.
+"""Saves: copies of an output while its program runs, beside the place where it will be at the end.
 
     <url>/_saves/<UTC time>/<role>-<index>/...     the files that changed since the save before
     <url>/_saves/<UTC time>/<role>-<index>.json    written last: every file of the task then, and in which save it lies
 
 or, where the job says `saves.names: interResult`, in <url>/interResult_<time>/ (`core.fold.saving`). A save's name is the time
-at which it was asked for, told to all tasks, so that one name holds all of them. Names sort by time. Only what changed is
-sent, told by size and time of change. When old saves go, what a kept one still refers to moves into that one first: every
-save that is there is complete. Another save may be made meanwhile. Who removes changes nothing of it: after all else is
-done it looks whether the new save refers to what should go, and leaves that to the next time. Who saves, once its manifest
-is there, looks whether what it refers to is where it was, else saves anew. Empty folders are in every save, where the
-store has folders.
+at which it was asked for, sent to all tasks, so that one name holds all of them. Names sort by time. Only changed files are
+sent, recognised by size and time of change. Before old saves are removed, the files that a kept save still refers to move
+into that save: every save that exists is complete. Another save may be made meanwhile. `prune` changes nothing of it: last
+of all it looks whether the new save refers to what should go, and leaves that to the next time. `save`, once its manifest
+is there, looks whether the files that it refers to are where they were, else it saves anew. Empty folders are in every
+save, where the store has folders.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def save(
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Save the file or directory `source` of a task; returns {save, files, bytes} of what was sent, and `left_out`, {path: what it is},
-    where anything could not be. Nothing there is nothing sent.
+    """Save the file or directory `source` of a task. Returns {save, files, bytes} of the files sent, and `left_out`, {path: what it is},
+    where anything could not be saved. Where there is no `source`, nothing is sent.
 
-    A save that fails leaves nothing of it.
+    A save that fails leaves nothing behind.
     """
     if not NAME.fullmatch(name):
         raise ValueError(f"not the name of a save: {name!r}")
@@ -55,7 +55,7 @@ def save(
 
 
 def discard(output: Output | Mapping[str, Any], task: str, name: str) -> None:
-    """Remove what a task has saved under this name."""
+    """Remove the files that a task has saved under this name."""
     store = output_store(output)
     retried("remove a save", store.url, lambda: _discard(store, task, name))
 
@@ -68,7 +68,7 @@ def _discard(store: Store, task: str, name: str) -> None:
 
 
 def prune(output: Output | Mapping[str, Any], keep: int, newest: str) -> list[str]:
-    """Remove saves up to `newest`, of which no task makes any more, but for the last `keep` that hold anything; returns those removed.
+    """Remove the saves up to `newest`, which no task adds to any more, but keep the last `keep` that hold anything. Returns those removed.
 
     Only one caller at a time (the master).
     """
@@ -82,13 +82,13 @@ def _save(
     tree = scan(source)
     if tree is None:
         return {"save": name, "files": 0, "bytes": 0}
-    while True:  # again where the save before was removed meanwhile, of which there are only so many
-        before, known = _before(store, name, task)
-        told, files = _sent(store, tree, task, name, known, (tell, stop))
-        now = _read(store, before, task) if before else {}
-        if all(file["in"] == name or now.get(path) == file for path, file in files.items()):
+    while True:  # again where the previous save was removed meanwhile; there are only so many of those
+        previous, known = _previous_save(store, name, task)
+        report, files = _send_changed(store, tree, task, name, known, (tell, stop))
+        current = _read(store, previous, task) if previous else {}
+        if all(file["in"] == name or current.get(path) == file for path, file in files.items()):
             left_out = tree.left_out | _keep_folders(store, tree, task, name)
-            return told | ({"left_out": left_out} if left_out else {})
+            return report | ({"left_out": left_out} if left_out else {})
         store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
 
 
@@ -101,16 +101,16 @@ def _keep_folders(store: Store, tree: Tree, task: str, name: str) -> dict[str, s
     return {}
 
 
-def _before(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:
-    """The task's newest save before this one, and its files."""
+def _previous_save(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:
+    """Return the task's newest save before this one, and its files; ("", {}) where there is none."""
     names = (old for old in reversed(_names(store)) if old < name)
-    return next(((old, found) for old in names if (found := _read(store, old, task))), ("", {}))
+    return next(((old, files) for old in names if (files := _read(store, old, task))), ("", {}))
 
 
-def _sent(
+def _send_changed(
     store: Store, tree: Tree, task: str, name: str, known: Mapping[str, Any], by: tuple[Tell | None, threading.Event | None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """What was sent, and the files of the save, those of `known` that have not changed where that has them."""
+    """Send the changed files. Return a report of them, and all files of the save; unchanged ones of `known` stay where they are."""
     files: dict[str, Any] = {}
     changed: list[Leaf] = []
     for path, leaf in tree.leaves.items():
@@ -139,20 +139,20 @@ def _prune(store: Store, keep: int, newest: str) -> list[str]:
             store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
     for task in sorted({task for name in kept for task in _tasks(store, name)}) if gone else ():
         _take_over(store, gone, kept, task)
-    wanted = {
+    needed = {
         file["in"]
         for name in _names(store) if gone and name > newest
         for task in _tasks(store, name)
         for file in _read(store, name, task).values()
     }  # fmt: skip
-    removed = [name for name in gone if name not in wanted]
+    removed = [name for name in gone if name not in needed]
     for name in removed:
         store.remove(save_folder(name))
     return removed
 
 
 def _take_over(store: Store, gone: list[str], kept: list[str], task: str) -> None:
-    """Copy what saves of a task refer to in those that go into the first that does; the others refer to it there."""
+    """Copy files of saves that go into the first kept save of the task that refers to them; the others then refer to that one."""
     manifests = {name: _read(store, name, task) for name in kept}
     holders: dict[tuple[str, str], str] = {}  # (path, save that goes) -> the save that has it from now on
     for name, files in manifests.items():
@@ -160,10 +160,10 @@ def _take_over(store: Store, gone: list[str], kept: list[str], task: str) -> Non
             if file["in"] in gone:
                 holders.setdefault((path, file["in"]), name)
 
-    def copy(item: tuple[tuple[str, str], str]) -> None:
-        (path, old), new = item
+    def copy(holder: tuple[tuple[str, str], str]) -> None:
+        (path, old), new = holder
         source, target = (f"{save_folder(name)}/{folder_of(task)}/{path}" for name in (old, new))
-        if not store.exists(target):  # else by one who was stopped
+        if not store.exists(target):  # else a call that was stopped has copied it
             store.copy(source, target)
 
     Flow().run(holders.items(), copy, store.threads)
@@ -174,21 +174,21 @@ def _take_over(store: Store, gone: list[str], kept: list[str], task: str) -> Non
 
 
 def _names(store: Store) -> list[str]:
-    there = [*store.entries(SAVES), *(entry for entry in store.entries("") if is_save(entry.name))]
-    return [entry.name for entry in there if entry.folder and NAME.fullmatch(entry.name)]
+    entries = [*store.entries(SAVES), *(entry for entry in store.entries("") if is_save(entry.name))]
+    return [entry.name for entry in entries if entry.folder and NAME.fullmatch(entry.name)]
 
 
 def _tasks(store: Store, name: str) -> list[str]:
-    found = [
+    folders = [
         entry.name.removesuffix(".json") for entry in store.entries(save_folder(name)) if entry.name.endswith(".json")
     ]
-    return [":".join(folder.rsplit("-", 1)) for folder in found]
+    return [":".join(folder.rsplit("-", 1)) for folder in folders]
 
 
 def _read(store: Store, name: str, task: str) -> dict[str, Any]:
     content = store.get(f"{save_folder(name)}/{folder_of(task)}.json")
-    found: dict[str, Any] = {} if content is None else json.loads(content)["files"]
-    return found
+    files: dict[str, Any] = {} if content is None else json.loads(content)["files"]
+    return files
 
 
 def _write(store: Store, name: str, task: str, files: Mapping[str, Any]) -> None:

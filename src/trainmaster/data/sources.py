@@ -1,11 +1,11 @@
-"""What the URL of an input means: the files it names, with their sizes.
+"""List the files that the URL of an input names, with their sizes.
 
 A URL names a file, a folder (all files below it), or holds patterns: `*` and `?` within one part of the path, `[..]` a
-set of letters, `**` any number of folders. What a pattern matches may be a file or again a folder. A path that exists
-as it is written is taken as it is, so a name that holds `[` can be used. Hidden names (`core.input.splits.visible`) are left
+set of letters, `**` any number of folders. A pattern may match a file or again a folder. A path that exists
+as it is written is used as it is, so a name that holds `[` can be used. Hidden names (`core.input.splits.visible`) are left
 out wherever they are met, unless the URL spells them: a name without patterns, or a pattern that begins with the same
-`_` or `.`. What is no file at all (a pipe, a socket, a device, a link to nothing) and would be one of the input's is
-an error: opening it may wait for ever, and leaving it out would lose data in silence.
+`_` or `.`. A match that is no file at all (a pipe, a socket, a device, a link to nothing) is an error: opening it may wait
+for ever, and leaving it out would lose data in silence.
 
 Every part of a path is looked at folder by folder, in the same way on every store; local paths are read by scandir.
 `stores` tells which library opens what.
@@ -24,20 +24,20 @@ from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
 
 
-def list_input(given: Input | str, key: str = "") -> Listing:
-    """The files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
+def list_input(source: Input | str, key: str = "") -> Listing:
+    """Return the files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
     are none.
 
-    Local files are named by absolute path, others by URL. What is mounted is not looked into.
+    Local files are named by absolute path, others by URL. A mounted input is not looked into.
     """
-    if isinstance(given, Input) and given.as_ == "mount":
-        return Listing(f"{mountable(given.url, f'inputs.{given.name}.url').rstrip('/')}/", ())
-    if isinstance(given, Input):
-        return list_input(given.url, f"inputs.{given.name}.url")
-    url = given
+    if isinstance(source, Input) and source.as_ == "mount":
+        return Listing(f"{mountable(source.url, f'inputs.{source.name}.url').rstrip('/')}/", ())
+    if isinstance(source, Input):
+        return list_input(source.url, f"inputs.{source.name}.url")
+    url = source
     place = local_path(url) or url
     try:
-        listing = _listed(place)
+        listing = _list_place(place)
     except TrainmasterError as error:
         error.place = f"{key}: {url}" if key else error.place
         raise
@@ -56,15 +56,15 @@ def list_input(given: Input | str, key: str = "") -> Listing:
 
 
 def write_list(listing: Listing, path: str) -> None:
-    """The file that a task with an input `as: list` finds: the paths or URLs of its part, one a line."""
+    """Write the file that a task with an input `as: list` reads: the paths or URLs of its part, one per line."""
     draft = draft_of(path)
-    with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.writelines(f"{found.path}\n" for found in listing.files)
+    with open(draft, "w", encoding="utf-8", errors="surrogateescape") as out:
+        out.writelines(f"{file.path}\n" for file in listing.files)
     os.replace(draft, path)
 
 
 def mountable(url: str, key: str = "") -> str:
-    """The path that an input is mounted from. Raises BadInput where there is none, or nothing at it."""
+    """Return the path that an input is mounted from. Raises BadInput where the URL is no path, or nothing is there."""
     target = local_path(url)
     if target is None or has_pattern(target):
         raise BadInput(
@@ -79,8 +79,8 @@ def mountable(url: str, key: str = "") -> str:
 
 
 def mount(url: str, path: str, key: str = "") -> None:
-    """Put a link to the input itself at `path`, in a directory of the task's own, where programs see and may change the original. Raises
-    BadInput where it has no path.
+    """Put a link to the input itself at `path`, in the task's own directory, where programs see and may change the original. Raises
+    BadInput where the input has no path.
     """
     target = mountable(url, key)
     if os.path.islink(path):
@@ -96,14 +96,14 @@ def mount(url: str, path: str, key: str = "") -> None:
     os.symlink(target.rstrip("/") or "/", path)
 
 
-def _listed(place: str) -> Listing:
+def _list_place(place: str) -> Listing:
     plain = place.rstrip("/")
     parent, _, name = plain.rpartition("/")
     if name and not parent.endswith((":", ":/")):
         store = store_for(parent or "/")
         prefix = f"{parent}/"
-        if (found := store.look(name)) is not None:
-            return Listing(prefix, (_named(prefix, found),))
+        if (file := store.look(name)) is not None:
+            return Listing(prefix, (_with_prefix(prefix, file),))
         if any(entry.folder and entry.name == name for entry in store.entries("")):
             return _below(store, f"{prefix}{name}/", name)
     if not has_pattern(plain):
@@ -111,40 +111,40 @@ def _listed(place: str) -> Listing:
         return _below(store, f"{plain}/", "")
     prefix = fixed_prefix(plain)
     store = store_for(prefix.rstrip("/") if not prefix.endswith("://") else prefix)
-    matching = _matching(store, "", plain[len(prefix) :].split("/"))
-    return Listing(prefix, tuple(sorted({_named(prefix, file) for file in matching}, key=lambda file: file.path)))
+    matching = _matching_files(store, "", plain[len(prefix) :].split("/"))
+    return Listing(prefix, tuple(sorted({_with_prefix(prefix, file) for file in matching}, key=lambda file: file.path)))
 
 
 def _below(store: Store, prefix: str, folder: str) -> Listing:
     files = [File(file.path.removeprefix(f"{folder}/"), file.size, stamp=file.stamp) for file in _walk(store, folder)]
-    return Listing(prefix, tuple(sorted((_named(prefix, file) for file in files), key=lambda file: file.path)))
+    return Listing(prefix, tuple(sorted((_with_prefix(prefix, file) for file in files), key=lambda file: file.path)))
 
 
-def _named(prefix: str, file: File) -> File:
+def _with_prefix(prefix: str, file: File) -> File:
     return File(prefix + file.path, file.size, stamp=file.stamp)
 
 
-def _matching(store: Store, folder: str, pattern: list[str]) -> list[File]:
-    """The files below `folder` that match the parts of the pattern."""
+def _matching_files(store: Store, folder: str, pattern: list[str]) -> list[File]:
+    """Return the files below `folder` that match the parts of the pattern."""
     part, rest = pattern[0], pattern[1:]
     entries = store.entries(folder)
-    found: list[File] = []
+    files: list[File] = []
     if part == "**":
-        found += _matching(store, folder, rest) if rest else _walk(store, folder)
+        files += _matching_files(store, folder, rest) if rest else _walk(store, folder)
         for entry in entries:
             if rest and entry.folder and visible(entry.name):
-                found += _matching(store, _join(folder, entry.name), pattern)
-        return found
-    for entry in _alike(entries, part):
-        at = _join(folder, entry.name)
+                files += _matching_files(store, _join(folder, entry.name), pattern)
+        return files
+    for entry in _matching_entries(entries, part):
+        path = _join(folder, entry.name)
         if entry.folder:
-            found += _matching(store, at, rest) if rest else _walk(store, at)
+            files += _matching_files(store, path, rest) if rest else _walk(store, path)
         elif not rest:
-            found.append(_file(store, at, entry))
-    return found
+            files.append(_file(store, path, entry))
+    return files
 
 
-def _alike(entries: list[Entry], part: str) -> list[Entry]:
+def _matching_entries(entries: list[Entry], part: str) -> list[Entry]:
     if not has_pattern(part):
         return [entry for entry in entries if entry.name == part]
     matches = re.compile(translate(part)).match
@@ -152,23 +152,23 @@ def _alike(entries: list[Entry], part: str) -> list[Entry]:
 
 
 def _walk(store: Store, folder: str) -> list[File]:
-    found, folders = [], [folder]
-    for at in folders:
-        for entry in store.entries(at):
+    files, folders = [], [folder]
+    for path in folders:
+        for entry in store.entries(path):
             if not visible(entry.name):
                 continue
             if entry.folder:
-                folders.append(_join(at, entry.name))
+                folders.append(_join(path, entry.name))
             else:
-                found.append(_file(store, _join(at, entry.name), entry))
-    return found
+                files.append(_file(store, _join(path, entry.name), entry))
+    return files
 
 
 def _file(store: Store, path: str, entry: Entry) -> File:
     if entry.odd:
-        told = f"{store.url}/{path} is {entry.odd}, and no file"
+        problem = f"{store.url}/{path} is {entry.odd}, and no file"
         mend = "remove it, or have the URL name the files alone, as with *.csv"
-        raise BadInput(told, place=store.url, mend=mend, anchor="no-input")
+        raise BadInput(problem, place=store.url, mend=mend, anchor="no-input")
     return File(path, entry.size, stamp=entry.stamp)
 
 

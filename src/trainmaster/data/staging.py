@@ -1,9 +1,9 @@
-"""Bringing a task's part of an input onto its disk, before its program starts.
+"""Bring a task's part of an input onto its disk, before its program starts.
 
-The files come into a *staging directory* beside the wanted one, `.NAME.staging`, each under the name `.X.part` until it
-is whole (a hidden name, for no input holds one beside X); when all are, the directory is renamed to NAME. So NAME is
-there with everything or not at all. An interrupted download goes on where it was: the journal `.stamps` in the staging
-directory says of which content (size and stamp) the bytes are; a file that changed since begins again.
+The files come into a *staging directory*, `.NAME.staging`, beside the final one, NAME. Each is named `.X.part` until it
+is whole (a hidden name, for no input holds one beside X); when all are, the directory is renamed to NAME. So NAME appears
+with everything or not at all. An interrupted download goes on where it stopped: the journal `.stamps` in the staging
+directory records to which content (size and stamp) the bytes belong; a file that changed since begins again.
 
 Programs may write into their inputs, so local files are copied, never linked; where the file system can share blocks, the kernel does.
 (`as: mount` gives the original itself.)
@@ -50,16 +50,16 @@ def download(
     tries: int = TRIES,
     store: Store | None = None,
 ) -> int:
-    """Bring the files of `listing` to `directory`, and return their bytes.
+    """Bring the files of `listing` to `directory`, and return their size in bytes.
 
-    A directory that an earlier call filled is left as it is where the listing is the same, else replaced; another's is refused with
+    A directory that an earlier call filled is left as it is where the listing is the same, else replaced; any other is refused with
     BadInput. `tell(done, total)` in bytes, resumed ones included. Raises DiskFull, StorageFailed, or transfer.Stopped once `stop` is set;
-    what has come is kept for the next call.
+    the bytes that have come are kept for the next call.
     """
     directory = os.path.abspath(directory)
     content = _digest(listing)
     if os.path.lexists(directory):
-        staged = _staged(directory)
+        staged = _read_marker(directory)
         if staged == content:
             if tell is not None:
                 tell(listing.size, listing.size)
@@ -94,12 +94,12 @@ def staging_path(directory: str) -> str:
 
 
 def is_staged(directory: str) -> bool:
-    """Whether the directory is the outcome of a download."""
-    return _staged(os.path.abspath(directory)) is not None
+    """Tell whether the directory is the outcome of a download."""
+    return _read_marker(os.path.abspath(directory)) is not None
 
 
 def let_go(directory: str) -> None:
-    """What was downloaded is somebody's own from now on."""
+    """Give up a downloaded directory: it belongs to the caller from now on."""
     os.unlink(_marker(os.path.abspath(directory)))
 
 
@@ -108,8 +108,8 @@ def _marker(directory: str) -> str:
     return os.path.join(parent, f".{name}.staged")
 
 
-def _staged(directory: str) -> str | None:
-    """Of which listing the directory is the outcome; None where it is none of ours."""
+def _read_marker(directory: str) -> str | None:
+    """Return the digest of the listing that filled the directory; None where no download did."""
     try:
         with open(_marker(directory)) as file:
             return file.read()
@@ -122,16 +122,16 @@ def _digest(listing: Listing) -> str:
     return hashlib.sha256(json.dumps([listing.prefix, rows]).encode()).hexdigest()
 
 
-def _remove_others(staging: str, wanted: set[str]) -> None:
-    """Files that an interrupted download of another listing has left, and the journal."""
+def _remove_others(staging: str, needed: set[str]) -> None:
+    """Remove the files that an interrupted download of another listing has left, and the journal."""
     for folder, _, names in os.walk(staging):
         for name in names:
-            if (path := os.path.join(folder, name)) not in wanted:
+            if (path := os.path.join(folder, name)) not in needed:
                 os.unlink(path)
 
 
 class _Journal:
-    """Of which content each file in the staging directory is: lines of JSON, the last about a file counts."""
+    """The record of the content that each file in the staging directory holds: lines of JSON, of which the last one about a file counts."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -180,12 +180,12 @@ class _Fetch:
 
     @property
     def part(self) -> str:
-        """Its path until it is whole."""
+        """Return the path of the file until it is whole."""
         folder, name = os.path.split(self.path)
         return os.path.join(folder, f".{name}.part")
 
     def missing(self) -> int:
-        """Bytes not on the disk yet, as far as sizes tell."""
+        """Return the number of bytes not on the disk yet, as far as sizes tell."""
         return max(self.file.size - _size(self.path) - _size(self.part), 0)
 
     def run(self) -> None:
@@ -193,7 +193,7 @@ class _Fetch:
         where = f"{self.store.url}/{self.name}"
         try:
             for _ in range(_REPEATS):
-                if retried("fetch an input", where, self._once, self.flow, self.tries):
+                if retried("fetch an input", where, self._try_once, self.flow, self.tries):
                     return
         except FileNotFoundError as error:
             raise StorageFailed(
@@ -209,15 +209,15 @@ class _Fetch:
             anchor="input-changed",
         )
 
-    def _once(self) -> bool:
+    def _try_once(self) -> bool:
         """Fetch what is missing; False where the file changed meanwhile."""
         size, stamp = self.file.size, self.file.stamp
         noted = self.journal.stamps.get(self.name)
         if noted is not None or not stamp:
-            now = self.store.look(self.name)
-            if now is None:
+            current = self.store.look(self.name)
+            if current is None:
                 raise FileNotFoundError(self.name)
-            size, stamp = now.size, now.stamp
+            size, stamp = current.size, current.stamp
         part = self.part
         if noted != (size, stamp):
             for old in (part, self.path):
@@ -234,8 +234,8 @@ class _Fetch:
         else:
             done = self._read(part, start, size)
         one_request = size <= CHUNK and self.store.folder is None
-        now = File(self.name, size, stamp=stamp) if one_request else self.store.look(self.name)
-        if now is None or done != size or (now.size, now.stamp) != (size, stamp):
+        current = File(self.name, size, stamp=stamp) if one_request else self.store.look(self.name)
+        if current is None or done != size or (current.size, current.stamp) != (size, stamp):
             self.journal.note(self.name, -1, "")  # never the stamp of a content
             self.file = attrs.evolve(self.file, stamp="")
             return False
@@ -264,7 +264,7 @@ class _Fetch:
         self.flow.step(count)
 
     def _count(self, present: int) -> None:
-        """What is on the disk by now; less than before where the file began again."""
+        """Count the bytes that are on the disk by now; fewer than before where the file began again."""
         difference, self.counted = present - self.counted, present
         self.flow.step(difference)
 

@@ -1,11 +1,11 @@
-"""Records into a program's standard input, and out of its standard output.
+"""Streams carry records into a program's standard input and out of its standard output.
 
 In: `feed` writes the records of a task's pieces, epoch after epoch. The pipe is the only buffer: a program that reads
 slowly makes us wait, one that closes its input early has had enough, which is no error. With `shuffle` the pieces are
-dealt in a random order and their records drawn from a buffer of so many (as tf.data and WebDataset do); the order
-follows from (seed, epoch) alone, so it can be had again.
+dealt in a random order and their records drawn from a buffer of `buffer` records (as tf.data and WebDataset do); the order
+follows from (seed, epoch) alone, so it can be repeated.
 
-Out: `Parts` cuts what a program prints into files of about one size, at the ends of records; they are committed with
+Out: `Parts` cuts a program's output into files of about one size, at the ends of records; they are committed with
 its attempt.
 """
 
@@ -35,7 +35,7 @@ _PATIENCE = 0.5  # s between two looks at whether to stop
 
 @attrs.frozen(slots=True)
 class Fed:
-    """What a program was given. `early`: it closed its input before the end."""
+    """The amount that was fed to a program. `early`: the program closed its input before the end."""
 
     records: int
     bytes: int
@@ -62,21 +62,21 @@ def feed(
     """
     os.set_blocking(pipe, False)
     count = written = 0
-    held: list[bytes] = []
+    batch: list[bytes] = []
     size = 0
     try:
         for epoch in range(epochs):
             for record, end in _epoch(pieces, sizes, format, python, (seed, epoch) if shuffle else None, buffer):
-                held.append(record + end)
+                batch.append(record + end)
                 size += len(record) + len(end)
                 count += 1
                 if size >= _BATCH:
-                    _put(pipe, b"".join(held), stop)
+                    _write_to_pipe(pipe, b"".join(batch), stop)
                     written, size = written + size, 0
-                    held.clear()
+                    batch.clear()
                     if tell is not None:
                         tell(count, written)
-        _put(pipe, b"".join(held), stop)
+        _write_to_pipe(pipe, b"".join(batch), stop)
     except BrokenPipeError:
         return Fed(count, written, early=True)
     if tell is not None:
@@ -92,7 +92,7 @@ def _epoch(
     order: tuple[int, int] | None,
     buffer: int,
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The records of one epoch, with what stands behind each. `order`: seed and epoch, where they are shuffled."""
+    """Return the records of one epoch, each with the bytes that follow it. `order`: seed and epoch, where they are shuffled."""
     if order is None:
         return _read(pieces, sizes, name, python)
     # Only `random()`, the one method whose sequence Python promises to keep.
@@ -113,23 +113,23 @@ def _read(
             yield record, end
 
 
-def shuffled(found: Iterable[T], draw: Callable[[], float], buffer: int) -> Iterator[T]:
-    """Each record once, drawn from a buffer that is kept full while there are more."""
-    held: list[T] = []
-    for record in found:
-        if len(held) < buffer:
-            held.append(record)
+def shuffled(stream: Iterable[T], draw: Callable[[], float], buffer: int) -> Iterator[T]:
+    """Yield each record once, drawn from a buffer that is kept full while there are more."""
+    pool: list[T] = []
+    for record in stream:
+        if len(pool) < buffer:
+            pool.append(record)
             continue
-        at = int(draw() * len(held))
-        held[at], record = record, held[at]
+        place = int(draw() * len(pool))
+        pool[place], record = record, pool[place]
         yield record
-    while held:
-        at = int(draw() * len(held))
-        held[at], held[-1] = held[-1], held[at]
-        yield held.pop()
+    while pool:
+        place = int(draw() * len(pool))
+        pool[place], pool[-1] = pool[-1], pool[place]
+        yield pool.pop()
 
 
-def _put(pipe: int, data: bytes, stop: threading.Event | None) -> None:
+def _write_to_pipe(pipe: int, data: bytes, stop: threading.Event | None) -> None:
     rest = memoryview(data)
     ready = select.poll()
     ready.register(pipe, select.POLLOUT)
@@ -143,20 +143,20 @@ def _put(pipe: int, data: bytes, stop: threading.Event | None) -> None:
 
 
 class Parts:
-    """The records of a stream output as files `part-00000`, ... of a directory."""
+    """A writer of a stream output's records to files `part-00000`, ... of a directory."""
 
     def __init__(self, directory: str, size: int = PART_SIZE) -> None:
         self.directory, self.size = directory, size
         self.names: list[str] = []
         self._file = -1
         self._length = 0
-        self._whole = True  # what was written so far ends with a record
+        self._whole = True  # the bytes written so far end with a record
         os.makedirs(directory, exist_ok=True)
         for old in Path(directory).glob("part-[0-9]*"):
             old.unlink()  # of an attempt before
 
     def write(self, data: bytes) -> None:
-        """Append what the program printed, cut anywhere."""
+        """Append output of the program, cut anywhere."""
         while data:
             if self._length >= self.size and self._whole:
                 self._end()
@@ -168,7 +168,7 @@ class Parts:
             data = data[cut:]
 
     def close(self) -> list[str]:
-        """The names of all parts. A stream without any record has one empty part."""
+        """Return the names of all parts. A stream without any record has one empty part."""
         if not self.names:
             self._begin()
         if self._file >= 0:

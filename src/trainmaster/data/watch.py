@@ -1,19 +1,19 @@
-"""When a checkpoint is worth storing: it has changed, and nobody is writing it any more.
+"""A checkpoint is worth storing once it has changed and nobody is writing it any more.
 
 `Watch.look` is called now and then (a cheap scan of names, sizes and times) and answers with a `Ready` once the path
 has changed since the last set, has then been still for a moment, and no process of the program has a file of it open
-for writing. A program that says that it has saved spares the waiting: `settled=True`.
+for writing. A program that reports that it has saved spares the waiting: `settled=True`.
 
 A program that renews its checkpoint more often than that is never still. Where the caller is `pressed`, a file that was
 renamed into place is whole although it has just come: its bytes are older than its name (rename(2) changes the time of
-the status alone), or another file has the name than at the look before. What is written in place has to be still.
-Whether two such files belong together only the program knows: one may be a step older, as a kill between the two
+the status alone), or another file has the name than at the look before. A file written in place has to be still.
+Only the program knows whether two such files belong together: one may be a step older, as a kill between the two
 renames would have left it.
 `why` tells what a path that has changed waits for, and `changed` since when. A link or pipe that no set will hold is a change
-too: the set that follows, though it may be the one before, names it.
+too: the set that follows, though it may equal the previous one, names it.
 
-`mark` is any value that tells how far the inputs had been read. What comes back is that of the last look *before* the
-first change: what was read later may have had no part in the bytes of the set. A program that says that it has saved
+`mark` is any value that tells how far the inputs had been read. `look` returns the mark of the last look *before* the
+first change: records read later may have had no part in the bytes of the set. A program that reports that it has saved
 gives the mark of its set itself.
 """
 
@@ -38,7 +38,7 @@ class Ready:
 
 
 class Watch:
-    """The state of one path. A new one, and one told `stored`, take what is there for stored."""
+    """The state of one path. A new watch, and one whose `stored` was called, regard the present files as stored."""
 
     def __init__(self, path: str, settle: float = SETTLE, mark: Any = None) -> None:
         self.path, self.settle = os.path.abspath(path), settle
@@ -46,13 +46,13 @@ class Watch:
         self._stored = self._seen = self._scan()
         self._fresh: dict[str, tuple[float, bool]] = {}  # when a file was seen changed last, and whether by a rename
         self._since = 0.0  # of the last change seen
-        self._mark = self._seen_mark = mark  # of the last look at what is stored, and at what was seen last
-        self._said: tuple[Tree, Any] | None = None  # what the program said that it had saved, with the mark it gave
+        self._mark = self._seen_mark = mark  # of the last look at the stored files, and of the last look
+        self._announced: tuple[Tree, Any] | None = None  # the files that the program reported as saved, with its mark
 
     def look(
         self, now: float, mark: Any = None, pids: Iterable[int] = (), settled: bool = False, pressed: bool = False
     ) -> Ready | None:
-        """`now`: any clock that only rises, in seconds. `pids`: the program's processes."""
+        """Return `Ready` once the path can be stored. `now`: any clock that only rises, in seconds. `pids`: the program's processes."""
         before, tree = self._seen, self._scan()
         same = tree.is_same(self._stored)
         if not same and before.is_same(self._stored):
@@ -63,32 +63,32 @@ class Watch:
             return None
         self._note(before, tree, now)
         if settled:
-            self._said = tree, mark
-        still = settled or now - self._since >= self.settle or (pressed and self._renamed(now))
-        self.why = self._busy(still, pids) if tree.leaves else self.unstorable
+            self._announced = tree, mark
+        still = settled or now - self._since >= self.settle or (pressed and self._all_renamed(now))
+        self.why = self._reason_to_wait(still, pids) if tree.leaves else self.unstorable
         if self.why or not tree.leaves:
             return None
-        if self._said is not None and self._said[0].versions == tree.versions:
-            return Ready(self._said[1])
+        if self._announced is not None and self._announced[0].versions == tree.versions:
+            return Ready(self._announced[1])
         return Ready(self._mark)
 
     @property
     def unstorable(self) -> str:
-        """Say what is at the path, where none of it can be stored; "" where a file is there, or nothing at all."""
+        """Say what is at the path where none of it can be stored; "" where a file is there, or nothing at all."""
         left_out = self._seen.left_out if not self._seen.leaves else {}
         return f"it holds nothing that can be stored: {naming(left_out)}" if left_out else ""
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Return what no set holds of the path, as the last look saw it: path -> what it is."""
+        """Return the entries of the path that no set holds, as the last look saw them: path -> what it is."""
         return self._seen.left_out
 
     def stored(self) -> None:
-        """What the last look saw is in a set now."""
+        """Note that a set holds now what the last look saw."""
         self._stored, self._mark = self._seen, self._seen_mark
 
     def _note(self, before: Tree, tree: Tree, now: float) -> None:
-        """Which files have changed between two looks."""
+        """Note which files have changed between two looks."""
         if not tree.is_same(before):
             self._since = now
         for path, leaf in tree.leaves.items():
@@ -97,30 +97,34 @@ class Watch:
                 replaced = leaf.ctime_ns > leaf.mtime_ns or (old is not None and old.inode != leaf.inode)
                 self._fresh[path] = (now, replaced)
 
-    def _renamed(self, now: float) -> bool:
-        """Whether what is not still has been renamed into place."""
-        young = {path: found for path, found in self._fresh.items() if now - found[0] < self.settle}
+    def _all_renamed(self, now: float) -> bool:
+        """Tell whether all files that are not still have been renamed into place."""
+        young = {path: change for path, change in self._fresh.items() if now - change[0] < self.settle}
         self._fresh = young
         return all(replaced for path, (_, replaced) in young.items() if path in self._seen.leaves)
 
-    def _busy(self, still: bool, pids: Iterable[int]) -> str:
+    def _reason_to_wait(self, still: bool, pids: Iterable[int]) -> str:
         if not still:
             return f"it is never still for {self.settle:g} s, and not all of it is renamed into place"
-        found = writers(self.path, pids)
-        return f"process {found[0]} has a file of it open for writing" if found else ""
+        holders = writers(self.path, pids)
+        return f"process {holders[0]} has a file of it open for writing" if holders else ""
 
     def _scan(self) -> Tree:
         return scan(self.path, keep_links=True) or Tree(self.path, {})
 
 
 def writers(path: str, pids: Iterable[int]) -> list[int]:
-    """Those of the processes that have a file at or below `path` open for writing."""
+    """Return the processes, of `pids`, that have a file at or below `path` open for writing."""
     place = os.path.realpath(path)
-    return [pid for pid in pids if any(found == place or found.startswith(place + "/") for found in _written_by(pid))]
+    return [
+        pid
+        for pid in pids
+        if any(target == place or target.startswith(place + "/") for target in _paths_written_by(pid))
+    ]
 
 
-def _written_by(pid: int) -> list[str]:
-    found = []
+def _paths_written_by(pid: int) -> list[str]:
+    paths = []
     try:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except (FileNotFoundError, PermissionError, ProcessLookupError):
@@ -129,10 +133,10 @@ def _written_by(pid: int) -> list[str]:
         try:
             target = os.readlink(f"/proc/{pid}/fd/{number}")
             if target.startswith("/") and _flags(pid, number) & os.O_ACCMODE != os.O_RDONLY:
-                found.append(target)
+                paths.append(target)
         except (FileNotFoundError, PermissionError, ProcessLookupError):
             continue  # closed since
-    return found
+    return paths
 
 
 def _flags(pid: int, number: str) -> int:

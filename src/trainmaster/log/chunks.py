@@ -1,6 +1,6 @@
-"""Files as ConfigMaps: what the objects of one file are called, what they say of themselves, and how their bytes are read.
+"""Files as ConfigMaps: the names of one file's objects, their annotations, and how their bytes are read.
 
-See `configmaps` for what writes them and why.
+See `configmaps` for the code that writes them, and for the reasons.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from trainmaster.kube.errors import NotFound
 from trainmaster.kube.kinds import CONFIGMAPS
 
 CHUNK = 64 * 1024  # bytes in one object; etcd takes 1.5 MiB, but each sync writes the last one whole
-MARK = "trainmaster/write"  # the label that tells one write's objects
-PRINTED = "logs"  # the folder of what programs printed
-_AT_ONCE = 8  # chunks read side by side
+MARK = "trainmaster/write"  # the label that all objects of one write share
+PRINTED = "logs"  # the folder of the programs' output
+_AT_ONCE = 8  # chunks read at once
 
 
 @attrs.frozen(slots=True)
 class Part:
-    """One object of a file: what it holds, and what part of the file it is.
+    """One object of a file: its content, and its place in the file.
 
-    `whole`: it is the head of a whole file, of that many bytes in that many objects; `rest`: a further one of those, by its number;
-    `chunk`: it is one of a growing file, by its number. `closed`: nothing can be added to it.
+    `whole`: the object is the head of a whole file, of that many bytes in that many objects; `rest`: it is a further object of such a
+    file, by its number; `chunk`: it is an object of a growing file, by its number. `closed`: nothing can be added to it.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Part:
         return chunk_of(head, self.chunk or 0)
 
     def object(self, job: str, labels: Mapping[str, str], owners: list[Object]) -> Object:
-        """The ConfigMap."""
+        """Return the ConfigMap."""
         notes = {"trainmaster/path": self.path, "trainmaster/size": str(len(self.data))}
         if self.whole is not None:
             notes |= {"trainmaster/whole": str(self.whole[0]), "trainmaster/chunks": str(self.whole[1])}
@@ -57,20 +57,20 @@ class Part:
         if self.closed:
             notes["trainmaster/closed"] = "true"
         top = {"trainmaster/top": plain(self.path.partition("/")[0]), "trainmaster/file": digest(self.path)}
-        about: Object = {
+        metadata: Object = {
             "name": self.name(job),
             "labels": {**labels, **top, MARK: self.mark},
             "annotations": notes,
             **({"ownerReferences": owners} if owners else {}),
         }
-        held = {"data": base64.b64encode(self.data).decode()} if self.data else {}
-        obj: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "binaryData": held}
+        payload = {"data": base64.b64encode(self.data).decode()} if self.data else {}
+        obj: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": payload}
         return {**obj, "immutable": True} if self.closed or self.rest is not None else obj
 
 
 @attrs.frozen(slots=True)
 class Row:
-    """What an object's metadata say of it."""
+    """The facts in an object's metadata."""
 
     name: str
     path: str
@@ -80,24 +80,24 @@ class Row:
     chunk: int | None
     closed: bool
     mark: str
-    made: str
+    created: str
 
     @classmethod
     def of(cls, obj: Object) -> Row:
-        about = obj["metadata"]
-        notes, labels = about.get("annotations") or {}, about.get("labels") or {}
-        number = {
+        metadata = obj["metadata"]
+        notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        numbers = {
             name: int(notes[f"trainmaster/{name}"]) for name in ("whole", "chunk") if f"trainmaster/{name}" in notes
         }
         return cls(
-            about["name"], notes.get("trainmaster/path", ""), int(notes.get("trainmaster/size", 0)), number.get("whole"),
-            "trainmaster/rest" in notes, number.get("chunk"), "trainmaster/closed" in notes, labels.get(MARK, ""),
-            about.get("creationTimestamp") or "",
+            metadata["name"], notes.get("trainmaster/path", ""), int(notes.get("trainmaster/size", 0)), numbers.get("whole"),
+            "trainmaster/rest" in notes, numbers.get("chunk"), "trainmaster/closed" in notes, labels.get(MARK, ""),
+            metadata.get("creationTimestamp") or "",
         )  # fmt: skip
 
     @property
     def listed(self) -> int:
-        """What a listing counts of it: of a whole file the head says all."""
+        """Return the size that a listing counts for this object: the head of a whole file counts for all of it."""
         return self.size if self.whole is None else self.whole
 
     @property
@@ -113,29 +113,29 @@ async def read(client: Client, head: str, offset: int, size: int | None) -> byte
     end = None if size is None else offset + size
     first, last = offset // CHUNK, None if end is None else (end - 1) // CHUNK
     try:
-        begin = await client.get(CONFIGMAPS, head, metadata=first > 0)
+        head_object = await client.get(CONFIGMAPS, head, metadata=first > 0)
     except NotFound:
         return None
-    about, row = begin["metadata"], Row.of(begin)
+    metadata, row = head_object["metadata"], Row.of(head_object)
     if row.whole is None:
         names = functools.partial(chunk_of, head)
     else:
         names = functools.partial(rest_of, head, row.mark)
-        chunks = int(about["annotations"]["trainmaster/chunks"])
+        chunks = int(metadata["annotations"]["trainmaster/chunks"])
         last = chunks - 1 if last is None else min(last, chunks - 1)
-    found = [] if first else [content(begin)]
+    pieces = [] if first else [content(head_object)]
     n = max(first, 1)
-    while (not found or len(found[-1]) >= CHUNK) and (last is None or n <= last):
-        upto = n + _AT_ONCE if last is None else min(n + _AT_ONCE, last + 1)
-        more = await asyncio.gather(*(_chunk(client, names(at)) for at in range(n, upto)))
-        there = more[: more.index(None)] if None in more else more
-        if row.whole is not None and len(there) < len(more):
+    while (not pieces or len(pieces[-1]) >= CHUNK) and (last is None or n <= last):
+        stop = n + _AT_ONCE if last is None else min(n + _AT_ONCE, last + 1)
+        answers = await asyncio.gather(*(_chunk(client, names(at)) for at in range(n, stop)))
+        present = answers[: answers.index(None)] if None in answers else answers
+        if row.whole is not None and len(present) < len(answers):
             raise Swapped
-        found += [data for data in there if data is not None]
-        if len(there) < len(more) or not there:
+        pieces += [data for data in present if data is not None]
+        if len(present) < len(answers) or not present:
             break
-        n = upto
-    data, skip = b"".join(found), offset - first * CHUNK
+        n = stop
+    data, skip = b"".join(pieces), offset - first * CHUNK
     return data[skip:] if size is None else data[skip : skip + size]
 
 
@@ -167,7 +167,7 @@ def digest(path: str) -> str:
 
 
 def label(text: str) -> str:
-    """A text as a label's value, as all objects of a job have it: itself where it can be that, else cut, with a hash of the whole."""
+    """Return a text as a label's value, as all objects of a job have it: unchanged where allowed, else cut, with a hash of the whole."""
     if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text):
         return text
     cleaned = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "x"
@@ -175,7 +175,7 @@ def label(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as part of an object's name and as a label's value: itself where it can be that."""
+    """Return a text as part of an object's name and as a label's value: unchanged where allowed."""
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
         return text
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40]

@@ -1,24 +1,24 @@
-"""A storage for a job that has none of its own: ConfigMaps of its namespace, a few small ones for a small log.
+"""A storage for a job that names none: ConfigMaps of its namespace, a few small ones for a small log.
 
     configmaps://[CONTEXT@]NAMESPACE/JOB
 
-CONTEXT is of the kubeconfig, its "/" and "@" as %2F and %40; none: the current one, or the pod's.
+CONTEXT names one of the kubeconfig's, its "/" and "@" as %2F and %40; without it: the current one, or the pod's.
 
 A file is a *head*, the ConfigMap `<job>.<hash of the path>`, and where it is larger than a chunk (CHUNK bytes) further objects with the
-rest. Each says in annotations which path it is of, and its size, so that a listing needs metadata alone. Two kinds:
+rest. Annotations of each give the file's path and the object's size, so that a listing needs metadata alone. Two kinds:
 
-- *whole* files, made by `create` and `replace`: the rest is written first, under a name that only this write uses, then the head, in which
-  the API server decides: a POST is exclusive, a PUT names the version that it replaces. So who reads sees the old or the new.
+- *whole* files, made by `create` and `replace`: the rest is written first, under a name that only this write uses, then the head, where
+  the API server decides: a POST is exclusive, a PUT names the version that it replaces. So readers see the old or the new.
 - *growing* files, of an `Appender`: chunk n is `<head>.<n>`, filled in order and immutable once full. Each PUT names the version that the
   writer knows (resourceVersion), so of two writers the one that knows less loses. `settle` makes the last chunk immutable: then
-  nothing can be added, whoever holds the file open, and all that was synced is there.
+  no writer that holds the file open can add to it, and all synced bytes are there.
 
-Every object carries the mark of the write that made it. An answer that was lost is cleared up by that: whoever meets his own mark has
+Every object carries the mark of the write that made it. The mark resolves a lost answer: a writer that meets its own mark has
 succeeded.
 
-An `Appender` keeps what it is given until `sync`: a job's writer calls that at once for barriers, and once a second for notes; each costs
-one request. What is kept is bounded: LOG bytes of events (then those that the older of the snapshots covers are dropped, oldest first) and
-OUTPUT bytes of what programs printed (then the oldest attempts are dropped). More belongs into a storage of the job's own.
+An `Appender` keeps written bytes until `sync`: a job's writer calls that at once for barriers, and once a second for notes; each costs
+one request. The storage is bounded: LOG bytes of events (then those that the older of the snapshots covers are dropped, oldest first) and
+OUTPUT bytes of the programs' output (then the oldest attempts are dropped). More belongs into a storage of the job's own.
 """
 
 from __future__ import annotations
@@ -62,17 +62,19 @@ from trainmaster.log.storage import Appender, Entry, Storage, checked, storage_f
 
 SCHEME = "configmaps://"
 LOG = 16 * 1024 * 1024  # bytes of a job's events, snapshots and records
-OUTPUT = 8 * 1024 * 1024  # bytes of what its programs printed
-TAIL = 256 * 1024  # bytes of one attempt's
-SEGMENT = 256 * 1024  # bytes in a file of events: what snapshots cover is dropped by files, but for each epoch's first
+OUTPUT = 8 * 1024 * 1024  # bytes of its programs' output
+TAIL = 256 * 1024  # bytes of one attempt's output
+SEGMENT = (
+    256 * 1024
+)  # bytes in a file of events: events that snapshots cover are dropped file by file, but for each epoch's first
 _TIMEOUT = 15.0  # s of one try
-_PATIENCE = 10.0  # s of tries within one call; whoever calls tries again, and says what it waits for
+_PATIENCE = 10.0  # s of tries within one call; the caller tries again, and says what it waits for
 _ROUNDS = 10
 _QUOTA = "exceeded quota"
 
 
 class ConfigMapStorage:
-    """The files under a URL, as ConfigMaps; owned by the ConfigMap `<job>` where there is one."""
+    """A storage of the files under a URL, as ConfigMaps; owned by the ConfigMap `<job>` where there is one."""
 
     appends = True
     local = False
@@ -81,24 +83,24 @@ class ConfigMapStorage:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._context, namespace, self.job = _parsed(self.url)
-        with _ours("open", self.url):
-            self._kube = _client(self._context, namespace, *_where())
+        self._context, namespace, self.job = _parse_url(self.url)
+        with _storage_errors("open", self.url):
+            self._kube = _client(self._context, namespace, *_environment())
         self._prefix = plain(self.job)
         self._labels = {
             "app.kubernetes.io/managed-by": "trainmaster",
             "trainmaster/job": label(self.job),
             "trainmaster/part": "log",
         }
-        self._all = f"trainmaster/job={label(self.job)},trainmaster/part=log"
+        self._job_selector = f"trainmaster/job={label(self.job)},trainmaster/part=log"
         self._owner: list[Object] | None = None
         self._settled: set[str] = set()
-        self._used: dict[bool, int] = {}  # whether printed -> bytes there, as far as is known
-        self._counting = threading.RLock()  # of the log's thread and of those that keep what was printed
+        self._bytes_used: dict[bool, int] = {}  # whether output -> bytes stored, as far as is known
+        self._counting = threading.RLock()  # held by the log's thread and by those that keep output
 
     def gone(self) -> bool:
-        """Whether the job itself was deleted, and all of it with that."""
-        with _ours("look for the job", self.url):
+        """Tell whether the job itself was deleted, and all its objects with it."""
+        with _storage_errors("look for the job", self.url):
             try:
                 self._kube.get(CONFIGMAPS, self.job, metadata=True)
             except NotFound:
@@ -109,22 +111,22 @@ class ConfigMapStorage:
 
     def entries(self, folder: str) -> list[Entry]:
         top = checked(folder).partition("/")[0]
-        with _ours("list a folder", self._name(folder)):
+        with _storage_errors("list a folder", self._name(folder)):
             rows = self._rows(top)
         prefix = f"{folder}/" if folder else ""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for row in rows:
             if not row.path.startswith(prefix) or row.rest:
                 continue
-            name, below, _ = row.path[len(prefix) :].partition("/")
-            size = found[name].size if name in found else 0
-            found[name] = Entry(name, 0 if below else size + row.listed, bool(below))
-        return [found[name] for name in sorted(found)]
+            name, has_more, _ = row.path[len(prefix) :].partition("/")
+            size = entries[name].size if name in entries else 0
+            entries[name] = Entry(name, 0 if has_more else size + row.listed, bool(has_more))
+        return [entries[name] for name in sorted(entries)]
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
         if size == 0:
             return b""
-        with _ours("read", self._name(path)):
+        with _storage_errors("read", self._name(path)):
             for _ in range(_ROUNDS):
                 try:
                     return self._kube.run(read(self._kube.client, self._head(path), offset, size))
@@ -133,42 +135,42 @@ class ConfigMapStorage:
         raise StorageFailed("it is replaced all the time", place=self._name(path), anchor="storage-failed")
 
     def create(self, path: str, data: bytes) -> bool:
-        with _ours("create", self._name(path)):
+        with _storage_errors("create", self._name(path)):
             return self._put_new(path, data)
 
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
         if path.startswith(f"{PRINTED}/") and path.endswith(".log") and len(data) > TAIL:
             data = WORDS.format(what=f"{len(data) - TAIL} bytes left out here").encode() + data[-TAIL:]
-        with _ours("write", self._name(path)):
+        with _storage_errors("write", self._name(path)):
             for _ in range(_ROUNDS):
                 if self._put_new(path, data) or self._put_over(path, data):
                     return
         raise StorageFailed("others write it all the time", place=self._name(path), anchor="storage-failed")
 
     def appender(self, path: str) -> Appender:
-        with _ours("create", self._name(path)):
+        with _storage_errors("create", self._name(path)):
             mark = secrets.token_hex(6)
-            made = self.make(self._object(Part(path, b"", mark, chunk=0)))
-        if made is None:
+            chunk = self.make(self._object(Part(path, b"", mark, chunk=0)))
+        if chunk is None:
             raise StorageFailed("it is there already", place=self._name(path), anchor="storage-failed")
-        return _Growing(self, path, mark, made["metadata"]["resourceVersion"])
+        return _Growing(self, path, mark, chunk["metadata"]["resourceVersion"])
 
     def sync(self, path: str) -> None:
-        """Nothing is read that was not synced."""
+        """Do nothing: readers see synced bytes only."""
 
     def settle(self, path: str) -> bool:
-        with _ours("close", self._name(path)):
-            if path not in self._settled and any(self._closed(path) for _ in range(_ROUNDS)):
+        with _storage_errors("close", self._name(path)):
+            if path not in self._settled and any(self._seal(path) for _ in range(_ROUNDS)):
                 self._settled.add(path)
             return path in self._settled
 
     def remove(self, path: str) -> None:
-        with _ours("remove", self._name(path)), self._counting:
+        with _storage_errors("remove", self._name(path)), self._counting:
             self._drop(self._selector(path))
-            self._used.clear()
+            self._bytes_used.clear()
 
     def exists(self, path: str) -> bool:
-        with _ours("look at", self._name(path)):
+        with _storage_errors("look at", self._name(path)):
             try:
                 self._kube.get(CONFIGMAPS, self._head(path), metadata=True)
             except NotFound:
@@ -178,7 +180,7 @@ class ConfigMapStorage:
     # -- whole files --
 
     def _put_new(self, path: str, data: bytes) -> bool:
-        """Make a file that is not there; False where it is."""
+        """Make a file that is not there; return False where it is."""
         mark, pieces = secrets.token_hex(6), parts(data)
         if len(pieces) > 1 and self.exists(path):
             return False
@@ -190,20 +192,20 @@ class ConfigMapStorage:
         return False
 
     def _put_over(self, path: str, data: bytes) -> bool:
-        """Replace a file that is there; False where it is not (any more), or not as it was."""
+        """Replace a file that is there; return False where it is gone, or has changed."""
         try:
-            there = self._kube.get(CONFIGMAPS, self._head(path), metadata=True)
+            current = self._kube.get(CONFIGMAPS, self._head(path), metadata=True)
         except NotFound:
             return False
         mark, pieces = secrets.token_hex(6), parts(data)
-        old = Row.of(there)
-        if old.closed:  # its head is immutable: it was a growing one
+        old = Row.of(current)
+        if old.closed:  # its head is immutable: it was a growing file
             self.remove(path)
             return False
         self.room(path, len(data))
         self._put_rest(path, pieces, mark)
         head = self._object(Part(path, pieces[0], mark, whole=(len(data), len(pieces))))
-        head["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        head["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
         if self.put(head) is None:
             self._drop_rest(path, pieces, mark)
             return False
@@ -221,64 +223,64 @@ class ConfigMapStorage:
 
     # -- growing files --
 
-    def _closed(self, path: str) -> bool:
-        """Whether nothing can be added to a file (any more)."""
-        rows = [row for row in self._listed(self._selector(path)) if row.chunk is not None]
+    def _seal(self, path: str) -> bool:
+        """Close a growing file; return False where its writer was quicker, and this is to be tried again."""
+        rows = [row for row in self._list_rows(self._selector(path)) if row.chunk is not None]
         if not rows:
             return True
         last = max(rows, key=lambda row: row.chunk or 0)
         if last.closed and last.size < CHUNK:
             return True
-        if last.size >= CHUNK:  # an empty chunk behind it, where its writer would go on
+        if last.size >= CHUNK:  # an empty chunk after it, where its writer would go on
             assert last.chunk is not None
             return self.make(self._object(Part(path, b"", last.mark, chunk=last.chunk + 1, closed=True))) is not None
-        there = self._kube.get(CONFIGMAPS, last.name)
-        if Row.of(there).size >= CHUNK:  # filled since, and its writer is at the next one
+        current = self._kube.get(CONFIGMAPS, last.name)
+        if Row.of(current).size >= CHUNK:  # filled since, and its writer is at the next one
             return False
-        there["metadata"].setdefault("annotations", {})["trainmaster/closed"] = "true"
-        return self.put({**there, "immutable": True}) is not None
+        current["metadata"].setdefault("annotations", {})["trainmaster/closed"] = "true"
+        return self.put({**current, "immutable": True}) is not None
 
     def chunk(self, path: str, mark: str, n: int, data: bytes, version: str) -> Object | None:
-        """Write chunk `n` of a growing file, in the place of `version` of it; None where another one is there."""
+        """Write chunk `n` of a growing file, replacing its `version`; return None where another version is there."""
         obj = self._object(Part(path, data, mark, chunk=n, closed=len(data) >= CHUNK))
         if not version:
             return self.make(obj)
         obj["metadata"]["resourceVersion"] = version
         return self.put(obj)
 
-    def chunk_there(self, path: str, n: int) -> Object:
+    def read_chunk(self, path: str, n: int) -> Object:
         return self._kube.get(CONFIGMAPS, chunk_of(self._head(path), n))
 
     # -- objects --
 
     def make(self, obj: Object) -> Object | None:
-        """POST; None where the name is taken by another write."""
+        """POST an object; return None where another write has the name."""
         try:
             return self._kube.create(CONFIGMAPS, obj)
         except Conflict as error:
-            return self._mine(obj, error)
+            return self._own_earlier_write(obj, error)
 
     def put(self, obj: Object) -> Object | None:
-        """PUT; None where the object is not the one of that version (any more)."""
+        """PUT an object; return None where the one there is not, or no longer, of that version."""
         try:
             return self._kube.replace(CONFIGMAPS, obj)
         except NotFound:
             return None
         except (Conflict, Invalid) as error:
-            return self._mine(obj, error)
+            return self._own_earlier_write(obj, error)
 
-    def _mine(self, obj: Object, error: ApiError) -> Object | None:
-        """What is there, where it is what an earlier try of this very write left whose answer was lost."""
+    def _own_earlier_write(self, obj: Object, error: ApiError) -> Object | None:
+        """Return the object that is there, if an earlier try of this same write, whose answer was lost, has left it."""
         if isinstance(error, Invalid) and "immutable" not in error.message:
             raise error
         if not error.doubtful:
             return None
         try:
-            there = self._kube.get(CONFIGMAPS, obj["metadata"]["name"])
+            current = self._kube.get(CONFIGMAPS, obj["metadata"]["name"])
         except NotFound:
             return None
-        same = there["metadata"].get("labels", {}).get(MARK) == obj["metadata"]["labels"][MARK]
-        return there if same and content(there) == content(obj) else None
+        same = current["metadata"].get("labels", {}).get(MARK) == obj["metadata"]["labels"][MARK]
+        return current if same and content(current) == content(obj) else None
 
     def _object(self, part: Part) -> Object:
         return part.object(self._prefix, self._labels, self._owners())
@@ -293,19 +295,19 @@ class ConfigMapStorage:
         return self._owner
 
     def _rows(self, top: str) -> list[Row]:
-        """What there is in a folder of the root ("": in all)."""
-        return self._listed(self._all + (f",trainmaster/top={plain(top)}" if top else ""))
+        """Return the objects in a folder of the root ("": in all)."""
+        return self._list_rows(self._job_selector + (f",trainmaster/top={plain(top)}" if top else ""))
 
-    def _listed(self, labels: str) -> list[Row]:
+    def _list_rows(self, labels: str) -> list[Row]:
         return [Row.of(obj) for obj in self._kube.list(CONFIGMAPS, labels=labels, metadata=True)[0]]
 
     def _drop(self, labels: str) -> None:
-        """Delete objects, a head before its rest; each by its name, for the right to delete a collection is another one."""
-        for row in sorted(self._listed(labels), key=lambda row: len(row.name)):
+        """Delete objects, a head before its rest; each by its name, for deleting a collection takes another right."""
+        for row in sorted(self._list_rows(labels), key=lambda row: len(row.name)):
             self._kube.delete(CONFIGMAPS, row.name)
 
     def _selector(self, path: str) -> str:
-        return f"{self._all},trainmaster/file={digest(path)}"
+        return f"{self._job_selector},trainmaster/file={digest(path)}"
 
     def _head(self, path: str) -> str:
         return head_of(self._prefix, checked(path))
@@ -313,136 +315,136 @@ class ConfigMapStorage:
     def _name(self, path: str) -> str:
         return f"{self.url}/{path}" if path else self.url
 
-    # -- how much there is --
+    # -- bounds --
 
     def room(self, path: str, size: int) -> None:
-        """Have room for `size` more bytes. Raises StorageFailed."""
+        """Make room for `size` more bytes. Raises StorageFailed."""
         with self._counting:
-            self._room(path, size)
+            self._make_room(path, size)
 
-    def _room(self, path: str, size: int) -> None:
+    def _make_room(self, path: str, size: int) -> None:
         printed = path.startswith(f"{PRINTED}/")
         limit = OUTPUT if printed else LOG
-        if printed not in self._used or self._used[printed] + size > limit:
+        if printed not in self._bytes_used or self._bytes_used[printed] + size > limit:
             rows = self._rows("")
-            self._used = {kind: sum(row.size for row in rows if row.printed is kind) for kind in (True, False)}
-            droppable = _printed(rows, path) if printed else self._covered()
-            while self._used[printed] + size > limit and (file := next(droppable, "")):
-                self._used[printed] -= sum(row.size for row in rows if row.path == file)
-                used, self._used = self._used, {}
+            self._bytes_used = {kind: sum(row.size for row in rows if row.printed is kind) for kind in (True, False)}
+            droppable = _droppable_output(rows, path) if printed else self._droppable_events()
+            while self._bytes_used[printed] + size > limit and (file := next(droppable, "")):
+                self._bytes_used[printed] -= sum(row.size for row in rows if row.path == file)
+                used, self._bytes_used = self._bytes_used, {}
                 self.remove(file)
-                self._used = used
-        if self._used[printed] + size > limit:
-            told = f"the {limit // 1024**2} MiB that a job may keep in ConfigMaps are used up"
+                self._bytes_used = used
+        if self._bytes_used[printed] + size > limit:
+            problem = f"the {limit // 1024**2} MiB that a job may keep in ConfigMaps are used up"
             mend = "name a place for the job's own storage: storage: URL"
-            raise StorageFailed(told, place=self.url, mend=mend, anchor="configmaps-full")
-        self._used[printed] += size
+            raise StorageFailed(problem, place=self.url, mend=mend, anchor="configmaps-full")
+        self._bytes_used[printed] += size
 
-    def _covered(self) -> Iterator[str]:
-        """Files of events that may go, oldest first: all that they hold is in the older of the snapshots.
+    def _droppable_events(self) -> Iterator[str]:
+        """Yield the files of events that may be dropped, oldest first: the older of the snapshots covers all their events.
 
-        Not an epoch's first, for it says what counts of the epochs before.
+        An epoch's first file stays, for it says which lines of earlier epochs count.
         """
         ends = snapshot_ends(self)
         if not ends:
             return
         files = segments(self).values()
-        for part, after in itertools.pairwise(part for found in files for part in found):
-            if part not in [found[0] for found in files] and after.first - 1 <= min(ends):
+        for part, after in itertools.pairwise(part for parts_of_epoch in files for part in parts_of_epoch):
+            if part not in [parts_of_epoch[0] for parts_of_epoch in files] and after.first - 1 <= min(ends):
                 yield part.path
 
 
 class _Growing:
-    """The Appender. What was not synced is here alone."""
+    """The Appender of a growing file. It alone holds the bytes that are not synced."""
 
     def __init__(self, storage: ConfigMapStorage, path: str, mark: str, version: str) -> None:
         self._storage, self._path, self._mark = storage, path, mark
-        self._n, self._version, self._last = 0, version, b""  # the chunk that grows, and what it holds
+        self._n, self._version, self._last = 0, version, b""  # the chunk that grows: its number, its version, its bytes
         self._stable = 0
-        self._held = bytearray()
+        self._unsynced = bytearray()
         self._fenced = False
 
     def write(self, data: bytes) -> None:
-        with _ours("append", self._storage._name(self._path)):
+        with _storage_errors("append", self._storage._name(self._path)):
             self._storage.room(self._path, len(data))
-        self._held += data
+        self._unsynced += data
 
     def sync(self) -> None:
-        with _ours("append", self._storage._name(self._path)):
-            while self._held:
-                self._step()
+        with _storage_errors("append", self._storage._name(self._path)):
+            while self._unsynced:
+                self._write_chunk()
 
     def truncate(self, size: int) -> None:
         if size < self._stable:
             raise StorageFailed(f"what was synced cannot be cut to {size} bytes", place=self._path)
-        del self._held[size - self._stable :]
+        del self._unsynced[size - self._stable :]
 
     def close(self) -> None:
         if not self._fenced:
             self.sync()
 
-    def _step(self) -> None:
+    def _write_chunk(self) -> None:
         """Write as much as fits into the chunk that grows."""
         if self._fenced:
-            raise self._lost()
-        data = self._last + bytes(self._held[: CHUNK - len(self._last)])
-        made = self._storage.chunk(self._path, self._mark, self._n, data, self._version)
-        if made is None:
-            made, data = self._earlier()
+            raise self._fenced_error()
+        data = self._last + bytes(self._unsynced[: CHUNK - len(self._last)])
+        chunk = self._storage.chunk(self._path, self._mark, self._n, data, self._version)
+        if chunk is None:
+            chunk, data = self._earlier_write()
         self._stable += len(data) - len(self._last)
-        del self._held[: len(data) - len(self._last)]
-        self._last, self._version = data, made["metadata"]["resourceVersion"]
+        del self._unsynced[: len(data) - len(self._last)]
+        self._last, self._version = data, chunk["metadata"]["resourceVersion"]
         if len(data) >= CHUNK:
             self._n, self._last, self._version = self._n + 1, b"", ""
 
-    def _earlier(self) -> tuple[Object, bytes]:
-        """What an earlier call of ours has left, which failed and landed all the same. Raises StorageFailed where it is another's."""
+    def _earlier_write(self) -> tuple[Object, bytes]:
+        """Return the chunk of an earlier call of ours that failed but landed all the same. Raises StorageFailed where it is another's."""
         try:
-            there = self._storage.chunk_there(self._path, self._n)
+            current = self._storage.read_chunk(self._path, self._n)
         except NotFound:
-            there = {}
-        data, ours = content(there), self._last + bytes(self._held)
-        mark = there.get("metadata", {}).get("labels", {}).get(MARK)
-        sealed = there.get("immutable") and len(data) < CHUNK
-        if mark != self._mark or sealed or len(data) <= len(self._last) or not ours.startswith(data):
+            current = {}
+        data, expected = content(current), self._last + bytes(self._unsynced)
+        mark = current.get("metadata", {}).get("labels", {}).get(MARK)
+        sealed = current.get("immutable") and len(data) < CHUNK
+        if mark != self._mark or sealed or len(data) <= len(self._last) or not expected.startswith(data):
             self._fenced = True
-            raise self._lost()
-        return there, data
+            raise self._fenced_error()
+        return current, data
 
-    def _lost(self) -> StorageFailed:
-        told = "another master has closed the file: this one is not the job's any more"
-        return StorageFailed(told, place=self._storage._name(self._path), anchor="storage-failed")
+    def _fenced_error(self) -> StorageFailed:
+        problem = "another master has closed the file: this one is not the job's any more"
+        return StorageFailed(problem, place=self._storage._name(self._path), anchor="storage-failed")
 
 
 def keep_tail(storage: Storage, task: str, attempt: int, end: int, data: bytes) -> None:
-    """Keep the last TAIL bytes of what an attempt printed, as a piece that readers of logs find; `end`: the position behind `data`."""
-    kept = data[-TAIL:]
-    if kept:
-        storage.replace(piece_name(f"{folder(task)}/{attempt}.log", end - len(kept)), kept)
+    """Keep the last TAIL bytes of an attempt's output, as a piece that readers of logs find; `end`: the position after `data`."""
+    tail = data[-TAIL:]
+    if tail:
+        storage.replace(piece_name(f"{folder(task)}/{attempt}.log", end - len(tail)), tail)
 
 
 def url_of(context: str, namespace: str, job: str = "") -> str:
-    """The URL of a job's storage, or of all jobs of a namespace."""
+    """Return the URL of a job's storage, or of all jobs of a namespace."""
     place = f"{quote(context, safe='')}@{namespace}" if context else namespace
     return f"{SCHEME}{place}/{job}".rstrip("/")
 
 
-def _parsed(url: str) -> tuple[str, str, str]:
+def _parse_url(url: str) -> tuple[str, str, str]:
     place, _, job = url.removeprefix(SCHEME).partition("/")
     context, _, namespace = place.rpartition("@")
     if not url.startswith(SCHEME) or not namespace or not job or "/" in job:
-        told = f"{url} is no storage in ConfigMaps"
-        raise BadInput(told, place=url, mend=f"write {SCHEME}[CONTEXT@]NAMESPACE/JOB", anchor="storage-url")
+        problem = f"{url} is no storage in ConfigMaps"
+        raise BadInput(problem, place=url, mend=f"write {SCHEME}[CONTEXT@]NAMESPACE/JOB", anchor="storage-url")
     return unquote(context), namespace, job
 
 
-def _where() -> tuple[str, ...]:
+def _environment() -> tuple[str, ...]:
     return tuple(os.environ.get(name, "") for name in ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST"))
 
 
 @functools.lru_cache(maxsize=16)
 def _client(context: str, namespace: str, *_: str) -> Blocking:
-    """One client for all storages of a namespace. In a pod without a kubeconfig the context is the pod's own cluster."""
+    """Return the one client for all storages of a namespace. In a pod without a kubeconfig the context is the pod's own cluster."""
     try:
         config = load(context=context, namespace=namespace)
     except ConfError:
@@ -452,13 +454,13 @@ def _client(context: str, namespace: str, *_: str) -> Blocking:
     return Blocking(config, timeout=_TIMEOUT, patience=_PATIENCE)
 
 
-def _printed(rows: list[Row], path: str) -> Iterator[str]:
-    """Files of what programs printed, oldest first, all but one."""
-    made: dict[str, str] = {}
+def _droppable_output(rows: list[Row], path: str) -> Iterator[str]:
+    """Yield the files of the programs' output, oldest first, all but `path`."""
+    created: dict[str, str] = {}
     for row in rows:
         if row.printed and row.path != path:
-            made[row.path] = min(made.get(row.path, row.made), row.made)
-    yield from sorted(made, key=lambda file: (made[file], file))
+            created[row.path] = min(created.get(row.path, row.created), row.created)
+    yield from sorted(created, key=lambda file: (created[file], file))
 
 
 _MENDS: tuple[tuple[type[KubeError], str, str], ...] = (
@@ -470,13 +472,13 @@ _MENDS: tuple[tuple[type[KubeError], str, str], ...] = (
 
 
 @contextmanager
-def _ours(doing: str, url: str) -> Iterator[None]:
+def _storage_errors(doing: str, url: str) -> Iterator[None]:
     try:
         yield
     except TrainmasterError:
         raise
     except KubeError as error:
         fitting = (mend for kind, words, mend in _MENDS if isinstance(error, kind) and words in error.message)
-        told: Any = error
-        told.mend = error.mend or next(fitting, "")
-        raise storage_failed(doing, url, told) from error
+        failure: Any = error
+        failure.mend = error.mend or next(fitting, "")
+        raise storage_failed(doing, url, failure) from error

@@ -1,13 +1,13 @@
-"""HDFS by hdfs-native: one client a NameNode, errors that name cause and mend, and no wait without a bound.
+"""HDFS by hdfs-native: one client per NameNode, errors that name cause and mend, and no wait without a bound.
 
-Everything that the library raises becomes an OSError here: FileNotFoundError, FileExistsError, or a DfsError, whose `mend` and `anchor`
-go into what the user reads. hdfs-native tells most causes as text with a Java class in it; the table `CAUSES` reads that.
+Every error of the library becomes an OSError here: FileNotFoundError, FileExistsError, or a DfsError, whose `mend` and `anchor`
+go into the message to the user. hdfs-native tells most causes as text with a Java class in it; the table `CAUSES` reads that.
 
-Bounds. A refused or unknown NameNode is given up after about 5 s (hdfs-native by Hadoop's own defaults: minutes), for whoever calls tries
-again and says so meanwhile. A NameNode or DataNode that holds its connection open and says nothing would be waited for without end, so
-each call runs in a thread beside and is abandoned after its limit.
+Bounds. A refused or unknown NameNode is given up after about 5 s (hdfs-native by Hadoop's own defaults: minutes), for the callers try
+again and say so meanwhile. A wait for a NameNode or DataNode that holds its connection open and says nothing would never end, so
+each call runs in a separate thread and is abandoned after its limit.
 
-A client starts threads of its own and does not survive a fork: one is made a process, when first needed. Its calls let go of the
+A client starts threads of its own and does not survive a fork: each process makes one, when first needed. Its calls release the
 interpreter's lock: while a file was written in 29 ms, another thread never stood still for more than 3 ms.
 """
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 SCHEMES = ("hdfs", "viewfs")
 PORT = 8020  # of a NameNode, where an address names none
-LIMIT = 90.0  # s for a call; a write waits up to 60 s for a DataNode's word (hdfs-native's ACK_READ_TIMEOUT) and then tries another
+LIMIT = 90.0  # s for a call; a write waits up to 60 s for a DataNode's answer (hdfs-native's ACK_READ_TIMEOUT) and then tries another
 SETTINGS = {
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.failover.sleep.base.millis": "250",
@@ -50,13 +50,13 @@ _WHO = (
     "KRB5CCNAME",
 )
 _NEWER = "bring newer ones: tm renew JOB"
-# Of a container, which has tokens alone, and passes over those that have ended.
+# Errors of a container, which has tokens only, and passes over those that have ended.
 _LOGINS = ("NoSASLMechanism", "GSSAPIError")
 _RPC = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _OS_ERROR = re.compile(r"^(.*) \(os error (\d+)\)")
 
 _LOG_IN = "see your tickets: klist; get a new one: kinit"
-# What is found in a Java class or in hdfs-native's words -> errno, what it means ("{told}": the first line of what was told), what to do.
+# Words in a Java class or in hdfs-native's text -> errno, what they mean ("{told}": the first line of the error's text), what to do.
 CAUSES: tuple[tuple[str, int, str, str], ...] = (
     ("SafeModeException", errno.EAGAIN, "the NameNode {where} is in safe mode, and takes no changes",
      "wait until it has left it; `hdfs dfsadmin -safemode get` tells"),
@@ -84,7 +84,7 @@ CAUSES: tuple[tuple[str, int, str, str], ...] = (
 
 
 class DfsError(OSError):
-    """What HDFS, or the way to it, refused."""
+    """A failure of HDFS, or of the way to it."""
 
     def __init__(self, number: int, words: str, mend: str, anchor: str = "storage-failed") -> None:
         super().__init__(number, words)
@@ -98,15 +98,15 @@ class Dfs:
         try:
             from hdfs_native import Client
         except ImportError as error:
-            told = f"cannot open {url}: hdfs-native is not installed"
-            raise BadInput(told, place=url, mend="pip install hdfs-native", anchor="storage-url") from error
+            problem = f"cannot open {url}: hdfs-native is not installed"
+            raise BadInput(problem, place=url, mend="pip install hdfs-native", anchor="storage-url") from error
 
         self.url = url
         self._drafts: deque[str] = deque()
-        authority, settings, self._mounts = _found(url)
+        authority, settings, self._mounts = _resolve(url)
         self.where = authority
-        told = settings.get("fs.permissions.umask-mode", "")
-        self.umask = int(told, 8) if re.fullmatch(r"0?[0-7]{1,3}", told) else 0o022
+        umask = settings.get("fs.permissions.umask-mode", "")
+        self.umask = int(umask, 8) if re.fullmatch(r"0?[0-7]{1,3}", umask) else 0o022
         scheme = url.partition("://")[0].lower()
         try:
             self.client: Client = Client(f"{scheme}://{authority}", settings)
@@ -114,7 +114,7 @@ class Dfs:
             raise translated(error, self.where) from error
 
     def discard(self, *drafts: str) -> None:
-        """Remove drafts of files whose writing failed; where HDFS is away, when this is called the next time."""
+        """Remove drafts of files whose writing failed; those that stay, because HDFS is away, are tried again at the next call."""
         self._drafts.extend(drafts)
         while self._drafts:
             draft = self._drafts.popleft()
@@ -127,7 +127,7 @@ class Dfs:
                 return
 
     def check(self, path: str) -> None:
-        """Raises BadInput where nothing is mounted at a path of viewfs."""
+        """Raise BadInput where nothing is mounted at a path of viewfs."""
         from trainmaster.hadoop.conf import mounted
 
         if self._mounts is not None and mounted(self._mounts, path or "/") is None:
@@ -138,11 +138,11 @@ class Dfs:
             )  # fmt: skip
 
     def call(self, act: Callable[[Client], T], limit: float = LIMIT) -> T:
-        """The result of `act`. Raises FileNotFoundError, FileExistsError and other OSErrors."""
+        """Return the result of `act`. Raises FileNotFoundError, FileExistsError and other OSErrors."""
         return self._bounded(lambda: act(self.client), limit, self.where)
 
     def bounded(self, act: Callable[[], T], limit: float = LIMIT) -> T:
-        """The same for what a file does, which DataNodes do."""
+        """Do as `call`, for an act on an open file, which DataNodes answer."""
         return self._bounded(act, limit, f"{self.where}, or a DataNode of it,")
 
     def _bounded(self, act: Callable[[], T], limit: float, peer: str) -> T:
@@ -159,17 +159,17 @@ class Dfs:
 
 
 def open_dfs(url: str) -> tuple[Dfs, str]:
-    """The file system of a URL, and the path in it, without a "/" at its end. Raises BadInput, or DfsError."""
+    """Return the file system of a URL, and the path in it, without a "/" at its end. Raises BadInput, or DfsError."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
-    begin = f"{scheme.lower()}://{authority}"
-    key = (os.getpid(), begin, *(os.environ.get(name) for name in _WHO))
+    root = f"{scheme.lower()}://{authority}"
+    key = (os.getpid(), root, *(os.environ.get(name) for name in _WHO))
     with _LOCK:
         if key not in _OPEN:
-            _OPEN[key] = Dfs(begin)
-        found, at = _OPEN[key], (slash + path).rstrip("/")
-    found.check(at)
-    return found, at
+            _OPEN[key] = Dfs(root)
+        dfs, dfs_path = _OPEN[key], (slash + path).rstrip("/")
+    dfs.check(dfs_path)
+    return dfs, dfs_path
 
 
 def is_dfs(url: str) -> bool:
@@ -181,42 +181,42 @@ _LOCK = threading.RLock()
 
 
 def translated(error: BaseException, where: str, peer: str = "") -> OSError:
-    """An error of hdfs-native, or of the system, as one that says what to do. `peer`: who was spoken to, where that is not the NameNode."""
+    """Turn an error of hdfs-native, or of the system, into one that says what to do. `peer`: the server called, if not the NameNode."""
     text = str(error)
-    found = _RPC.search(text)
-    java, told = (
-        (found[1], found[2].removesuffix('")').replace("\\n", "\n").replace('\\"', '"')) if found else ("", text)
+    match = _RPC.search(text)
+    java, detail = (
+        (match[1], match[2].removesuffix('")').replace("\\n", "\n").replace('\\"', '"')) if match else ("", text)
     )
-    told = _line(told)
+    detail = _first_line(detail)
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, told)
+        return FileNotFoundError(errno.ENOENT, detail)
     if isinstance(error, FileExistsError):
-        return FileExistsError(errno.EEXIST, told)
+        return FileExistsError(errno.EEXIST, detail)
     if os.environ.get("HADOOP_TOKEN_FILE_LOCATION") and any(words in text for words in _LOGINS):
         return DfsError(errno.EACCES, f"the delegation tokens for {where} have ended", _NEWER)
     for words, number, meaning, mend in CAUSES:
         if words in java or words in text:
             anchor = "ticket" if mend is _LOG_IN else "storage-failed"
-            return DfsError(number, meaning.format(where=where, told=told), mend, anchor)
+            return DfsError(number, meaning.format(where=where, told=detail), mend, anchor)
     if isinstance(error, NotImplementedError):
-        return DfsError(errno.ENOTSUP, f"hdfs-native cannot do this: {told}", "use another place")
+        return DfsError(errno.ENOTSUP, f"hdfs-native cannot do this: {detail}", "use another place")
     if isinstance(error, OSError):
-        system = _OS_ERROR.match(told)
-        reason = system[1].lower() if system else (error.strerror or told)
+        system = _OS_ERROR.match(detail)
+        reason = system[1].lower() if system else (error.strerror or detail)
         number = int(system[2]) if system else (error.errno or errno.EIO)
         mend = "see whether it runs and can be reached from here; HADOOP_CONF_DIR says where it is"
         return DfsError(number, f"{peer or where} cannot be reached: {reason}", mend)
-    return DfsError(errno.EIO, f"{where}: {told or type(error).__name__}", "see the NameNode's log")
+    return DfsError(errno.EIO, f"{where}: {detail or type(error).__name__}", "see the NameNode's log")
 
 
-def _line(text: str) -> str:
+def _first_line(text: str) -> str:
     first = text.strip().split("\n", 1)[0].split("\tat ", 1)[0]
     return first.strip()[:300]
 
 
-def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
-    """Who is asked, as the URL's authority, the settings for the client, and the mounts of viewfs. Raises BadInput where nobody is known
-    by that name.
+def _resolve(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
+    """Return the NameNode's authority for a URL, the settings for the client, and the mounts of viewfs. Raises BadInput where no NameNode
+    is known by that name.
     """
     from trainmaster.hadoop import conf as hadoop_conf
     from trainmaster.hadoop.errors import ConfError
@@ -253,7 +253,7 @@ def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
                 + ("HADOOP_CONF_DIR is not set" if conf is None else f"{conf.folder} has none by that name"),
                 place=url, mend=f"set fs.viewfs.mounttable.{authority}.link./FOLDER in core-site.xml", anchor="hadoop-conf",
             )  # fmt: skip
-        # hdfs-native wants a place for what is mounted nowhere; `check` keeps us from it.
+        # hdfs-native requires a place for paths that are mounted nowhere; `check` refuses them.
         rest = (
             {f"fs.viewfs.mounttable.{authority}.linkFallback": next(iter(table.values()))}
             if table and "" not in table
@@ -275,8 +275,8 @@ def _found(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
 
 
 def _check_principal(conf: Configuration) -> None:
-    """Raise ConfError where a secure cluster's configuration does not say who its NameNodes are. hdfs-native never compares: without the
-    name nobody does.
+    """Raise ConfError where a secure cluster's configuration does not name its NameNodes' principal. hdfs-native never compares it: without
+    the name nobody does.
     """
     from trainmaster.hadoop.conf import is_secure
     from trainmaster.hadoop.errors import ConfError
@@ -293,7 +293,7 @@ def _check_principal(conf: Configuration) -> None:
 
 
 def within(act: Callable[[], T], limit: float) -> T:
-    """The result of `act`, run in a thread beside. Raises TimeoutError after `limit` seconds; the thread is then left to itself."""
+    """Return the result of `act`, run in a separate thread. Raises TimeoutError after `limit` seconds; the thread is then abandoned."""
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def run() -> None:
@@ -314,7 +314,7 @@ def within(act: Callable[[], T], limit: float) -> T:
 
 
 def at_work() -> bool:
-    """Whether there are calls at this moment; at the end of a process, those that nobody waits for any more."""
+    """Tell whether calls run at this moment; at the end of a process those are calls that nobody waits for any more."""
     return bool(_WORKING)
 
 

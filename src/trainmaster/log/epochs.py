@@ -1,13 +1,13 @@
-"""Who is master: epochs, and the signed record that says where the master is.
+"""Epochs decide who is master, and a signed record says where the master is.
 
-An epoch is taken by creating `epochs/<n>`, which of all who try only one can. A master takes one before it does
+A master takes an epoch by creating `epochs/<n>`, in which only one of all that try succeeds. It does so before
 anything else, then reads the log to its end, then writes its first line, which says up to where it has read. An older
 master that still lives finds out by `confirm`:
 
     append a barrier  ->  confirm the epoch  ->  act
 
-in this order. Where no higher epoch was there after the barrier was on stable storage, whoever takes one later reads
-that barrier.
+in this order. Where there was no higher epoch after the barrier was on stable storage, a master that takes one later
+reads that barrier.
 
 The record `master` tells agents the addresses. It is signed with the job's token, so that nobody else who can write the
 storage can send them elsewhere; an older record that is put back names a lower epoch, which agents refuse.
@@ -32,7 +32,7 @@ _TRIES = 1000
 
 
 def highest(storage: Storage) -> int:
-    """The highest epoch that was taken; 0 where none was."""
+    """Return the highest epoch that was taken; 0 where none was."""
     return max((int(entry.name) for entry in storage.entries(FOLDER) if entry.name.isdigit()), default=0)
 
 
@@ -51,26 +51,26 @@ def take(storage: Storage) -> int:
 
 
 def settle(storage: Storage, epoch: int) -> bool:
-    """Have closed what masters before `epoch` hold open of the log; whether it is: they cannot add to it any more, and every reader sees
-    all of it.
+    """Close the files of the log that masters before `epoch` hold open. Return True once all are closed: those masters cannot add to them
+    any more, and every reader sees all of them.
 
-    What counts of it can mostly be read before: it was synced, and whoever holds it open acts on no more.
+    The lines that count can mostly be read before: they were synced, and a master acts on synced lines only.
     """
-    earlier = [part for number, parts in segments(storage).items() if number < epoch for part in parts]
-    closed = [storage.settle(part.path) for part in earlier]  # each is asked for
+    earlier_parts = [part for number, parts in segments(storage).items() if number < epoch for part in parts]
+    closed = [storage.settle(part.path) for part in earlier_parts]  # a list: each of them is settled
     return all(closed)
 
 
 def confirm(storage: Storage, epoch: int) -> bool:
-    """Whether no higher epoch was taken: only then may its master act."""
-    if storage.appends:  # where one is made by itself they are taken one after the other, so the next one tells
+    """Tell whether no higher epoch was taken: only then may the epoch's master act."""
+    if storage.appends:  # here epochs are taken one after the other, so a look for the next one is enough
         return not storage.exists(f"{FOLDER}/{epoch + 1}")
     return highest(storage) <= epoch
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class MasterRecord(Plain):
-    """Where the master of an epoch is reached. `data` holds what else agents need (the certificate's pin, ...)."""
+    """The addresses of the master of an epoch. `data` holds what else agents need (the certificate's pin, ...)."""
 
     epoch: int
     addresses: tuple[str, ...]
@@ -78,35 +78,35 @@ class MasterRecord(Plain):
 
 
 def write_master(storage: Storage, record: MasterRecord, token: str) -> bool:
-    """Put the record, signed, where it is not there; False, and nothing changed, where a later epoch's is."""
-    there = storage.read(RECORD)
-    known = None if there is None else _trusted(there, token)
-    if known is not None and (known.epoch > record.epoch or known == record):
-        return known == record
+    """Write the record, signed, unless it is there already. Return False, and change nothing, where a later epoch's record is there."""
+    content = storage.read(RECORD)
+    current = None if content is None else _parse_trusted(content, token)
+    if current is not None and (current.epoch > record.epoch or current == record):
+        return current == record
     storage.replace(RECORD, signed(record, token))
     return True
 
 
 def newer_master(storage: Storage, token: str, epoch: int) -> MasterRecord | None:
-    """The record, where a master after `epoch` may have written it: to ask for epochs costs less than to read it."""
+    """Return the record if a master after `epoch` may have written it, else None: listing epochs costs less than reading the record."""
     return read_master(storage, token) if highest(storage) > epoch else None
 
 
 def read_master(storage: Storage, token: str) -> MasterRecord | None:
-    """The record, or None where there is none. Raises BadInput where its signature is not the job's."""
+    """Return the record, or None where there is none. Raises BadInput where its signature is not the job's."""
     content = storage.read(RECORD)
     return None if content is None else verified(content, token)
 
 
 def signed(record: MasterRecord, token: str) -> bytes:
-    """The record as one line of JSON, with an HMAC-SHA256 under the job's token over everything else in it."""
+    """Return the record as one line of JSON, with an HMAC-SHA256 under the job's token over everything else in it."""
     fields = {"v": "1.0", "epoch": record.epoch, "addresses": list(record.addresses), "data": dict(record.data)}
     return json.dumps({**fields, "hmac": _hmac(fields, token)}).encode() + b"\n"
 
 
 def verified(content: bytes, token: str) -> MasterRecord:
-    """The record in `content`. Raises BadInput where it is none, or is signed by another."""
-    record = _trusted(content, token)
+    """Return the record in `content`. Raises BadInput where it is no record, or has another's signature."""
+    record = _parse_trusted(content, token)
     if record is None:
         raise BadInput(
             "the record of the master is not signed by this job",
@@ -117,13 +117,13 @@ def verified(content: bytes, token: str) -> MasterRecord:
     return record
 
 
-def _trusted(content: bytes, token: str) -> MasterRecord | None:
+def _parse_trusted(content: bytes, token: str) -> MasterRecord | None:
     import hmac
 
     try:
         fields = json.loads(content)
-        said = fields.pop("hmac")
-        if not hmac.compare_digest(said.encode(), _hmac(fields, token).encode()):
+        signature = fields.pop("hmac")
+        if not hmac.compare_digest(signature.encode(), _hmac(fields, token).encode()):
             return None
         return MasterRecord(int(fields["epoch"]), tuple(fields["addresses"]), fields.get("data", {}))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -1,12 +1,12 @@
 """The jobs under a state directory, newest first, without reading their logs whole each time.
 
-A job's *headline* is what a list shows of it: name, state, times. It comes from a few types of events alone, in the
-table `HEADLINES`; the others are told apart by a look at their bytes. What was read is remembered in `index.json` with
-the number of the last event, so the next look reads only what came since. The index is a cache: deleted, damaged or out
+A job's *headline* is its line in a list: name, state, times. It comes from a few types of events alone, in the
+table `HEADLINES`; the others are told apart by a look at their bytes. `index.json` keeps the headlines with the
+number of the last event read, so the next look reads only newer events. The index is a cache: deleted, damaged or out
 of date, it is made again.
 
-A job whose storage is elsewhere has a directory there all the same. A storage that cannot be reached is asked once a list,
-not once a job: each try may take its time. The list shows the last known state of such a job. Commands that see the end of a job therefore
+A job whose storage is elsewhere has a directory here all the same. A storage that cannot be reached is tried once per list,
+not once per job: each try may take long. The list shows the last known state of such a job. Commands that see the end of a job therefore
 note it in that directory (`note_end`): how a job ended stays known on this machine, whatever becomes of its storage.
 """
 
@@ -29,9 +29,9 @@ from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of,
 
 JOBS = "jobs"
 INDEX = "index.json"
-UNSEEN = "unseen"  # in a job's directory: what its cluster said, where the job is over there and has no events that this machine sees
+UNSEEN = "unseen"  # in a job's directory: its cluster's report, where the job is over there and has no events that this machine sees
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
-BEGIN = 30.0  # seconds; a storage without a folder is no news of a job that is younger
+BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
 _VERSION = 1
 
 
@@ -47,17 +47,17 @@ class Headline:
     started: float | None = None
     ended: float | None = None
     n: int = 0  # the last event read
-    epoch: int = -1  # which wrote it
+    epoch: int = -1  # the epoch that wrote it
     unreadable: str = ""  # why the log could not be read (further): then the state is the last one known
 
     @property
     def lost(self) -> bool:
-        """Tell whether the present state is not known."""
+        """Tell whether the present state is unknown."""
         return bool(self.unreadable) and self.ended is None
 
     @property
     def word(self) -> str:
-        """The state as a list shows it."""
+        """Return the state as a list shows it."""
         return "unreadable" if self.lost else self.state
 
 
@@ -82,23 +82,23 @@ _TELLING = re.compile(b'"type":"(?:' + "|".join(map(re.escape, HEADLINES)).encod
 
 
 def jobs(state: LocalStorage) -> list[Headline]:
-    """The jobs under `state`, newest first. The cache is brought up to date where that can be done."""
-    known = _cached(state)
-    found = []
+    """Return the jobs under `state`, newest first. The cache is brought up to date where it can be written."""
+    known = _read_index(state)
+    headlines = []
     unreachable: dict[str, str] = {}  # where jobs keep their storages -> why nothing can be read there
     for entry in state.entries(JOBS):
         if entry.folder:
             directory = f"{state.root}/{JOBS}/{entry.name}"
-            present = known.get(entry.name) or Headline(entry.name, submitted=_made(directory))
-            found.append(headline(directory, present, unreachable))
-    found.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
-    if {job.id: job for job in found} != known:
-        _keep(state, found)
-    return found
+            earlier = known.get(entry.name) or Headline(entry.name, submitted=_prepared_at(directory))
+            headlines.append(headline(directory, earlier, unreachable))
+    headlines.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
+    if {job.id: job for job in headlines} != known:
+        _write_index(state, headlines)
+    return headlines
 
 
-def _made(directory: str) -> float | None:
-    """When a job whose log has not begun was prepared."""
+def _prepared_at(directory: str) -> float | None:
+    """Return the time at which a job whose log has not begun was prepared; None where that is unknown."""
     try:
         return os.stat(f"{directory}/job.json").st_mtime
     except OSError:
@@ -106,10 +106,10 @@ def _made(directory: str) -> float | None:
 
 
 def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> Headline:
-    """The headline of the job of a directory; `known` is what was read of it earlier."""
+    """Return the headline of the job of a directory; `known` is its headline as it was read earlier."""
     if known.ended is not None and not known.unreadable:
         return known
-    if (end := _noted_end(directory)) is not None:
+    if (end := _read_end(directory)) is not None:
         return end
     place = place_of(directory)
     root = place.rpartition("/")[0]
@@ -117,13 +117,13 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
     if why is None:
         try:
             storage, earlier = storage_for(place), known
-            for present in _read(storage, known):
-                known = present
-            if not known.n and _removed(directory, storage):
+            for newer in _read_log(storage, known):
+                known = newer
+            if not known.n and _is_removed(directory, storage):
                 return attrs.evolve(known, state="removed", ended=time.time())
-            unseen = "" if known.n else _unseen(directory)
-            if not known.n and (earlier.n or unseen or _is_missing(root, known)):
-                return attrs.evolve(earlier, unreadable=f"{place} has no events of it{unseen}")
+            unseen_note = "" if known.n else _read_unseen(directory)
+            if not known.n and (earlier.n or unseen_note or _is_missing(root, known)):
+                return attrs.evolve(earlier, unreadable=f"{place} has no events of it{unseen_note}")
             return known
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
@@ -146,17 +146,17 @@ def note_end(directory: str, status: Mapping[str, Any]) -> None:
 
 
 def note_unseen(directory: str, fate: str) -> None:
-    """Keep what a cluster says of a job that is over there, and whose events are not where this machine looks for them."""
+    """Keep a cluster's report of a job that is over there and whose events are not where this machine looks for them."""
     with contextlib.suppress(StorageFailed):
         LocalStorage(directory).replace(UNSEEN, fate.encode(), durable=False)
 
 
-def _unseen(directory: str) -> str:
+def _read_unseen(directory: str) -> str:
     content = LocalStorage(directory).read(UNSEEN)
     return f"; {content.decode()}" if content else ""
 
 
-def _noted_end(directory: str) -> Headline | None:
+def _read_end(directory: str) -> Headline | None:
     try:
         with open(f"{directory}/{END}", "rb") as file:
             return Headline(**json.load(file))
@@ -170,8 +170,8 @@ def _is_missing(root: str, known: Headline) -> bool:
     return path is not None and not os.path.isdir(path) and time.time() - (known.submitted or 0.0) > BEGIN
 
 
-def _removed(directory: str, storage: Storage) -> bool:
-    """Whether a job that was submitted to a cluster was deleted there, and its log with it."""
+def _is_removed(directory: str, storage: Storage) -> bool:
+    """Tell whether a job that was submitted to a cluster was deleted there, and its log with it."""
     try:
         with open(f"{directory}/site.json", "rb") as file:
             submitted = "application" in json.load(file)
@@ -180,34 +180,34 @@ def _removed(directory: str, storage: Storage) -> bool:
     return submitted and storage.gone()
 
 
-def _read(storage: Storage, known: Headline) -> Iterator[Headline]:
-    """What is known after each step of the reading, which may fail at any."""
+def _read_log(storage: Storage, known: Headline) -> Iterator[Headline]:
+    """Read the log and yield the headline after each step, for reading may fail at any."""
     reader = Reader(storage, after=known.n)
     reader.refresh()
     if known.n and not reader.holds(known.epoch, known.n):
         reader, known = Reader(storage), Headline(known.id)
     yield (known := attrs.evolve(known, unreadable=""))
     while batch := reader.poll():
-        if batch.first <= known.n:  # meanwhile a later master did not read what we have
-            yield from _read(storage, Headline(known.id))
+        if batch.first <= known.n:  # meanwhile a later master began that did not read these events
+            yield from _read_log(storage, Headline(known.id))
             return
         for line in batch.lines:
             if _TELLING.search(line):
-                yield (known := _told(known, decode(line)))
+                yield (known := _fold_event(known, decode(line)))
         yield (known := attrs.evolve(known, n=batch.last, epoch=batch.epoch))
 
 
-def _told(known: Headline, event: Event) -> Headline:
+def _fold_event(known: Headline, event: Event) -> Headline:
     tell = HEADLINES.get(event.type)
     if tell is None:
-        return known  # the words stood elsewhere in the line
+        return known  # the type's name stood elsewhere in the line
     news = tell(event)
     if known.started is not None:
         news.pop("started", None)
     return attrs.evolve(known, **news)
 
 
-def _cached(state: LocalStorage) -> dict[str, Headline]:
+def _read_index(state: LocalStorage) -> dict[str, Headline]:
     content = state.read(INDEX)
     try:
         index: Mapping[str, Any] = json.loads(content or b"{}")
@@ -218,8 +218,8 @@ def _cached(state: LocalStorage) -> dict[str, Headline]:
         return {}
 
 
-def _keep(state: LocalStorage, found: list[Headline]) -> None:
-    content = json.dumps({"version": _VERSION, "jobs": [attrs.asdict(job) for job in found]}, separators=(",", ":"))
+def _write_index(state: LocalStorage, headlines: list[Headline]) -> None:
+    content = json.dumps({"version": _VERSION, "jobs": [attrs.asdict(job) for job in headlines]}, separators=(",", ":"))
     try:
         state.replace(INDEX, content.encode() + b"\n", durable=False)
     except StorageFailed:

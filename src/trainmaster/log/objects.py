@@ -1,17 +1,17 @@
-"""A storage behind a URL: objects of S3, Google or Azure, whatever fsspec opens (HDFS has a storage of its own, `hdfs`).
+"""A storage behind a URL: objects of S3, Google or Azure, or any other that fsspec opens (HDFS has a storage of its own, `hdfs`).
 
-Objects are put whole and cannot be appended. What matters is *exclusive* creation, and filesystems differ in it:
+Objects are put whole and cannot be appended to. The log needs *exclusive* creation, and filesystems differ in it:
 
 - obstore, s3fs, gcsfs, adlfs put with a condition (`If-None-Match: *`, `ifGenerationMatch=0`), which the server
   decides;
-- fsspec's own default only looks first, which two at once both pass; obstore's fsspec class ignores the wish in
-  silence.
+- fsspec's own default only looks first, which two writers at once both pass; obstore's fsspec class ignores the mode
+  in silence.
 
 Some S3-compatible servers ignore the condition too, so the first `create` tries it out on an object of its own. Where
-it does not hold, a *claim* takes its place: put an object of one's own name beside the wanted one, then list; whoever
-sees another claim withdraws. Of two, the later put comes before its lister's look, so both never win (both may lose,
-and try the next name). It asks of the store only that a listing shows what was put before it. A claim stays beside the
-file it won.
+the condition is ignored, a *claim* takes its place: a writer puts an object with a unique name beside the one to create,
+then lists; a writer that sees another claim withdraws. Of two, the later put comes before its writer's listing, so at most
+one wins (both may lose, and try the next name). The store must only show in a listing what was put before it. A claim
+stays beside the file that it won.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from trainmaster.log.storage import Appender, Entry, checked, storage_failed
 
 CLAIM = ".claim-"
 _OBSTORE = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs", "abfss": "abfss"}
-_PATIENCE = 20  # seconds of tries within one request; the waiting then names the storage, and the caller tries on
+_PATIENCE = (
+    20  # seconds of tries within one request; then the caller says that it waits for the storage, and tries again
+)
 HAND_OVER = 0.02  # s
 _CONDITIONAL = ("s3fs", "gcsfs", "adlfs")  # packages whose pipe_file(mode="create") is the server's decision
-_ONE = threading.Lock()  # memory:// is of this process alone, and its put looks first and writes then
+_ONE = threading.Lock()  # memory:// belongs to this process alone, and its put looks first and then writes
 
 
 class ObjectStorage:
-    """The files under a URL."""
+    """A storage of the files under a URL."""
 
     appends = False
     droppable: int | None = None
@@ -56,11 +58,11 @@ class ObjectStorage:
         return f"{self.url}/{path}" if path else self.url
 
     def entries(self, folder: str) -> list[Entry]:
-        return [entry for entry in self._everything(folder) if CLAIM not in entry.name]
+        return [entry for entry in self._all_entries(folder) if CLAIM not in entry.name]
 
-    def _everything(self, folder: str) -> list[Entry]:
+    def _all_entries(self, folder: str) -> list[Entry]:
         at = self._at(folder)
-        with _ours("list a folder", self._name(folder)):
+        with _storage_errors("list a folder", self._name(folder)):
             self._fs.invalidate_cache(at)
             try:
                 rows = self._fs.ls(at, detail=True)
@@ -76,7 +78,7 @@ class ObjectStorage:
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
         if size == 0:
             return b""
-        with _ours("read", self._name(path)):
+        with _storage_errors("read", self._name(path)):
             try:
                 if size is None and not offset:
                     return bytes(self._fs.cat_file(self._at(path)))
@@ -88,32 +90,32 @@ class ObjectStorage:
                 return None
 
     def create(self, path: str, data: bytes) -> bool:
-        with _ours("create", self._name(path)):
-            return self._exclusive()(path, data)
+        with _storage_errors("create", self._name(path)):
+            return self._exclusive_put()(path, data)
 
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
-        with _ours("write", self._name(path)):
+        with _storage_errors("write", self._name(path)):
             self._fs.pipe_file(self._at(path), data)
 
     def appender(self, path: str) -> Appender:
         raise BadInput(f"{self._name(path)} cannot be appended to", anchor="storage-failed")
 
     def sync(self, path: str) -> None:
-        """An object that was put is durable."""
+        """Do nothing: an object that was put is durable."""
 
     def settle(self, path: str) -> bool:
-        """No object is ever open."""
+        """Return True: no object is ever open."""
         return True
 
     def remove(self, path: str) -> None:
-        with _ours("remove", self._name(path)):
+        with _storage_errors("remove", self._name(path)):
             try:
                 self._fs.rm_file(self._at(path))
             except FileNotFoundError:
                 return
 
     def exists(self, path: str) -> bool:
-        with _ours("look at", self._name(path)):
+        with _storage_errors("look at", self._name(path)):
             self._fs.invalidate_cache(self._at(path))
             try:  # fsspec's own `exists` says no of a server that does not answer
                 self._fs.info(self._at(path))
@@ -128,31 +130,31 @@ class ObjectStorage:
 
     @property
     def conditional(self) -> bool:
-        with _ours("try out conditional puts", self.url):
-            return self._exclusive() != self._claim
+        with _storage_errors("try out conditional puts", self.url):
+            return self._exclusive_put() != self._claim
 
-    def _exclusive(self) -> Callable[[str, bytes], bool]:
+    def _exclusive_put(self) -> Callable[[str, bytes], bool]:
         if self._create is None:
-            self._create = self._find_exclusive()
+            self._create = self._choose_exclusive_put()
         return self._create
 
-    def _find_exclusive(self) -> Callable[[str, bytes], bool]:
-        package = _package(self._fs)
+    def _choose_exclusive_put(self) -> Callable[[str, bytes], bool]:
+        package = _package_of_filesystem(self._fs)
         if package == "fsspec" and self._fs.protocol == "memory":
             return self._put_in_memory
         if package in ("obstore", *_CONDITIONAL):
             put = self._put_obstore if package == "obstore" else self._put_new
-            if self._holds(put):
+            if self._heeds_condition(put):
                 return put
         return self._claim
 
-    def _holds(self, put: Callable[[str, bytes], bool]) -> bool:
-        """Whether the server heeds the condition: of two equal puts only the first may succeed."""
+    def _heeds_condition(self, put: Callable[[str, bytes], bool]) -> bool:
+        """Tell whether the server heeds the condition: of two equal puts only the first may succeed."""
         trial = f"exclusive-{secrets.token_hex(6)}.trial"
         try:
             return put(trial, b"") and not put(trial, b"")
         except Exception as error:
-            if not _unsupported(error):
+            if not _is_unsupported(error):
                 raise
             return False
         finally:
@@ -182,17 +184,17 @@ class ObjectStorage:
 
     def _claim(self, path: str, data: bytes) -> bool:
         folder, _, name = path.rpartition("/")
-        ours = f"{name}{CLAIM}{secrets.token_hex(8)}"
+        own_claim = f"{name}{CLAIM}{secrets.token_hex(8)}"
 
-        def rivals() -> bool:
-            names = {entry.name for entry in self._everything(folder)} - {ours}
-            return any(other == name or other.startswith(name + CLAIM) for other in names)
+        def has_rivals() -> bool:
+            names = {entry.name for entry in self._all_entries(folder)} - {own_claim}
+            return any(entry_name == name or entry_name.startswith(name + CLAIM) for entry_name in names)
 
-        if rivals():
+        if has_rivals():
             return False
-        claim = f"{folder}/{ours}" if folder else ours
+        claim = f"{folder}/{own_claim}" if folder else own_claim
         self._fs.pipe_file(self._at(claim), b"")
-        if rivals():
+        if has_rivals():
             self.remove(claim)
             return False
         self._fs.pipe_file(self._at(path), data)
@@ -202,7 +204,7 @@ class ObjectStorage:
 def open_filesystem(url: str) -> tuple[Any, str]:
     scheme, _, rest = url.partition("://")
     try:
-        if scheme.lower() in _OBSTORE and (store := _obstore(_OBSTORE[scheme.lower()])):
+        if scheme.lower() in _OBSTORE and (store := _open_obstore(_OBSTORE[scheme.lower()])):
             return store, rest
         from fsspec.core import url_to_fs
 
@@ -261,15 +263,15 @@ def _package_of(scheme: str, error: ImportError) -> str:
 
     extra = scheme.removesuffix("s") if scheme == "https" else scheme
     rows = [row.partition(";") for row in requires("fsspec") or ()]
-    wanted = [
+    packages = [
         re.split(r"[^\w.-]", name)[0]
         for name, _, marker in rows
         if re.search(rf"extra == ['\"]{re.escape(extra)}['\"]", marker)
     ]
-    return " ".join(wanted) or str(getattr(error.__cause__, "name", None) or "").partition(".")[0].replace("_", "-")
+    return " ".join(packages) or str(getattr(error.__cause__, "name", None) or "").partition(".")[0].replace("_", "-")
 
 
-def _obstore(protocol: str) -> Any:
+def _open_obstore(protocol: str) -> Any:
     try:
         from obstore.fsspec import FsspecStore
     except ImportError:
@@ -277,7 +279,7 @@ def _obstore(protocol: str) -> Any:
     import os
     from datetime import timedelta
 
-    store: Any = FsspecStore  # its overloads want the protocol as a literal
+    store: Any = FsspecStore  # its overloads require the protocol as a literal
     endpoint = (
         os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL")
@@ -293,27 +295,27 @@ def _obstore(protocol: str) -> Any:
 
 @functools.cache  # once
 def _hand_over_at_exit() -> None:
-    """A moment at the end of the process for threads of obstore.
+    """Wait a moment at the end of the process for threads of obstore.
 
-    One that hands an answer over lets go of the interpreter's lock in the middle of that. Should it come back for the lock while the
-    interpreter is taken down, its thread is ended, which Rust takes for a reason to abort the process (before CPython 3.14).
+    A thread that hands over an answer releases the interpreter's lock in the middle of that. If it comes back for the lock while the
+    interpreter shuts down, the thread is ended, on which Rust aborts the process (before CPython 3.14).
     """
     atexit.register(time.sleep, HAND_OVER)
 
 
-def _package(fs: Any) -> str:
+def _package_of_filesystem(fs: Any) -> str:
     return type(fs).__module__.partition(".")[0]
 
 
-def _unsupported(error: Exception) -> bool:
-    """Whether a server refused the condition itself, rather than being out of reach."""
+def _is_unsupported(error: Exception) -> bool:
+    """Tell whether a server refused the condition itself, rather than being out of reach."""
     return isinstance(error, NotImplementedError | TypeError) or any(
         word in f"{type(error).__name__} {error}" for word in ("NotImplemented", "NotSupported", "not supported", "501")
     )
 
 
 @contextmanager
-def _ours(doing: str, url: str) -> Iterator[None]:
+def _storage_errors(doing: str, url: str) -> Iterator[None]:
     try:
         yield
     except TrainmasterError:

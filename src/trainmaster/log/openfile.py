@@ -1,7 +1,7 @@
-"""The end of a file of HDFS that its writer still holds open: what hdfs-native does not read.
+"""Read the end of a file of HDFS that its writer still holds open, which hdfs-native does not read.
 
-The NameNode tells which block is last and who has it, the DataNode what it holds of it. What a writer has synced is there; the caller
-asks for no more than that, by the length that the NameNode tells.
+The NameNode tells which block is the last one and which DataNodes have it; a DataNode sends its bytes. All bytes that a writer has synced
+are there; the caller asks for no more than those, by the length that the NameNode tells.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WITHIN = 20.0  # s for the NameNode's answer
 
 
 def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
-    """Bytes of the last block; None where no block is open (any more). Raises OSError."""
+    """Return bytes of the last block; None where no block is open (any more). Raises OSError."""
     conf = configuration()
     try:
-        found, key = _blocks(conf, dfs, path, offset, size)
-        last = found.lastBlock
-        if not found.HasField("lastBlock") or found.isLastBlockComplete or offset < last.offset:
+        blocks, key = _locate_blocks(conf, dfs, path, offset, size)
+        last = blocks.lastBlock
+        if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or offset < last.offset:
             return None
         protection = tuple(conf.names("dfs.data.transfer.protection"))
         by_name = conf.flag("dfs.client.use.datanode.hostname")
@@ -49,21 +49,21 @@ def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
     except RemoteError as error:
         if error.name == "FileNotFoundException":
             raise FileNotFoundError(errno.ENOENT, error.message) from error
-        raise _failed(error) from error
+        raise _read_error(error) from error
     except HadoopError as error:
-        raise _failed(error) from error
+        raise _read_error(error) from error
 
 
 def configuration() -> Configuration:
-    """That of HADOOP_CONF_DIR, or an empty one: a URL with host and port needs none."""
+    """Return the configuration of HADOOP_CONF_DIR, or an empty one: a URL with host and port needs none."""
     if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
         return hadoop_conf.load()
     return Configuration(Path())
 
 
 def auth_for(conf: Configuration, url: str) -> Auth:
-    """Who we are to the NameNode of an hdfs:// address, as hdfs-native chooses it: a token for it that was given to us, a ticket, or just
-    a name. Asks the name service.
+    """Return our login for the NameNode of an hdfs:// address, as hdfs-native chooses it: a token of ours for it, a ticket, or just a name.
+    Asks the name service.
     """
     if not hadoop_conf.is_secure(conf):
         return Simple(os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
@@ -79,34 +79,36 @@ def auth_for(conf: Configuration, url: str) -> Auth:
 
 
 def behind(conf: Configuration, url: str, where: str, path: str) -> tuple[str, str]:
-    """The NameNode's URL, and the path that a file has there. `url`: the file system's; `where`: its authority. Raises ConfError."""
+    """Return the NameNode's URL, and the path of a file there. `url`: of the file system; `where`: its authority. Raises ConfError."""
     if not url.startswith("viewfs"):
         return f"hdfs://{where}", path
-    found = hadoop_conf.mounted(hadoop_conf.mounts(conf, where), path)
-    if found is None:
+    mount = hadoop_conf.mounted(hadoop_conf.mounts(conf, where), path)
+    if mount is None:
         raise ConfError(f"{conf.place('fs.defaultFS')}: nothing is mounted at {path} of viewfs://{where}")
-    target = urlsplit(found)
+    target = urlsplit(mount)
     return f"{target.scheme}://{target.netloc}", target.path or "/"
 
 
-def _blocks(
+def _locate_blocks(
     conf: Configuration, dfs: Dfs, path: str, offset: int, size: int
 ) -> tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]:
-    """Where they are, and by which key their DataNodes are spoken to, where all data is encrypted."""
-    namenodes, there = behind(conf, dfs.url, dfs.where, path)
-    request = GetBlockLocationsRequestProto(src=there, offset=offset, length=size)
+    """Return the places of the file's blocks, and the key for talking to their DataNodes, where all data is encrypted."""
+    namenodes, real_path = behind(conf, dfs.url, dfs.where, path)
+    request = GetBlockLocationsRequestProto(src=real_path, offset=offset, length=size)
 
     async def ask() -> tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]:
         async with asyncio.timeout(_WITHIN), Namenode.of(conf, auth_for(conf, namenodes), namenodes) as namenode:
-            found, told = await asyncio.gather(namenode.get_block_locations(request), namenode.get_server_defaults())
-            if not told.serverDefaults.encryptDataTransfer:
-                return found.locations, None
-            return found.locations, (await namenode.get_data_encryption_key()).dataEncryptionKey
+            answer, defaults = await asyncio.gather(
+                namenode.get_block_locations(request), namenode.get_server_defaults()
+            )
+            if not defaults.serverDefaults.encryptDataTransfer:
+                return answer.locations, None
+            return answer.locations, (await namenode.get_data_encryption_key()).dataEncryptionKey
 
     answers: list[tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]] = []
     failures: list[BaseException] = []
 
-    def run() -> None:  # in a thread of its own: the caller may be in a loop
+    def run() -> None:  # in a thread of its own: the caller may be in an event loop
         try:
             answers.append(asyncio.run(ask()))
         except BaseException as error:  # noqa: BLE001  raised below
@@ -120,7 +122,7 @@ def _blocks(
     return answers[0]
 
 
-def _failed(error: HadoopError) -> DfsError:
+def _read_error(error: HadoopError) -> DfsError:
     return DfsError(
         errno.EIO,
         f"the end of a file that is being written cannot be read now: {error.message}",

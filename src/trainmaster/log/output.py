@@ -1,12 +1,12 @@
-"""What an attempt printed, as it is kept: numbered by the bytes printed, whatever was left out since.
+"""The output of an attempt, as it is kept: numbered by the bytes printed, whatever was left out since.
 
     logs/<role>-<index>/<attempt>.log                one file: the first bytes | mark | the newest bytes
     logs/<role>-<index>/<attempt>.log.d/<position>   its pieces, in a storage that is elsewhere
 
-A *position* is the number of bytes that went into the log before. It stays what it is when older bytes are left out, so a reader goes on
-in one copy where it stopped in another: the agent's, the file, the pieces. What is left out is a *gap*: in a file it follows the first
-bytes, and the mark there says how large it is; between pieces their names say it. A reader whose position lies in a gap is told so by a
-mark of its own, `left_out` in its piece.
+A *position* is the number of bytes that went into the log before. It does not change when older bytes are left out, so a reader goes on
+in one copy where it stopped in another: the agent's, the file, the pieces. The bytes left out are a *gap*: in a file it follows the first
+bytes, and the mark there says how large it is; between pieces their names say it. A reader whose position lies in a gap gets a mark of its
+own, `left_out` in its piece.
 
 The text of a piece stands for its bytes exactly: a byte that is no UTF-8 is a lone surrogate (PEP 383). `exact` gives the bytes back,
 `readable` the text that people read.
@@ -25,38 +25,41 @@ if TYPE_CHECKING:
     from trainmaster.log.storage import Storage
 
 MASTER = "master"  # it prints too
-SMALL, LARGE = 256 * 1024, 1024 * 1024  # bytes in one piece: of a file here; of an object, where each is a request
+SMALL, LARGE = (
+    256 * 1024,
+    1024 * 1024,
+)  # bytes in one piece: of a local file; of an object, where each piece is a request
 WORDS = "\n[trainmaster: {what}]\n"
 _MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within \d+\]\n")
 _MARK_MOST = 128  # bytes
 _FOLDER = "logs"
 
-Read = Callable[[int, int], bytes]  # offset and size -> what a file has there
+Read = Callable[[int, int], bytes]  # offset and size -> the bytes of a file there
 
 
 def folder(task: str) -> str:
-    """Where the logs of a task are kept."""
+    """Return the folder of a task's logs."""
     return f"{_FOLDER}/{task.replace(':', '-')}"
 
 
 def piece_name(log: str, position: int) -> str:
-    """The name of the piece of `log` that begins at a position."""
+    """Return the name of the piece of `log` that begins at a position."""
     return f"{log}.d/{position:015}"
 
 
 def first_size(limit: int, first: int) -> int:
-    """How many of the first bytes a log within `limit` keeps, where `first` are wanted."""
+    """Return how many of the first bytes a log within `limit` keeps, where `first` are asked for."""
     return min(first, limit // 4)
 
 
 def mark(left_out: int, limit: int) -> bytes:
-    """The mark of a file; of one length, however much is left out."""
+    """Return the mark of a file; its length is the same, however much is left out."""
     return WORDS.format(what=f"{left_out:>15} bytes left out here to keep within {limit}").encode()
 
 
 @attrs.frozen(slots=True)
 class Gap:
-    """What a log's file lacks: `size` bytes after its first `begin`, where a mark of `mark` bytes stands instead."""
+    """The bytes that a log's file lacks: `size` bytes after its first `begin`, replaced by a mark of `mark` bytes."""
 
     begin: int = 0
     size: int = 0
@@ -64,31 +67,31 @@ class Gap:
 
     @classmethod
     def of(cls, read: Read, first: int | None) -> Gap:
-        """The gap of a file, which keeps its `first` bytes (None: it is a file that never has one)."""
-        found = None if first is None else _MARK.match(read(first, _MARK_MOST))
-        return cls() if first is None or found is None else cls(first, int(found[1]), found.end())
+        """Return the gap of a file, which keeps its `first` bytes (None: the file never has a gap)."""
+        match = None if first is None else _MARK.match(read(first, _MARK_MOST))
+        return cls() if first is None or match is None else cls(first, int(match[1]), match.end())
 
     def read(self, read: Read, position: int, size: int) -> tuple[int, bytes]:
-        """What the file has from `position` on, and where that begins: later, where the position lies in the gap."""
+        """Read the file from `position` on. Return where the bytes begin (later, where the position lies in the gap), and the bytes."""
         if position < self.begin:
             return position, read(position, min(size, self.begin - position))
         begin = max(position, self.begin + self.size)
         return begin, read(begin - self.size + self.mark, size)
 
     def printed(self, size: int) -> int:
-        """The position at the end of a file of this size."""
+        """Return the position at the end of a file of this size."""
         return size + self.size - self.mark
 
 
 def piece(position: int, begin: int, data: bytes, growing: bool = False) -> dict[str, Any] | None:
-    """What a reader at `position` is told where `data`, from `begin` on, is what there is: {offset, next, data}.
+    """Return the piece for a reader at `position`, where the log has `data` from `begin` on: {offset, next, data}.
 
-    None where that is nothing: no data, or of a log that is still `growing` a part of a character.
+    None where there is nothing to read: no data, or, of a log that is still `growing`, a part of a character.
     """
     if not data:
         return None
     if begin > position:
-        return {"offset": position, "next": begin, **_left_out(begin - position)}
+        return {"offset": position, "next": begin, **_gap_fields(begin - position)}
     whole = whole_characters(data)
     if not whole and growing:
         return None
@@ -96,36 +99,36 @@ def piece(position: int, begin: int, data: bytes, growing: bool = False) -> dict
     return {"offset": position, "next": position + len(kept), "data": kept.decode("utf-8", "surrogateescape")}
 
 
-def beyond(told: dict[str, Any], position: int) -> dict[str, Any] | None:
-    """The part of a piece that follows `position`, or None where there is none."""
-    if told["next"] <= position:
+def beyond(piece: dict[str, Any], position: int) -> dict[str, Any] | None:
+    """Return the part of a piece that follows `position`, or None where there is none."""
+    if piece["next"] <= position:
         return None
-    if told["offset"] >= position:
-        return told
-    if "left_out" in told:
-        return {**told, "offset": position, **_left_out(told["next"] - position)}
-    data = exact(told["data"])[position - told["offset"] :].decode("utf-8", "surrogateescape")
-    return {**told, "offset": position, "data": data}
+    if piece["offset"] >= position:
+        return piece
+    if "left_out" in piece:
+        return {**piece, "offset": position, **_gap_fields(piece["next"] - position)}
+    data = exact(piece["data"])[position - piece["offset"] :].decode("utf-8", "surrogateescape")
+    return {**piece, "offset": position, "data": data}
 
 
 def exact(text: str) -> bytes:
-    """The bytes that a piece's text stands for."""
+    """Return the bytes that a piece's text stands for."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def readable(text: str) -> str:
-    """The text of a piece for people: a byte that is no UTF-8 is shown as U+FFFD."""
+    """Return the text of a piece for people: a byte that is no UTF-8 is shown as U+FFFD."""
     if text.isascii():
         return text
     return exact(text).decode("utf-8", "replace")
 
 
-def _left_out(size: int) -> dict[str, Any]:
+def _gap_fields(size: int) -> dict[str, Any]:
     return {"data": WORDS.format(what=f"{size} bytes left out here"), "left_out": size}
 
 
 def whole_characters(data: bytes) -> bytes:
-    """`data` without a UTF-8 character cut off at its end."""
+    """Return `data` without a UTF-8 character that is cut off at its end."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:  # the first byte of a character of 2 to 4 bytes
@@ -136,20 +139,20 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def folders(storage: Storage, directory: Storage) -> set[str]:
-    """The folders of the tasks that have printed; asked once, where a look for each of a thousand tasks takes a request of its own."""
+    """Return the folders of the tasks that have printed, by one request; a look for each of a thousand tasks would take one each."""
     return {f"{_FOLDER}/{entry.name}" for place in (storage, directory) for entry in place.entries(_FOLDER)}
 
 
 def attempts(storage: Storage, directory: Storage, task: str) -> list[int]:
-    """The attempts of a task whose output is kept, in order."""
+    """Return the attempts of a task whose output is kept, in order."""
     names = {entry.name.partition(".")[0] for place in (storage, directory) for entry in place.entries(folder(task))}
     return sorted(int(name) for name in names if name.isdigit())
 
 
 class Printed:
-    """One attempt's output, wherever it is kept.
+    """The output of one attempt, wherever it is kept.
 
-    Where the job's storage is elsewhere, its `directory` on this machine has what agents have not stored there yet, or could not.
+    Where the job's storage is elsewhere, its `directory` on this machine has output that agents have not stored there yet, or could not.
     """
 
     def __init__(self, storage: Storage, directory: Storage, task: str, attempt: int, logs: Logs) -> None:
@@ -159,19 +162,19 @@ class Printed:
 
     @property
     def size(self) -> int:
-        """The position at its end."""
+        """Return the position at its end."""
         return max(copy.size for copy in self._copies)
 
     def pieces(self, position: int = 0, growing: bool = False) -> Iterator[dict[str, Any]]:
-        """What there is from `position` on, as pieces."""
+        """Yield the output from `position` on, as pieces."""
         for copy in self._copies:
-            for told in copy.pieces(position, growing):
-                yield told
-                position = told["next"]
+            for part in copy.pieces(position, growing):
+                yield part
+                position = part["next"]
 
 
 class Copy:
-    """One attempt's log in one storage. It may still grow, and be put together, while it is read."""
+    """The log of one attempt in one storage. It may still grow, or be put together, while it is read."""
 
     def __init__(self, storage: Storage, task: str, attempt: int, first: int | None) -> None:
         self._storage, self._first = storage, first
@@ -182,46 +185,46 @@ class Copy:
 
     @property
     def size(self) -> int:
-        """The position at its end."""
+        """Return the position at its end."""
         self._look()
         if self._parts:
             return sum(self._parts[-1])
         return Gap.of(self._read, self._first).printed(self._whole)
 
     def pieces(self, position: int = 0, growing: bool = False) -> Iterator[dict[str, Any]]:
-        """What there is from `position` on, as pieces."""
-        while (told := piece(position, *self.read(position), growing)) is not None:
-            yield told
-            position = told["next"]
+        """Yield the output from `position` on, as pieces."""
+        while (part := piece(position, *self.read(position), growing)) is not None:
+            yield part
+            position = part["next"]
 
     def read(self, position: int) -> tuple[int, bytes]:
-        """What is there from `position` on, and where that begins; no bytes where nothing is there (yet)."""
+        """Read from `position` on. Return where the bytes begin, and the bytes; none where there are none (yet)."""
         if self._storage.local:
-            return self._of_growing(position)
-        found = self._of_objects(position) if self._looked else (position, b"")
-        if not found[1]:
+            return self._read_file(position)
+        answer = self._read_objects(position) if self._looked else (position, b"")
+        if not answer[1]:
             self._look()
-            found = self._of_objects(position)
-        return found
+            answer = self._read_objects(position)
+        return answer
 
-    def _of_growing(self, position: int) -> tuple[int, bytes]:
-        """Of a file, which another with a larger gap may replace between two reads."""
+    def _read_file(self, position: int) -> tuple[int, bytes]:
+        """Read from a file, which one with a larger gap may replace between two reads."""
         if self._first is None or position + SMALL <= self._first:
             return position, self._read(position, SMALL)
         while True:
             gap = Gap.of(self._read, self._first)
-            found = gap.read(self._read, position, SMALL)
+            answer = gap.read(self._read, position, SMALL)
             if Gap.of(self._read, self._first) == gap:
-                return found
+                return answer
 
-    def _of_objects(self, position: int) -> tuple[int, bytes]:
+    def _read_objects(self, position: int) -> tuple[int, bytes]:
         if not self._parts:
             return Gap.of(self._read, self._first).read(self._read, position, LARGE)
         for begin, size in self._parts:
             if position < begin + size:
-                at = max(position, begin)
+                start = max(position, begin)
                 part = piece_name(self._path, begin)
-                return at, self._storage.read(part, at - begin, min(LARGE, begin + size - at)) or b""
+                return start, self._storage.read(part, start - begin, min(LARGE, begin + size - start)) or b""
         return position, b""
 
     def _read(self, offset: int, size: int) -> bytes:
@@ -231,10 +234,10 @@ class Copy:
 
     def _look(self) -> None:
         name = self._path.rpartition("/")[2]
-        there = {entry.name: entry for entry in self._storage.entries(self._path.rpartition("/")[0])}
-        self._whole = there[name].size if name in there else 0
+        entries = {entry.name: entry for entry in self._storage.entries(self._path.rpartition("/")[0])}
+        self._whole = entries[name].size if name in entries else 0
         self._parts = []
-        if name not in there and f"{name}.d" in there:
+        if name not in entries and f"{name}.d" in entries:
             parts = self._storage.entries(f"{self._path}.d")
             self._parts = [(int(part.name), part.size) for part in parts if part.name.isdigit()]
         self._looked = True

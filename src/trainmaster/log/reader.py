@@ -1,12 +1,12 @@
-"""Reading the log: all of it, from a number on, or as it grows.
+"""Read the log: all of it, from a number on, or as it grows.
 
-A `Reader` stands behind a line and hands out the whole lines that follow, however often it is asked; a torn end is
+A `Reader` stands after a line and hands out the whole lines that follow, at every call; a torn end is
 simply not there yet. It needs nothing but the storage, so any process may read while a master writes. When a later
-epoch turns out not to have read what an earlier one wrote last, the reader goes back to where that epoch begins:
-numbers then fall, and what had higher ones before never counted.
+epoch turns out not to have read the last lines of an earlier one, the reader goes back to where that epoch begins:
+numbers then fall, and the lines that had higher numbers before never counted.
 
-A line that is missing where a later one exists is damage, and said so: nothing is skipped in silence. But a storage that has room for so
-much alone drops what snapshots cover: there the numbers go on behind the gap, and whoever folds begins with a snapshot (`replayed`).
+A line that is missing where a later one exists is damage and raises an error: nothing is skipped in silence. But a storage of limited
+size drops events that snapshots cover: there the numbers go on after the gap, and a fold begins with a snapshot (`replayed`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Batch(Plain):
 
 
 class Reader:
-    """Stands behind line `after` (0: the beginning) of the log in `storage`, as `epoch` wrote it where that is known."""
+    """A reader that stands after line `after` (0: the beginning) of the log in `storage`, as `epoch` wrote it where that is known."""
 
     def __init__(self, storage: Storage, after: int = 0, epoch: int | None = None, chunk: int = CHUNK) -> None:
         self.last = after  # the number of the last line handed out
@@ -48,13 +48,13 @@ class Reader:
         self._epoch = epoch  # of that line
         self._segments: dict[int, list[Segment]] = {}
         self._heads: dict[int, Head] = {}
-        self._gap = False  # a line is missing that should be there, by the last listing
+        self._gap = False  # by the last listing, a line is missing that should be there
         self._places: dict[
             Segment, tuple[int, int]
         ] = {}  # segment -> an offset in it, and the number of the line there
 
     def poll(self) -> Batch | None:
-        """The next lines (about a chunk of them), or None while there are no more."""
+        """Return the next lines (about a chunk of them), or None while there are no more."""
         if self._segments and (batch := self._next()):
             return batch
         self.refresh()
@@ -64,7 +64,7 @@ class Reader:
         self.refresh()
         if (batch := self._next()) or not self._gap:
             return batch
-        if self._behind_what_was_dropped():
+        if self._skip_dropped_events():
             return self.poll()
         raise StorageFailed(
             f"the event log is damaged: event {self.last + 1} is missing, and later ones are there",
@@ -74,7 +74,7 @@ class Reader:
         )
 
     def refresh(self) -> None:
-        """Look at what is there now."""
+        """List the files that are there now."""
         self._segments = segments(self._storage)
         for epoch, parts in self._segments.items():
             if epoch not in self._heads and (head := self._head(parts[0])):
@@ -85,17 +85,17 @@ class Reader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that decides what counts: the highest with a whole first line; -1 while there is none."""
+        """Return the epoch that decides which lines count: the highest with a whole first line; -1 while there is none."""
         return max(self._heads, default=-1)
 
     @property
     def read(self) -> dict[int, int]:
-        """Up to where each epoch was read, once `poll` has given None: what a new epoch's first line is to say."""
+        """Return up to which line each epoch was read, once `poll` has given None: a new epoch writes this into its first line."""
         head = self._heads.get(self.epoch)
         return {} if head is None else {**head.read, self.epoch: self.last}
 
     def holds(self, epoch: int, n: int) -> bool:
-        """Whether line `n`, as that epoch wrote it, counts (as of the last look)."""
+        """Tell whether line `n`, as that epoch wrote it, counts (by the last listing)."""
         head = self._heads.get(self.epoch)
         return head is not None and (epoch == self.epoch or (epoch < self.epoch and n <= head.read.get(epoch, 0)))
 
@@ -128,8 +128,8 @@ class Reader:
         self._gap = limit is not None or n < head.n or (bool(parts) and parts[-1].first > n)
         return None
 
-    def _behind_what_was_dropped(self) -> bool:
-        """Go on with the next line that is there, where a snapshot covers those that are not; whether that is so."""
+    def _skip_dropped_events(self) -> bool:
+        """Go on with the next line that is there, where a snapshot covers the missing ones. Return False where none does."""
         from trainmaster.log.snapshots import snapshot_ends
 
         head = self._heads[self.epoch]
@@ -143,12 +143,12 @@ class Reader:
             return False
         self.last = min(later) - 1
         self._epoch = next(
-            (one for one in sorted(head.read) if one < self.epoch and head.read[one] >= self.last), self.epoch
+            (epoch for epoch in sorted(head.read) if epoch < self.epoch and head.read[epoch] >= self.last), self.epoch
         )
         return True
 
     def _lines(self, epoch: int, n: int, limit: int | None) -> list[bytes]:
-        """Lines from `n` on.
+        """Return the lines from `n` on.
 
         The segment that begins nearest before `n` has them; an object that came back late may hide an earlier one.
         """
@@ -157,7 +157,7 @@ class Reader:
             return []
         lines = self._lines_of(parts[-1], n)
         if not lines and (limit is not None or self._segments[epoch][-1].first > n):
-            lines = next((found for part in reversed(parts[:-1]) if (found := self._lines_of(part, n))), [])
+            lines = next((candidate for part in reversed(parts[:-1]) if (candidate := self._lines_of(part, n))), [])
         return lines if limit is None else lines[: limit + 1 - n]
 
     def _lines_of(self, segment: Segment, n: int) -> list[bytes]:
@@ -173,25 +173,25 @@ class Reader:
                     break
                 size *= 2  # a line longer than a chunk
                 continue
-            lines, sound = _numbered(data[:whole], at)
+            lines, sound = _numbered_lines(data[:whole], at)
             if sound:
                 self._places[segment] = (offset + whole, at + len(lines))
             if at + len(lines) > n:
                 return lines[n - at :]
             if not sound:
-                break  # not our lines: what a crash of the machine left at the end
+                break  # not our lines: a crash of the machine left them at the end
             offset, at = offset + whole, at + len(lines)
         return []
 
 
 def replay(reader: Reader, decode: Callable[[bytes], T]) -> Iterator[T]:
-    """What there is now behind the reader, decoded (`bytes` leaves a line as it is)."""
+    """Yield the lines that follow the reader now, decoded (`bytes` leaves a line as it is)."""
     while batch := reader.poll():
         yield from map(decode, batch.lines)
 
 
-def _numbered(data: bytes, at: int) -> tuple[list[bytes], bool]:
-    """The lines of `data` numbered at, at + 1, ..., and whether that is all: mostly it is, as its two ends prove."""
+def _numbered_lines(data: bytes, at: int) -> tuple[list[bytes], bool]:
+    """Return the lines of `data` numbered at, at + 1, ..., and whether these are all: mostly they are, as the two ends prove."""
     lines = data.splitlines(keepends=True)
     holed = b"\0" in data  # a page that never reached the disk reads as zeros; JSON holds none
     if not holed and number(lines[0]) == at and number(lines[-1]) == at + len(lines) - 1 and data.endswith(b"}\n"):

@@ -1,4 +1,4 @@
-"""The state that a log tells."""
+"""Rebuild the state of a job from its log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
-    """Return the state of the newest sound snapshot made by `code`, or None, and a reader that stands behind it."""
-    looked = Reader(storage)
-    looked.refresh()
-    newest = snapshots.newest(storage, code, looked.holds)
+    """Return the state of the newest sound snapshot made by `code`, or None, and a reader that stands after it."""
+    probe = Reader(storage)
+    probe.refresh()
+    newest = snapshots.newest(storage, code, probe.holds)
     if newest is None:
         return None, Reader(storage)
     state, n, epoch = newest
@@ -30,19 +30,19 @@ def restart(storage: Storage, code: str) -> tuple[bytes | None, Reader]:
 
 
 def replayed(storage: Storage) -> tuple[State, Reader]:
-    """The state as of now, and the reader that stands behind it. A snapshot spares what it can; where the events before it are there it is
-    only a cache. Raises StorageFailed, also where they were dropped and no snapshot of this version is sound.
+    """Return the state as of now, and the reader that stands after it. A snapshot saves reading the events before it; while those are kept,
+    it is only a cache. Raises StorageFailed, also where they were dropped and no snapshot of this version is sound.
     """
-    kept, reader = restart(storage, __version__)
+    content, reader = restart(storage, __version__)
     state = State()
     try:
-        if kept is not None:
-            state = snapshot.load(json.loads(kept))
-    except Exception as error:  # noqa: BLE001  however another version's reads here
+        if content is not None:
+            state = snapshot.load(json.loads(content))
+    except Exception as error:  # noqa: BLE001  another version's snapshot may fail in any way
         log.warning("the snapshot is passed over, and the whole log is folded: %r", error)
         reader = Reader(storage)
     while batch := reader.poll():
-        if batch.first <= state.n:  # a master that began beside us had not read what we have: once for each of them
+        if batch.first <= state.n:  # another master began that had not read what we have: once for each such master
             return replayed(storage)
         if batch.first > state.n + 1:
             raise StorageFailed(

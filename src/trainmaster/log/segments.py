@@ -2,8 +2,8 @@
 
 A *line* is one JSON object that ends in a newline and carries "n", its number: 1, 2, ... over all epochs. A *segment*
 holds consecutive lines of one epoch from number n on; its end may be torn, and a later segment may repeat lines of an
-earlier one, byte for byte. The first line of an epoch may carry "read": {earlier epoch: its last number}; what such an
-epoch holds beyond that does not count, whoever wrote it. The highest epoch that has a whole first line decides.
+earlier one, byte for byte. The first line of an epoch may carry "read": {earlier epoch: its last number}; lines of that
+epoch beyond the number do not count. The highest epoch that has a whole first line decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER = re.compile(rb'\{"v":"[^"\\]*","n":(\d+)[,}]')
 
 @attrs.frozen(slots=True, order=True)
 class Segment:
-    """A file of lines. `first` is the number of its first line, `size` what was there when it was listed, in bytes."""
+    """A file of lines. `first` is the number of its first line, `size` its size when it was listed, in bytes."""
 
     epoch: int
     first: int
@@ -37,28 +37,28 @@ class Segment:
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Head(Plain):
-    """What the first line of an epoch says: its number, and up to where its master has read the earlier epochs."""
+    """The first line of an epoch: its number, and up to where its master has read the earlier epochs."""
 
     n: int
     read: Mapping[int, int]
 
     def end_of(self, epoch: int) -> int:
-        """The last number that counts of an earlier epoch or any before it."""
+        """Return the last number that counts of an earlier epoch or any before it."""
         return max((last for other, last in self.read.items() if other <= epoch), default=0)
 
 
 def segments(storage: Storage) -> dict[int, list[Segment]]:
-    """The segments there are now: epoch -> in order."""
-    found: dict[int, list[Segment]] = {}
+    """Return the present segments: epoch -> its segments in order."""
+    parts: dict[int, list[Segment]] = {}
     for entry in storage.entries(FOLDER):
         if match := _NAME.fullmatch(entry.name):
             segment = Segment(int(match[1]), int(match[2]), entry.size)
-            found.setdefault(segment.epoch, []).append(segment)
-    return {epoch: sorted(found[epoch]) for epoch in sorted(found)}
+            parts.setdefault(segment.epoch, []).append(segment)
+    return {epoch: sorted(parts[epoch]) for epoch in sorted(parts)}
 
 
 def number(line: bytes) -> int:
-    """The number of a line, or -1 where it is no line of a log."""
+    """Return the number of a line, or -1 where it is no line of a log."""
     if match := _NUMBER.match(line):  # as our own encoder writes it
         return int(match[1])
     try:
@@ -69,7 +69,7 @@ def number(line: bytes) -> int:
 
 
 def head_of(line: bytes, first: int) -> Head | None:
-    """What an epoch's first line says, or None where it is not whole."""
+    """Parse an epoch's first line; return None where it is not whole."""
     if not line.endswith(b"\n") or number(line) != first:
         return None
     try:

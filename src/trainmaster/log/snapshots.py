@@ -1,4 +1,4 @@
-"""Snapshots: a state as it was after some event, so that a restart reads only what came later.
+"""Snapshots: a state as it was after some event, so that a restart reads only later events.
 
 A snapshot is a cache. It is named by its last event, the epoch that wrote that event and the version of the code that
 folded it, and carries a checksum; one that is damaged, of other code, or of events that later turned out not to count
@@ -40,7 +40,7 @@ def write_snapshot(storage: Storage, n: int, epoch: int, code: str, state: bytes
 
 
 def snapshot_ends(storage: Storage) -> list[int]:
-    """Up to which event each of the snapshots goes that are kept; not whether they are sound."""
+    """Return the last event of each kept snapshot; some may not be sound."""
     return [name.n for name in _names(storage)]
 
 
@@ -51,7 +51,7 @@ def newest(storage: Storage, code: str, counts: Callable[[int, int], bool]) -> t
     for name in reversed(_names(storage)):
         if name.code == _plain(code) and counts(name.epoch, name.n):
             content = storage.read(name.path)
-            if content is not None and (state := _sound(content, name, code)) is not None:
+            if content is not None and (state := _sound_state(content, name, code)) is not None:
                 return state, name.n, name.epoch
     return None
 
@@ -61,14 +61,14 @@ def _names(storage: Storage) -> list[_Name]:
     return sorted(_Name(int(match[2]), int(match[1]), match[3]) for match in matches if match)
 
 
-def _sound(content: bytes, name: _Name, code: str) -> bytes | None:
+def _sound_state(content: bytes, name: _Name, code: str) -> bytes | None:
     line, _, state = content.partition(b"\n")
     try:
         header = json.loads(line)
-        told = (header["n"], header["epoch"], header["code"], header["size"], header["sha256"])
+        facts = (header["n"], header["epoch"], header["code"], header["size"], header["sha256"])
     except (ValueError, TypeError, KeyError):
         return None
-    return state if told == (name.n, name.epoch, code, len(state), _checksum(state)) else None
+    return state if facts == (name.n, name.epoch, code, len(state), _checksum(state)) else None
 
 
 def _checksum(state: bytes) -> str:

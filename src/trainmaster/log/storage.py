@@ -1,12 +1,12 @@
-"""Where the log lives: one small Protocol over a directory of this machine, or any fsspec URL.
+"""A storage keeps the log: one small Protocol over a directory of this machine, or any fsspec URL.
 
 Paths are relative, with "/" between their parts. A *folder* need not be made first. `create` makes a file that was not
-there, whole or not at all, and of several who try at once at most one is told True: epochs stand on that. `replace`
-swaps a whole file. Only a storage that `appends` gives out an `Appender`; objects cannot be appended, so a log on them
+there, whole or not at all, and of several callers at once at most one gets True: epochs rely on that. `replace`
+swaps a whole file. Only a storage that `appends` gives out an `Appender`; objects cannot be appended to, so a log on them
 is many files, each put once.
 
-Everything a storage raises is StorageFailed, made in `storage_failed` alone. A file that is not there is no error:
-reading it gives None.
+Every error of a storage is StorageFailed, made in `storage_failed` alone. A missing file is no error: reading it gives
+None.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STORAGES = {  # scheme of a URL -> the class of its storages, loaded when one is
 
 @attrs.frozen(slots=True)
 class Entry:
-    """What a folder holds under one name. `size` in bytes, 0 for a folder."""
+    """One name in a folder. `size` in bytes, 0 for a folder."""
 
     name: str
     size: int
@@ -51,13 +51,13 @@ class Entry:
 
 
 class Appender(Protocol):
-    """One file that grows. After an error the length is unknown until `truncate` succeeds."""
+    """A file that grows. After an error the length is unknown until `truncate` succeeds."""
 
     def write(self, data: bytes) -> None:
         """Append all of `data`."""
 
     def sync(self) -> None:
-        """Have what was written on stable storage."""
+        """Make all written bytes durable."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -69,37 +69,37 @@ class Storage(Protocol):
 
     url: str
     appends: bool  # whether files can grow
-    local: bool  # whether it is a directory of this machine, where agents write for themselves
+    local: bool  # whether it is a directory of this machine, which agents write to themselves
 
     droppable: (
         int | None
-    )  # bytes in a file of events, where they go, file by file, once snapshots cover them; None: they stay
+    )  # bytes in a file of events, if events are dropped, file by file, once snapshots cover them; None: they stay
 
     @property
     def conditional(self) -> bool:
-        """Whether `create` is decided by the storage itself, so that one that lands late is refused."""
+        """Tell whether the storage itself decides `create`, so that a late one is refused."""
 
     def entries(self, folder: str) -> list[Entry]:
-        """The entries of `folder`, by name; none where it does not exist."""
+        """Return the entries of `folder`, by name; none where it does not exist."""
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
-        """Up to `size` bytes from `offset` (all that follow without a size), or None where there is no such file."""
+        """Read up to `size` bytes from `offset` (without a size all that follow); None where there is no such file."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a file, durable and whole; False where it exists already."""
+        """Make a file, durable and whole; return False where it exists already."""
 
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
-        """Put `data` in the place of whatever is at `path`; readers see the old or the new."""
+        """Replace the file at `path`, if any, by `data`; readers see the old or the new."""
 
     def appender(self, path: str) -> Appender:
         """Make an empty file to append to. Raises StorageFailed where it exists already."""
 
     def sync(self, path: str) -> None:
-        """Have what anyone wrote to `path` on stable storage."""
+        """Make durable what anyone wrote to `path`."""
 
     def settle(self, path: str) -> bool:
-        """Have a file closed that another holds open, where that is a thing of the storage's; whether it is: all that it ever had synced
-        can be read then, and nothing be added.
+        """Close a file that another process holds open, where the storage knows open files. Return True once it is closed: then all bytes
+        that were ever synced can be read, and none can be added.
         """
 
     def remove(self, path: str) -> None:
@@ -108,11 +108,11 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def gone(self) -> bool:
-        """Tell whether the whole storage was deleted with the objects of its cluster; never where it is no object of one."""
+        """Tell whether the whole storage was deleted with the objects of its cluster; False where it is no object of a cluster."""
 
 
 def storage_for(place: str | Path) -> Storage:
-    """The storage at a path, a file:// URL, or any other URL that fsspec knows. Raises BadInput for others."""
+    """Return the storage at a path, a file:// URL, or any other URL that fsspec knows. Raises BadInput for others."""
     text = os.fspath(place)
     if (path := local_path(text)) is not None:
         return LocalStorage(path)
@@ -124,7 +124,7 @@ def storage_for(place: str | Path) -> Storage:
 
 
 def local_path(place: str) -> str | None:
-    """The path that a path or file:// URL means; None for any other URL."""
+    """Return the path that a path or file:// URL means; None for any other URL."""
     scheme = _SCHEME.match(place)
     if scheme is None:
         return place
@@ -136,24 +136,24 @@ def local_path(place: str) -> str | None:
 
 
 def place_of(directory: str | Path) -> str:
-    """Where the job of a directory keeps its storage: right there, or in a folder of its own under what `storage:` names."""
+    """Return the place of a job's storage: the job's directory, or a folder of its own under the place that `storage:` names."""
     import json
 
     try:
-        elsewhere = json.loads(Path(directory, "job.json").read_bytes()).get("storage")
+        storage = json.loads(Path(directory, "job.json").read_bytes()).get("storage")
     except (OSError, ValueError, AttributeError):  # not written yet, or not ours
-        elsewhere = None
-    return f"{str(elsewhere).rstrip('/')}/{Path(directory).name}" if elsewhere else os.fspath(directory)
+        storage = None
+    return f"{str(storage).rstrip('/')}/{Path(directory).name}" if storage else os.fspath(directory)
 
 
 def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:
-    """The one place that turns a foreign error into ours: what was done, to what, why it failed, what to do."""
+    """Turn a foreign error into ours, in this one place: what was done, to what, why it failed, what to do."""
     number = getattr(error, "errno", None)
-    if mended := getattr(error, "mend", ""):  # whoever raised it knows better
-        reason, mend, anchor = _words(error), mended, getattr(error, "anchor", "storage-failed")
+    if own_mend := getattr(error, "mend", ""):  # the code that raised it knows better
+        reason, mend, anchor = _words(error), own_mend, getattr(error, "anchor", "storage-failed")
     elif number in _FULL:
         reason, mend, anchor = (
-            _FULL[number] + _room(path),
+            _FULL[number] + _free_space_note(path),
             "free space there, or use a larger place",
             "disk-full",
         )
@@ -175,7 +175,7 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
 
 
 def may_pass(failure: StorageFailed) -> bool:
-    """Return whether waiting can help: the storage is away or full. It cannot where access is refused, or where the log is damaged."""
+    """Tell whether waiting can help: the storage is away or full. It cannot where access is refused, or where the log is damaged."""
     return failure.anchor in ("storage-failed", "disk-full") and failure.errno not in _REFUSED
 
 
@@ -184,24 +184,24 @@ def _words(error: BaseException) -> str:
     return text[:200]
 
 
-def _room(path: str) -> str:
+def _free_space_note(path: str) -> str:
     try:
         figures = os.statvfs(os.path.dirname(path) or ".")
     except OSError:
-        return ""  # the figure is an extra; the full disk is told without it
+        return ""  # the figure is an extra; the message does without it
     free, whole = (blocks * figures.f_frsize // 1024 for blocks in (figures.f_bavail, figures.f_blocks))
     return f" ({free} KiB free of {whole} KiB)"
 
 
 def checked(path: str) -> str:
-    """`path`, if it stays under its root. Raises BadInput."""
+    """Return `path` if it stays under its root. Raises BadInput if not."""
     if path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise BadInput(f"{path!r} is not a path inside the storage", anchor="storage-path")
     return path
 
 
 class LocalStorage:
-    """A directory, of this machine or mounted. Files are the owner's alone; dot files are not listed."""
+    """A storage in a directory, of this machine or mounted. Files are the owner's alone; dot files are not listed."""
 
     appends = True
     local = True
@@ -216,22 +216,22 @@ class LocalStorage:
         return os.path.join(self.root, checked(path)) if path else self.root
 
     def entries(self, folder: str) -> list[Entry]:
-        found = []
+        entries = []
         try:
-            with os.scandir(self._at(folder)) as entries:
-                for entry in entries:
+            with os.scandir(self._at(folder)) as listing:
+                for entry in listing:
                     if entry.name.startswith("."):
                         continue
                     try:
                         is_folder = entry.is_dir()
-                        found.append(Entry(entry.name, 0 if is_folder else entry.stat().st_size, is_folder))
+                        entries.append(Entry(entry.name, 0 if is_folder else entry.stat().st_size, is_folder))
                     except FileNotFoundError:
                         continue  # removed since: as if it had never been listed
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise storage_failed("list a folder", self._at(folder), error) from error
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
         full = self._at(path)
@@ -242,8 +242,8 @@ class LocalStorage:
                 if size is None:
                     return file.readall()
                 data = file.read(size) or b""
-                while len(data) < size and (more := file.read(size - len(data))):
-                    data += more
+                while len(data) < size and (piece := file.read(size - len(data))):
+                    data += piece
                 return data
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -255,25 +255,25 @@ class LocalStorage:
         try:
             if os.path.lexists(full):
                 return False
-            beside = draft(full, data, self._open)
+            draft_path = draft(full, data, self._open)
             try:
-                made = link(beside, full, data)
+                created = link(draft_path, full, data)
             finally:
-                os.unlink(beside)
-            if made:
+                os.unlink(draft_path)
+            if created:
                 sync_folder(os.path.dirname(full))
-            return made
+            return created
         except OSError as error:
             raise storage_failed("create", full, error) from error
 
     def replace(self, path: str, data: bytes, durable: bool = True) -> None:
         full = self._at(path)
         try:
-            beside = draft(full, data, self._open, durable)
+            draft_path = draft(full, data, self._open, durable)
             try:
-                os.rename(beside, full)
+                os.rename(draft_path, full)
             except OSError:
-                os.unlink(beside)
+                os.unlink(draft_path)
                 raise
             if durable:
                 sync_folder(os.path.dirname(full))
@@ -310,7 +310,7 @@ class LocalStorage:
             os.close(descriptor)
 
     def settle(self, path: str) -> bool:
-        """Whoever has a file open here may go on: what is read and then synced (`open_writer`) is what counts."""
+        """Return True: a process that has a file open may go on, for only lines that are read and then synced (`open_writer`) count."""
         return True
 
     def remove(self, path: str) -> None:
@@ -376,7 +376,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def draft_of(full: str) -> str:
-    """Return a path of one's own beside `full`, to write it at first; listings leave such names out, and `remove_drafts` knows them. All
+    """Return a unique path beside `full` to write its content to first; listings leave such names out, and `remove_drafts` knows them. All
     drafts are named so, on HDFS too.
     """
     folder, name = os.path.split(full)
@@ -384,8 +384,8 @@ def draft_of(full: str) -> str:
 
 
 def remove_drafts(root: str, age: float = DRAFT_AGE) -> None:
-    """Remove the drafts below `root` that were last written `age` seconds ago: of writers that were killed. What lies in `work` is the
-    programs' own.
+    """Remove the drafts below `root` that were last written over `age` seconds ago: of writers that were killed. Files in `work` belong to
+    the programs.
     """
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != "work"]
@@ -396,7 +396,7 @@ def remove_drafts(root: str, age: float = DRAFT_AGE) -> None:
 
 
 def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bool = True) -> str:
-    """A file beside `full` that holds `data`; removed again where that fails. `opened(path, flags)` opens it."""
+    """Write `data` to a draft beside `full` and return its path; where that fails, remove it again. `opened(path, flags)` opens it."""
     path = draft_of(full)
     descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -412,7 +412,7 @@ def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bo
 
 
 def link(draft: str, full: str, data: bytes, mode: int = 0o600) -> bool:
-    """Give `draft`, which holds `data`, its name as well; False where that exists. Of several who try at once, one is told True."""
+    """Give `draft`, which holds `data`, the name `full` too; return False where that exists. Of several callers at once, one gets True."""
     try:
         os.link(draft, full)
     except FileExistsError:
@@ -439,7 +439,7 @@ def _create_in_place(full: str, data: bytes, mode: int) -> bool:
 
 
 def make_folders(folder: str, mode: int) -> None:
-    """Make a folder with all above it, durable."""
+    """Make a folder and those above it, all durable."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
@@ -452,7 +452,7 @@ def make_folders(folder: str, mode: int) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Have the names in a folder on stable storage."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,17 +1,17 @@
-"""Appending to the log.
+"""Append to the log.
 
 One writer writes one epoch, one call at a time. `append(lines, sync=True)` returns when the lines, and all before them,
 are on stable storage: that is for barriers. With `sync=False` the lines are handed to the storage and become stable at
 the next `flush()`, which the caller makes within a second: that is for notes. Many lines in one call cost one sync, so
-what gathers while a call runs is committed as a group by the next.
+lines that gather while a call runs are committed as a group by the next.
 
 A call that fails (StorageFailed) has appended nothing. The caller keeps the lines and hands in *the same* lines again,
-first, with more behind them if it likes. A line whose number is in the log already is skipped, so a call may be
+first, with more after them if it likes. A line whose number is in the log already is skipped, so a call may be
 repeated whenever its outcome is unknown.
 
-How nothing is doubled or lost after a failure:
+After a failure nothing is doubled or lost:
 
-- A write that took a part (a full disk) is cut off again at once.
+- A write that took a part of the bytes (a full disk) is cut off again at once.
 - Where that fails, or a sync failed, nobody knows what is on the disk, and a second sync may lie (the kernel has marked
   the pages clean). The file is left as it is; the lines since the last good sync, which are kept in memory, begin
   another segment.
@@ -34,7 +34,7 @@ OBJECTS_LIMIT = 128  # or this many of them
 
 
 class Writer(Protocol):
-    """Appends the lines of one epoch."""
+    """A writer of the lines of one epoch."""
 
     last: int  # the number of the last line appended
     stable: int  # the number of the last line known to be on stable storage
@@ -42,38 +42,38 @@ class Writer(Protocol):
     def append(self, lines: Sequence[bytes], sync: bool) -> None: ...
 
     def flush(self) -> None:
-        """Have everything appended on stable storage."""
+        """Make all appended lines durable."""
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush, and close the file."""
 
 
 def open_writer(storage: Storage, epoch: int, last: int, segment_size: int | None = None) -> Writer:
-    """A writer for an epoch that was just taken; `last` is the last number read of the earlier ones (0: none).
+    """Return a writer for an epoch that was just taken; `last` is the last number read of the earlier epochs (0: none).
 
-    What earlier epochs left in the operating system's hands is made stable first: this one will say that it was read.
+    Lines of earlier epochs that only the operating system holds are made stable first: this epoch will say that they were read.
     """
     if storage.appends:
-        for found in segments(storage).values():
-            storage.sync(found[-1].path)
+        for parts in segments(storage).values():
+            storage.sync(parts[-1].path)
         return _FileWriter(storage, epoch, last, segment_size or storage.droppable or SEGMENT_SIZE)
     return _ObjectWriter(storage, epoch, last)
 
 
 class _FileWriter:
-    """Grows one file until it is large, then the next."""
+    """A writer that grows one file until it is large, then the next."""
 
     def __init__(self, storage: Storage, epoch: int, last: int, segment_size: int) -> None:
         self.last = self.stable = last
         self._storage, self._epoch, self._segment_size = storage, epoch, segment_size
-        # What is dropped goes file by file, but for each epoch's first: that has little more than the line that is needed.
+        # Events are dropped file by file, but for each epoch's first file: so that one holds little more than the line that is needed.
         self._first, self._first_size = True, segment_size if storage.droppable is None else 1
         self._file: Appender | None = None
         self._path = ""
         self._size = 0  # of the file, all whole lines
-        self._doubtful = False  # what the file holds after the last good sync is unknown
-        self._held: list[bytes] = []  # the lines appended since then
-        self._held_size = 0
+        self._doubtful = False  # the content of the file after the last good sync is unknown
+        self._unsynced: list[bytes] = []  # the lines appended since then
+        self._unsynced_size = 0
 
     def append(self, lines: Sequence[bytes], sync: bool) -> None:
         new, data = _new_lines(lines, self.last)
@@ -82,13 +82,13 @@ class _FileWriter:
         self._doubtful = True  # until this call has ended well, whatever ends it
         if data:
             self._write(data)
-        if (sync and (data or self._held)) or self._held_size + len(data) > UNSYNCED_LIMIT:
+        if (sync and (data or self._unsynced)) or self._unsynced_size + len(data) > UNSYNCED_LIMIT:
             assert self._file is not None
             self._file.sync()
-            self._held_stable(self.last + new)
+            self._mark_stable(self.last + new)
         elif data:
-            self._held.append(data)
-            self._held_size += len(data)
+            self._unsynced.append(data)
+            self._unsynced_size += len(data)
         self._size += len(data)
         self.last += new
         self._doubtful = False
@@ -100,14 +100,14 @@ class _FileWriter:
         try:
             self.flush()
         finally:
-            self._let_go()
+            self._close_file()
 
     def _write(self, data: bytes) -> None:
         if self._file is not None and self._size >= (self._first_size if self._first else self._segment_size):
             self._first = False
             self._file.sync()
-            self._held_stable(self.last)
-            self._let_go()
+            self._mark_stable(self.last)
+            self._close_file()
         if self._file is None:
             self._path = Segment(self._epoch, self.last + 1).path
             self._file, self._size = self._storage.appender(self._path), 0
@@ -121,50 +121,50 @@ class _FileWriter:
             self._doubtful = False
             raise
 
-    def _held_stable(self, last: int) -> None:
+    def _mark_stable(self, last: int) -> None:
         self.stable = last
-        self._held.clear()
-        self._held_size = 0
+        self._unsynced.clear()
+        self._unsynced_size = 0
 
     def _begin_anew(self) -> None:
-        """Leave the doubtful file: a reader takes a line from the segment that begins nearest before it."""
-        if self._held:
-            self._storage.replace(Segment(self._epoch, self.stable + 1).path, b"".join(self._held))
+        """Leave the doubtful file and begin another segment: a reader takes a line from the segment that begins nearest before it."""
+        if self._unsynced:
+            self._storage.replace(Segment(self._epoch, self.stable + 1).path, b"".join(self._unsynced))
         elif self._path == Segment(self._epoch, self.last + 1).path:
             self._storage.remove(self._path)  # nothing in it was ever appended
-        self._held_stable(self.last)
+        self._mark_stable(self.last)
         self._doubtful = False
-        self._let_go()
+        self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 class _ObjectWriter:
-    """Puts a segment a sync. Small ones are put together behind, so that a long job stays few objects."""
+    """A writer that puts one segment per sync. Small ones are compacted later, so that a long job stays few objects."""
 
     def __init__(self, storage: Storage, epoch: int, last: int) -> None:
         self.last = self.stable = last
         self._storage, self._epoch = storage, epoch
-        self._held: list[bytes] = []  # the lines appended but not put yet
-        self._held_size = 0
-        self._tried: tuple[bytes, int] | None = None  # a segment whose put failed, and its last number
-        self._group = bytearray()  # what the segments in `_firsts` hold together
+        self._pending: list[bytes] = []  # the lines appended but not put yet
+        self._pending_size = 0
+        self._failed_put: tuple[bytes, int] | None = None  # a segment whose put failed, and its last number
+        self._group = bytearray()  # the lines of all segments in `_firsts`
         self._firsts: list[int] = []
         self._left_over: list[int] = []  # segments to remove: the first of their group holds their lines
 
     def append(self, lines: Sequence[bytes], sync: bool) -> None:
-        if self._tried is not None:
-            self._put(*self._tried)
-        self._put_together()
+        if self._failed_put is not None:
+            self._put(*self._failed_put)
+        self._compact()
         new, data = _new_lines(lines, self.last)
-        if (sync and (data or self._held)) or self._held_size + len(data) > UNSYNCED_LIMIT:
-            self._put(b"".join(self._held) + data, self.last + new)
+        if (sync and (data or self._pending)) or self._pending_size + len(data) > UNSYNCED_LIMIT:
+            self._put(b"".join(self._pending) + data, self.last + new)
         elif data:
-            self._held.append(data)
-            self._held_size += len(data)
+            self._pending.append(data)
+            self._pending_size += len(data)
             self.last += new
 
     def flush(self) -> None:
@@ -174,27 +174,27 @@ class _ObjectWriter:
         self.flush()
 
     def _put(self, data: bytes, last: int) -> None:
-        self._tried = (data, last)
+        self._failed_put = (data, last)
         first = self.stable + 1
         path = Segment(self._epoch, first).path
         if not self._storage.conditional:
             self._storage.replace(path, data)
         elif not self._storage.create(path, data):
-            self._claimed(path, data)
-        self._tried = None
+            self._resolve_taken_name(path, data)
+        self._failed_put = None
         self.last = self.stable = last
-        self._held.clear()
-        self._held_size = 0
+        self._pending.clear()
+        self._pending_size = 0
         if self._storage.conditional:
             self._group += data
             self._firsts.append(first)
 
-    def _claimed(self, path: str, data: bytes) -> None:
-        """The name is taken: by an earlier try of our own, whose answer was lost."""
-        there = self._storage.read(path)
-        if there == data:
+    def _resolve_taken_name(self, path: str, data: bytes) -> None:
+        """Go on where an earlier try of our own, whose answer was lost, has taken the name. Raises StorageFailed where another has."""
+        content = self._storage.read(path)
+        if content == data:
             return
-        if there is not None and not data.startswith(there):
+        if content is not None and not data.startswith(content):
             raise StorageFailed(
                 "another master writes the event log under the same epoch",
                 place=f"{self._storage.url}/{path}",
@@ -203,11 +203,11 @@ class _ObjectWriter:
             )
         self._storage.replace(path, data)
 
-    def _put_together(self) -> None:
-        """Put what the last segments hold into the first of them, then remove the others, the first of them first.
+    def _compact(self) -> None:
+        """Put the lines of the last segments into the first of them, then remove the others, the first of them first.
 
         At every moment the segment that begins nearest before a line holds it. This is done only where the server
-        heeds conditions: there a late put of the first one is refused, since the name is taken.
+        heeds conditions: there a late put of the first segment is refused, since the name is taken.
         """
         large = len(self._group) >= OBJECT_SIZE
         if not self._left_over and len(self._firsts) > 1 and (large or len(self._firsts) >= OBJECTS_LIMIT):
@@ -222,9 +222,9 @@ class _ObjectWriter:
 
 
 def _new_lines(lines: Sequence[bytes], last: int) -> tuple[int, bytes]:
-    """Those of `lines` that are not in the log: how many, and as bytes.
+    """Return the number of `lines` that are not in the log yet, and those lines as bytes.
 
-    ValueError where they do not go on from `last`, which is a fault of the caller.
+    Raises ValueError where the lines do not go on from `last`, which is a fault of the caller.
     """
     if not lines:
         return 0, b""

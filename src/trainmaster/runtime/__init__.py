@@ -1,8 +1,8 @@
-"""What a program may import: who it is, its records, and a line to those who watch over it.
+"""The package that a program may import: its place in the job, its records, and reports to its master.
 
-Everything here is harmless where no master is: alone, `task()` is the only member of its role, `shards(name)` reads
-the whole input, and what is told is told to nobody. So one program runs under Trainmaster, under another launcher, and
-by hand. A master that is away is waited for and never raises. This package needs the standard library only and imports
+Everything here is harmless where there is no master: alone, `task()` is the only member of its role, `shards(name)` reads
+the whole input, and reports go nowhere. So one program runs under Trainmaster, under another launcher, and
+by hand. An absent master makes calls wait, never raise. This package needs the standard library only and imports
 nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough.
 
     from trainmaster import runtime
@@ -38,18 +38,18 @@ __all__ = [
     "warning",
 ]
 
-_HOME = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
-_HOME |= {"Shard": "inputs", "Shards": "inputs"}
+_MODULES = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
+_MODULES |= {"Shard": "inputs", "Shards": "inputs"}
 
 
 def __getattr__(name: str) -> Any:
-    """The rest is loaded when first used: a program that only asks who it is pays for nothing else."""
-    if name not in _HOME:
+    """Load a member when it is first used: a program that only calls `task()` pays for nothing else."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    return found
+    member = globals()[name] = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    return member
 
 
 def __dir__() -> list[str]:
@@ -57,10 +57,10 @@ def __dir__() -> list[str]:
 
 
 class Task:
-    """Which member of which job this process belongs to.
+    """The task that this process belongs to.
 
-    `job` is the job's id, `role` and `index` say which task this is, `attempt` which try of it, `generation` which
-    formation of the tasks, `restarts` how often the job has restarted its programs. `world` is the number of tasks of the
+    `job` is the job's id, `role` and `index` name the task, `attempt` is the number of its attempt, `generation` that of the
+    group of tasks, `restarts` how often the job has restarted its programs. `world` is the number of tasks of the
     role, and `peers` has the tasks of all roles: role -> a list of {"address", "ports"} by index. `alone`: no job started
     this process; it is worker 0 of 1 then, in its first attempt.
     """
@@ -68,20 +68,20 @@ class Task:
     __slots__ = ("alone", "attempt", "generation", "index", "job", "peers", "restarts", "role", "world")
 
     def __init__(self) -> None:
-        told = os.environ.get
-        self.job = told("TRAINMASTER_JOB", "")
-        self.role = told("TRAINMASTER_ROLE", "worker")
-        self.index = int(told("TRAINMASTER_INDEX") or 0)
-        self.attempt = int(told("TRAINMASTER_ATTEMPT") or 1)
-        self.generation = int(told("TRAINMASTER_GENERATION") or 1)
-        self.restarts = int(told("TRAINMASTER_RESTARTS") or 0)
+        variable = os.environ.get
+        self.job = variable("TRAINMASTER_JOB", "")
+        self.role = variable("TRAINMASTER_ROLE", "worker")
+        self.index = int(variable("TRAINMASTER_INDEX") or 0)
+        self.attempt = int(variable("TRAINMASTER_ATTEMPT") or 1)
+        self.generation = int(variable("TRAINMASTER_GENERATION") or 1)
+        self.restarts = int(variable("TRAINMASTER_RESTARTS") or 0)
         self.alone = not self.job
-        self.peers = _peers(told("TRAINMASTER_PEERS", ""))
+        self.peers = _peers(variable("TRAINMASTER_PEERS", ""))
         self.world = max(1, len(self.peers.get(self.role, ())))
 
     @property
     def key(self) -> str:
-        """`worker:0`."""
+        """Return the task as text, as in `worker:0`."""
         return f"{self.role}:{self.index}"
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class Task:
 
 
 def task() -> Task:
-    """Who this process is, by the TRAINMASTER_ variables of its environment."""
+    """Return the task of this process, by the TRAINMASTER_ variables of its environment."""
     return Task()
 
 
@@ -103,7 +103,7 @@ def shards(
     batch: int = 10,
     wait: bool = True,
 ) -> Shards:
-    """The records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries.
+    """Return the records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries.
 
     Under a master each record goes to one task, over the epochs of the job file. Alone, all of
     TRAINMASTER_INPUT_<NAME>, or of `default` (a file, a directory or a pattern), is read `epochs` times. `batch`

@@ -1,7 +1,7 @@
-"""Files that are not of this machine, opened by the program itself: by what its own environment has, else by what came with its container.
+"""Open files of other machines in the program itself: by libraries of its own environment, else by those that came with its container.
 
 A container of a cluster has fsspec, and obstore or hdfs-native where its job names such a place. The program finds them only here, and only
-where an import of its own environment has failed: behind everything else, for they must not change what it imports.
+where an import of its own environment has failed: last on its path, for they must not change what it imports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HAND_OVER = 0.02  # s
 
 
 def open_binary(path: str) -> BinaryIO:
-    """A local path, a file:// URL, one of HDFS or of an object store, or any URL that fsspec knows, opened for reading."""
+    """Open for reading a local path, a file:// URL, one of HDFS or of an object store, or any URL that fsspec knows."""
     scheme, split, rest = path.partition("://")
     scheme = scheme.lower()
     if not split:
@@ -32,7 +32,7 @@ def open_binary(path: str) -> BinaryIO:
 
         return open(unquote(urlsplit(path).path), "rb")
     if scheme in ("hdfs", "viewfs"):
-        return _of_hdfs(path)
+        return _open_hdfs(path)
     opened: BinaryIO
     if scheme in _OBJECTS and (store := _object_store(_OBJECTS[scheme])) is not None:
         opened = store.open(rest, "rb")
@@ -42,42 +42,42 @@ def open_binary(path: str) -> BinaryIO:
 
 
 def library(module: str, path: str) -> Any:
-    """A module that this package does not bring. Raises OSError where it is nowhere."""
+    """Import a module that this package does not bring. Raises OSError where it is nowhere."""
     import importlib
 
     try:
         return importlib.import_module(module)
     except ImportError:
-        if (beside := _beside()) and beside not in sys.path:
-            sys.path.append(beside)
+        if (folder := _bundled_folder()) and folder not in sys.path:
+            sys.path.append(folder)
     try:
         return importlib.import_module(module)  # once more in any case: another thread may have appended it meanwhile
     except ImportError as error:
         raise OSError(f"{path}: reading this needs {module} in the program's environment") from error
 
 
-def _beside() -> str:
-    """The folder of what came with a container; "" where we are installed, or are a program's own."""
+def _bundled_folder() -> str:
+    """Return the folder of the libraries that came with a container; "" where this package was installed, or belongs to a program."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     return folder if os.path.exists(os.path.join(os.path.dirname(folder), "begin.py")) else ""
 
 
 @functools.cache
 def _object_store(protocol: str) -> Any:
-    """As agents open it, by obstore; None where there is none."""
+    """Return an object store by obstore, as agents open it; None where there is no obstore."""
     try:
         store = library("obstore.fsspec", protocol).FsspecStore
     except OSError:
         return None
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    # A thread of it that comes back for the interpreter's lock while that is taken down aborts the process (before CPython 3.14).
+    # A thread of obstore that comes back for the interpreter's lock at shutdown aborts the process (before CPython 3.14).
     atexit.register(time.sleep, _HAND_OVER)
     return store(protocol, client_options={"allow_http": True} if endpoint.startswith("http://") else {})
 
 
-def _of_hdfs(path: str) -> BinaryIO:
-    """By hdfs-native itself: its fsspec class cuts names at "?" and "#", and its files' readline() asks a DataNode for each byte."""
+def _open_hdfs(path: str) -> BinaryIO:
+    """Open a file by hdfs-native itself: its fsspec class cuts names at "?" and "#", and readline() there asks a DataNode for each byte."""
     import io
 
     scheme, _, rest = path.partition("://")
@@ -88,7 +88,7 @@ def _of_hdfs(path: str) -> BinaryIO:
     except RuntimeError as error:
         if "No NameNode hosts" not in str(error):
             raise OSError(f"{path}: {error}") from error
-        file = client(f"{scheme}://{authority}:8020").read(slash + name)  # a NameNode's port where none is said
+        file = client(f"{scheme}://{authority}:8020").read(slash + name)  # a NameNode's port where the URL has none
 
     class Blocks(io.RawIOBase):
         def readable(self) -> bool:

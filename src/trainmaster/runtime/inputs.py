@@ -1,9 +1,9 @@
-"""The records of an input that is read `as: shards`: each read by one task, counted once, wherever tasks come and go.
+"""Read the records of an input `as: shards`: each is read by one task, and counted once, however tasks come and go.
 
 Shards are leased some at a time. A shard is done once the consumer has moved past its last record, that is, asked for
-the next one; what is done is reported with the next lease, or at the next shard if the last report is a while ago.
-Where the consumer stops early, what it leased and did not finish goes to others. When nothing is left to lease, the
-reader waits until all others are done too, since what they lose must be read by somebody.
+the next one; done shards are reported with the next lease, or at the next shard if the last report is a while ago.
+Where the consumer stops early, the shards that it leased and did not finish go to others. When nothing is left to lease, the
+reader waits until all others are done too, since somebody must read the shards that they lose.
 
 A program that prefetches moves past records before it has used them: it takes `.shards(manual=True)` and calls
 `done()` itself.
@@ -31,13 +31,13 @@ _BATCH_LASTS = (0.01, 1.0)  # s: leases grow where they last less, and shrink wh
 _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
 _FORKED = "this iterator was begun before a fork, and is the parent's: begin one in each process"
 
-_forks = 0  # how often this process's line was forked since it began
+_forks = 0  # how many forks led to this process since the module was loaded
 
 
 class Shard:
-    """A part of the input that this task is to read. `number` tells it from all others, of this `epoch` and of others.
+    """A part of the input that this task is to read. `number` is unique over all shards and epochs; `epoch` is its epoch.
 
-    It is of the file `path`: the bytes from `start` to `end` where `kind` is "lines", the row groups where it is "rows", all
+    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines", the row groups where it is "rows", all
     of it where it is "whole".
     """
 
@@ -52,7 +52,7 @@ class Shard:
         return f"<Shard {self.number}: {self.path} {self.kind} {self.start}-{self.end}>"
 
     def records(self) -> Iterator[Any]:
-        """Its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries."""
+        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries."""
         read, began = 0, _forks
         for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
             read += 1
@@ -62,7 +62,7 @@ class Shard:
         self._read = read
 
     def done(self, records: int | None = None) -> None:
-        """Count it as read. `records`: how many it had, where the program read them without `records()`."""
+        """Count the shard as read. `records`: how many it had, where the program read them without `records()`."""
         self._source.done(self, self._read if records is None else records)
 
 
@@ -85,7 +85,7 @@ class Shards:
             yield from shard.records()
 
     def shards(self, *, manual: bool = False) -> Iterator[Shard]:
-        """The shards themselves. One that the consumer has moved past is done; with `manual` only those whose `done()`
+        """Yield the shards themselves. One that the consumer has moved past is done; with `manual` only those whose `done()`
         it called.
         """
         source, began = self._source(), _forks
@@ -101,7 +101,7 @@ class Shards:
                 source.close()
 
     def epochs(self) -> Iterator[tuple[int, Iterator[Any]]]:
-        """(epoch, its records) for each epoch. A shard that another task lost late in an epoch may be read in the next
+        """Yield (epoch, its records) for each epoch. A shard that another task lost late in an epoch may be read in the next
         one.
         """
         shards = self.shards()
@@ -130,7 +130,7 @@ class Shards:
 
 
 class _Part:
-    """The shards of one epoch, out of an iterator over all."""
+    """The shards of one epoch, taken from an iterator over all shards."""
 
     def __init__(self, first: Shard, shards: Iterator[Shard]) -> None:
         self.ahead: Shard | None = first
@@ -142,7 +142,7 @@ class _Part:
             self.ahead = next(self._shards, None)
 
     def finish(self) -> None:
-        """Past what the consumer left of this epoch: it counts as read, as what follows a `break` in a loop over
+        """Move past the shards that the consumer left of this epoch: they count as read, as after a `break` in a loop over
         epochs.
         """
         while self.ahead is not None and self.ahead.epoch <= self._epoch:
@@ -150,7 +150,7 @@ class _Part:
 
 
 class _Source(ABC):
-    """Where shards come from, for one iterator."""
+    """The source of shards for one iterator."""
 
     def __init__(self, shards: Shards) -> None:
         self.reader = shards._reader()
@@ -166,66 +166,66 @@ class _Source(ABC):
 
 
 class _Alone(_Source):
-    """All files, once an epoch, with nobody to tell."""
+    """The source without an agent: all files, once per epoch, with no reports."""
 
     def __init__(self, shards: Shards) -> None:
         super().__init__(shards)
         cuts = cut_alone(shards._place())
-        self._left = (
+        self._remaining = (
             Shard(self, epoch * len(cuts) + i, epoch, *cut)
             for epoch in range(shards._epochs)
             for i, cut in enumerate(cuts)
         )
 
     def next(self) -> Shard | None:
-        return next(self._left, None)
+        return next(self._remaining, None)
 
     def done(self, shard: Shard, records: int | None) -> None:
         pass
 
 
 class _Leased(_Source):
-    """What the agent leases to this iterator, over a connection of its own: when it closes, the agent takes back what
-    is not done.
+    """The source that leases shards from the agent, over a connection of its own: when that closes, the agent takes back the
+    shards that are not done.
     """
 
     def __init__(self, shards: Shards, path: str) -> None:
         super().__init__(shards)
         self._shards = shards
         self._want = shards._batch or _BATCH
-        self._link = Link(path, self._greeting, self._heard)
+        self._link = Link(path, self._greeting, self._on_frame)
         self._queue: deque[Shard] = deque()
-        self._given: set[int] = set()  # handed to the consumer and not done
+        self._in_use: set[int] = set()  # handed to the consumer and not done
         self._done: list[list[int | None]] = []  # [number, records], to be reported
         self._reported = monotonic()
-        self._leased = 0.0  # when the last lease came that gave something
-        self._lock = threading.Lock()  # of the two above; done() may come from any thread
-        self._instead: _Alone | None = None
+        self._leased = 0.0  # when the last lease with any shards came
+        self._lock = threading.Lock()  # of `_in_use` and `_done`; done() may come from any thread
+        self._fallback: _Alone | None = None
         _open.append(self)
 
     def next(self) -> Shard | None:
-        if self._instead is not None:
-            return self._instead.next()
+        if self._fallback is not None:
+            return self._fallback.next()
         if self._queue:
             self._report_if_due()
         while not self._queue:
             answer = self._ask()
-            if answer.get("unknown"):  # not an input of shards: what was staged for this task is all there is
-                self._instead = _Alone(self._shards)
-                return self._instead.next()
+            if answer.get("unknown"):  # not an input of shards: read what was staged for this task
+                self._fallback = _Alone(self._shards)
+                return self._fallback.next()
             if answer.get("end") or answer.get("none"):
                 return None
             for number, epoch, path, kind, start, end in answer["shards"]:
                 self._queue.append(Shard(self, number, epoch, path, kind, start, end))
         shard = self._queue.popleft()
         with self._lock:
-            self._given.add(shard.number)
+            self._in_use.add(shard.number)
         return shard
 
     def done(self, shard: Shard, records: int | None) -> None:
         with self._lock:
-            if shard.number in self._given:
-                self._given.discard(shard.number)
+            if shard.number in self._in_use:
+                self._in_use.discard(shard.number)
                 self._done.append([shard.number, records])
 
     def close(self) -> None:
@@ -242,17 +242,17 @@ class _Leased(_Source):
 
     def _ask(self) -> dict[str, Any]:
         with self._lock:
-            telling = self._done[:]
+            report = self._done[:]
         if self._shards._batch is None and self._leased:
-            lasted = monotonic() - self._leased
-            if lasted < _BATCH_LASTS[0]:
+            lease_seconds = monotonic() - self._leased
+            if lease_seconds < _BATCH_LASTS[0]:
                 self._want = min(self._want * 2, _BATCH_MOST)
-            elif lasted > _BATCH_LASTS[1]:
+            elif lease_seconds > _BATCH_LASTS[1]:
                 self._want = max(self._want // 2, 1)
         frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": self._shards._wait}
-        answer = self._link.ask({**frame, "done": telling})
+        answer = self._link.ask({**frame, "done": report})
         assert answer is not None
-        self._told(telling)
+        self._forget_reported(report)
         self._reported = monotonic()
         self._leased = self._reported if answer.get("shards") else 0.0
         return answer
@@ -263,28 +263,28 @@ class _Leased(_Source):
 
     def _report(self) -> None:
         with self._lock:
-            telling = self._done[:]  # they are held until they are told: `post` may have to greet the agent first
+            report = self._done[:]  # `_done` keeps them until they are sent: `post` may have to greet the agent first
         self._reported = monotonic()
-        if telling and self._link.post({"op": "done", "input": self._shards.name, "done": telling}):
-            self._told(telling)
+        if report and self._link.post({"op": "done", "input": self._shards.name, "done": report}):
+            self._forget_reported(report)
 
-    def _told(self, telling: list[list[int | None]]) -> None:
-        """The agent has these."""
-        numbers = {number for number, _ in telling}
+    def _forget_reported(self, report: list[list[int | None]]) -> None:
+        """Forget the shards that the agent has the report of."""
+        numbers = {number for number, _ in report}
         with self._lock:
-            self._done = [done for done in self._done if done[0] not in numbers]
+            self._done = [entry for entry in self._done if entry[0] not in numbers]
 
     def _greeting(self) -> dict[str, Any]:
         with self._lock:
-            held = [
-                *self._given,
+            numbers = [
+                *self._in_use,
                 *(shard.number for shard in self._queue),
-                *(n for n, _ in self._done if n is not None),
+                *(number for number, _ in self._done if number is not None),
             ]
-        return {"input": self._shards.name, "hold": held} if held else {}
+        return {"input": self._shards.name, "hold": numbers} if numbers else {}
 
-    def _heard(self, frame: dict[str, Any]) -> None:
-        if lost := set(frame.get("lost") or ()):  # we were away, and another reads them now
+    def _on_frame(self, frame: dict[str, Any]) -> None:
+        if lost := set(frame.get("lost") or ()):  # this reader was away, and another reads them now
             self._queue = deque(shard for shard in self._queue if shard.number not in lost)
         if frame.get("op") == "warning":
             from .reports import warned

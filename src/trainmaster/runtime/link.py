@@ -1,9 +1,9 @@
-"""One connection of this process to its agent: a Unix socket, a JSON object a line, both ways.
+"""One connection of this process to its agent: a Unix socket, one JSON object per line, both ways.
 
 The agent may be away for a while, or for good where the program runs alone. So `post` never waits and never raises:
-what cannot be sent is dropped. `ask` waits for its answer through any absence, connecting anew and asking again; every
-question is one that may be asked twice. One thread reads at a time (`_reading`); the other lock is held for calls of the
-system that return at once, so that nobody waits for a thread that waits for the agent. A forked child does not share its
+a frame that cannot be sent is dropped. `ask` waits for its answer through any absence, connecting anew and asking again;
+every request is one that may be sent twice. One thread reads at a time (`_reading`); the other lock is held only for system
+calls that return at once, so that no thread waits for one that waits for the agent. A forked child does not share its
 parent's connections: it closes its copies and makes its own when it needs one.
 """
 
@@ -27,8 +27,8 @@ _PAUSES = (0.02, 1.0)  # between tries to connect: the first and the longest
 
 
 class Link:
-    """Connects when first used. `greeting()` is added to the first frame of each connection; `heard` is given frames
-    that answer no question.
+    """A link that connects when first used. `greeting()` is added to the first frame of each connection; `heard` gets the frames
+    that answer no request.
     """
 
     def __init__(
@@ -37,32 +37,32 @@ class Link:
         self._path, self._greeting, self._heard = path, greeting, heard
         self._socket: socket.socket | None = None
         self._lock, self._reading = threading.RLock(), threading.RLock()
-        self._readers = 0  # threads that wait for the socket: who finds it broken leaves its closing to them
+        self._readers = 0  # threads that wait for the socket: a thread that finds it broken leaves its closing to them
         self._unsent, self._unread = bytearray(), bytearray()
-        self._asked = 0
-        self._again = 0.0  # when `post` may try to connect again
+        self._last_id = 0
+        self._retry_at = 0.0  # when `post` may try to connect again
         self._pause = _PAUSES[0]
         _links.append(self)
 
     def post(self, frame: Frame) -> bool:
         """Send `frame`, or drop it where the agent is away or does not read. Never waits."""
         with self._lock:
-            if self._socket is None and not self._connected():
+            if self._socket is None and not self._try_connect():
                 return False
             if len(self._unsent) < _UNSENT_LIMIT:
-                self._unsent += _encoded(frame)
-            return self._pushed()
+                self._unsent += _encode(frame)
+            return self._push()
 
     def ask(self, frame: Frame, limit: float | None = None) -> Frame | None:
-        """The answer to `frame`, however long the agent is away; with a `limit` in seconds None after it."""
-        until = None if limit is None else monotonic() + limit
+        """Return the answer to `frame`, however long the agent is away; with a `limit` in seconds, None after it."""
+        deadline = None if limit is None else monotonic() + limit
         if not self._reading.acquire(timeout=-1 if limit is None else limit):
             return None
         try:
-            while until is None or monotonic() < until:
+            while deadline is None or monotonic() < deadline:
                 try:
-                    return self._asked_once(frame, until)
-                except (OSError, ValueError):  # the agent is away, or what answers is none
+                    return self._ask_once(frame, deadline)
+                except (OSError, ValueError):  # the agent is away, or something else answers
                     self._retreat()
                 except BaseException:  # an interrupt: the answer would come later and find nobody
                     self.close()
@@ -72,26 +72,26 @@ class Link:
             self._reading.release()
 
     def listen(self) -> None:
-        """Hand what the agent says to `heard` for as long as the process lives. For a thread of its own."""
+        """Hand the agent's frames to `heard` for as long as the process lives. For a thread of its own."""
         while True:
             with self._reading:
                 try:
                     self._open()
-                    self._take(self._frame(None))
+                    self._dispatch(self._frame(None))
                 except (OSError, ValueError):
                     self._retreat()
 
     def poll(self) -> None:
-        """Hand to `heard` what the agent has said by now. Never waits."""
+        """Hand to `heard` the frames that the agent has sent by now. Never waits."""
         if not self._reading.acquire(blocking=False):
             return  # somebody reads already
         try:
             with self._lock:
-                if self._socket is None and not self._connected():
+                if self._socket is None and not self._try_connect():
                     return
-                self._pushed()
+                self._push()
             while self._socket is not None:
-                self._take(self._frame(monotonic()))
+                self._dispatch(self._frame(monotonic()))
         except TimeoutError:
             return
         except (OSError, ValueError):
@@ -100,7 +100,7 @@ class Link:
             self._reading.release()
 
     def flush(self, limit: float) -> None:
-        """Send what is unsent, for at most `limit` seconds."""
+        """Send the unsent frames, for at most `limit` seconds."""
         try:
             self._send_all(monotonic() + limit)
         except OSError:
@@ -115,7 +115,7 @@ class Link:
             self._unread.clear()
 
     def end(self) -> None:
-        """Close, and be done with."""
+        """Close for good."""
         self.close()
         if self in _links:
             _links.remove(self)
@@ -125,32 +125,32 @@ class Link:
     def _connect(self) -> None:
         import socket
 
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            made.setblocking(False)  # a full backlog is an absent agent, not a wait
-            made.connect(self._path)
+            connection.setblocking(False)  # a full backlog is an absent agent, not a wait
+            connection.connect(self._path)
             attempt = int(os.environ.get("TRAINMASTER_ATTEMPT") or 0)
             hello = {"op": "hello", "v": PROTOCOL, "attempt": attempt, "pid": os.getpid()}
-            self._unsent[:] = _encoded({**hello, **(self._greeting() if self._greeting else {})})
+            self._unsent[:] = _encode({**hello, **(self._greeting() if self._greeting else {})})
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        self._socket = made
+        self._socket = connection
 
     def _open(self) -> None:
         with self._lock:
             if self._socket is None:
                 self._connect()
-            self._pushed()
+            self._push()
 
     def _retreat(self) -> None:
-        """Close, and wait a while: for who reads."""
+        """Close, and wait a while. For the thread that reads."""
         self.close()
         sleep(self._pause)
         self._pause = min(self._pause * 2, _PAUSES[1])
 
     def _abandon(self) -> None:
-        """Give up a connection that broke. Its closing would leave a thread that waits for it waiting for ever."""
+        """Give up a broken connection. While a thread waits for the socket, only shut it down: a close would leave it waiting for ever."""
         import socket
 
         with self._lock:
@@ -180,17 +180,17 @@ class Link:
             with self._lock:
                 self._readers -= 1
 
-    def _connected(self) -> bool:
-        if monotonic() < self._again:
+    def _try_connect(self) -> bool:
+        if monotonic() < self._retry_at:
             return False
         try:
             self._connect()
         except OSError:
-            self._again = monotonic() + _PAUSES[1]
+            self._retry_at = monotonic() + _PAUSES[1]
             return False
         return True
 
-    def _pushed(self) -> bool:
+    def _push(self) -> bool:
         try:
             while self._unsent and self._socket is not None:
                 del self._unsent[: self._socket.send(self._unsent)]
@@ -206,30 +206,30 @@ class Link:
 
         while True:
             with self._lock:
-                if not self._pushed():
+                if not self._push():
                     raise ConnectionError("the agent closed the connection")
                 if not self._unsent or self._socket is None:
                     return
             self._wait(select.POLLOUT, until)
 
-    def _asked_once(self, frame: Frame, until: float | None) -> Frame:
+    def _ask_once(self, frame: Frame, until: float | None) -> Frame:
         with self._lock:
             if self._socket is None:
                 self._connect()
-            self._asked += 1
-            asked = self._asked
-            self._unsent += _encoded({**frame, "id": asked})
+            self._last_id += 1
+            request_id = self._last_id
+            self._unsent += _encode({**frame, "id": request_id})
         self._send_all(until)
         while True:
             answer = self._frame(until)
             self._pause = _PAUSES[0]
-            if answer.get("id") == asked:
+            if answer.get("id") == request_id:
                 return answer
-            self._take(answer)
+            self._dispatch(answer)
 
     def _frame(self, until: float | None) -> Frame:
-        """The next frame. Raises TimeoutError once `until` has passed, ConnectionError where the agent closed or
-        refused us. For who holds `_reading`.
+        """Return the next frame. Raises TimeoutError once `until` has passed, ConnectionError where the agent closed or
+        refused us. For the thread that holds `_reading`.
         """
         import json
         import select
@@ -256,13 +256,13 @@ class Link:
             raise ConnectionError(str(frame.get("why")))
         return frame
 
-    def _take(self, frame: Frame) -> None:
+    def _dispatch(self, frame: Frame) -> None:
         if self._heard is not None:
             self._heard(frame)
 
     def _in_child(self) -> None:
         self._lock, self._reading, self._readers = threading.RLock(), threading.RLock(), 0
-        self._again = 0.0
+        self._retry_at = 0.0
         self.close()
 
 
@@ -277,7 +277,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _encoded(frame: Frame) -> bytes:
+def _encode(frame: Frame) -> bytes:
     import json
 
     return json.dumps(frame, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Reading the records of one shard, and cutting files into shards where no master does it.
+"""Read the records of one shard, and cut files into shards where no master does it.
 
 Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it reads up to the first line end, and reads
 on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
@@ -24,7 +24,7 @@ _WHOLE = (*_PACKED, ".parquet")
 
 
 def lines(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """The lines of the byte range [start, end) by Hadoop's rule, without their ends."""
+    """Yield the lines of the byte range [start, end) by Hadoop's rule, without their ends."""
     file.seek(start)
     position = start + len(file.readline()) if start else 0
     while position <= end:
@@ -45,7 +45,7 @@ def _stripped(line: bytes) -> bytes:
 
 
 class Reader:
-    """Reads shards one after another, and keeps the last file open, since the next shard is often of the same."""
+    """A reader of shards, one after another, that keeps the last file open, since the next shard is often of the same file."""
 
     def __init__(self, encoding: str | None, errors: str) -> None:
         self._encoding, self._errors = encoding, errors
@@ -53,16 +53,16 @@ class Reader:
         self._file: BinaryIO | None = None
 
     def records(self, path: str, kind: str, start: int, end: int) -> Iterator[Any]:
-        """The records of a shard. Raises OSError where the file cannot be read."""
+        """Yield the records of a shard. Raises OSError where the file cannot be read."""
         if path.lower().endswith(".parquet") or kind == ROWS:
             yield from self._rows(path, None if kind == WHOLE else range(start, end))
             return
-        file = self._opened(path)
-        found = lines(file, start, end) if kind == LINES else self._unpacked(path, file)
+        file = self._open(path)
+        record_lines = lines(file, start, end) if kind == LINES else self._unpacked_lines(path, file)
         if self._encoding is None:
-            yield from found
+            yield from record_lines
             return
-        for line in found:
+        for line in record_lines:
             yield line.decode(self._encoding, self._errors)
 
     def close(self) -> None:
@@ -70,13 +70,13 @@ class Reader:
             self._file.close()
         self._file, self._path = None, ""
 
-    def _opened(self, path: str) -> BinaryIO:
+    def _open(self, path: str) -> BinaryIO:
         if self._file is None or self._path != path:
             self.close()
             self._file, self._path = open_binary(path), path
         return self._file
 
-    def _unpacked(self, path: str, file: BinaryIO) -> Iterator[bytes]:
+    def _unpacked_lines(self, path: str, file: BinaryIO) -> Iterator[bytes]:
         module = _PACKED.get(os.path.splitext(path)[1].lower())
         if module is None:
             raise OSError(f"{path}: records of this kind of file cannot be read")
@@ -88,14 +88,14 @@ class Reader:
                 yield _stripped(line)
 
     def _rows(self, path: str, groups: range | None) -> Iterator[dict[str, Any]]:
-        table = library("pyarrow.parquet", path).ParquetFile(self._opened(path))
+        table = library("pyarrow.parquet", path).ParquetFile(self._open(path))
         for group in range(table.num_row_groups) if groups is None else groups:
             for batch in table.iter_batches(row_groups=[group]):
                 yield from batch.to_pylist()
 
 
 def cut_alone(place: str) -> list[tuple[str, str, int, int]]:
-    """The shards (path, kind, start, end) of a file, directory or pattern: one a file. Hidden files and those led by _
+    """Return the shards (path, kind, start, end) of a file, directory or pattern: one per file. Hidden files and those led by _
     are left out.
     """
     shards = []
@@ -116,12 +116,12 @@ def _files(place: str) -> list[str]:
     places = [place] if os.path.exists(place) else sorted(glob.glob(place, recursive=True))
     if not places:
         raise FileNotFoundError(f"input {place} matches no file")
-    found = []
-    for one in places:
-        if not os.path.isdir(one):
-            found.append(one)
+    files = []
+    for path in places:
+        if not os.path.isdir(path):
+            files.append(path)
             continue
-        for directory, inner, names in os.walk(one):
+        for directory, inner, names in os.walk(path):
             inner[:] = sorted(name for name in inner if not name.startswith((".", "_")))
-            found += [os.path.join(directory, name) for name in sorted(names) if not name.startswith((".", "_"))]
-    return found
+            files += [os.path.join(directory, name) for name in sorted(names) if not name.startswith((".", "_"))]
+    return files

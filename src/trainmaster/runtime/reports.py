@@ -1,6 +1,6 @@
-"""What a program tells of itself, and what it is told: progress, metrics, phases, checkpoints, warnings.
+"""Reports that a program sends, and warnings that it gets: progress, metrics, phases, checkpoints.
 
-Telling hardly ever waits, never fails for want of a master, and costs little: progress and metrics are sent a few times a
+A report hardly ever waits, never fails for want of a master, and costs little: progress and metrics are sent a few times a
 second at most, the newest winning. Everything goes over one connection of the process, made when first used.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EVERY = 0.05  # s between two frames of progress
 _PHASE_LIMIT = 0.2  # s that a phase may wait for an agent that is behind
-_EXIT_LIMIT = 0.5  # s that the last one may take at the program's end
+_EXIT_LIMIT = 0.5  # s that the last report may take at the program's end
 _CHECKPOINT_LIMIT = 5.0  # s that beginning a checkpoint may wait for the agent
 
 
@@ -34,7 +34,7 @@ class Warned:
 
     @property
     def left(self) -> float:
-        """What remains of the seconds."""
+        """Return the seconds that remain."""
         return max(0.0, self.seconds - (monotonic() - self.at))
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Warned:
 
 
 class _Reports:
-    """This process's connection, and what is yet to be told over it."""
+    """The connection of this process, and the reports that are yet to be sent over it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -69,12 +69,12 @@ class _Reports:
             if self._latest:
                 latest, self._latest, self._sent = self._latest, {}, monotonic()
                 if not self.link.post({"op": "progress", **latest}):
-                    self._latest = latest  # the newest is told once the agent is there
+                    self._latest = latest  # the newest is sent once the agent is there
 
     def phase(self) -> None:
         self.send()
         self.link.post({"op": "phase", "name": self.phases[-1] if self.phases else None})
-        self.link.flush(_PHASE_LIMIT)  # what stays here is told by the next call, which a long phase does not make
+        self.link.flush(_PHASE_LIMIT)  # an unsent report goes with the next call, which a long phase does not make
 
     def heard(self, frame: dict[str, Any]) -> None:
         if frame.get("op") != "warning":
@@ -88,12 +88,12 @@ class _Reports:
             callback(self.warned)
 
     def call(self, callback: Callable[[Warned], None]) -> None:
-        """Call it once: with the warning that is there, or by whoever hears of one."""
+        """Call `callback` once: now, if a warning is there already, or by the thread that receives one."""
         with self._hearing:
             self.callbacks.append(callback)
-            told = self.warned
-        if told is not None:
-            callback(told)
+            warned = self.warned
+        if warned is not None:
+            callback(warned)
 
     def listen(self) -> None:
         with self._lock:
@@ -109,15 +109,15 @@ class _Reports:
     def in_child(self) -> None:
         self._lock = threading.RLock()
         self._hearing = threading.Lock()
-        self._latest = {}  # the parent's to tell
+        self._latest = {}  # the parent sends these
 
 
 _reports: _Reports | None = None
 _making = threading.Lock()
 
 
-def _told() -> _Reports | None:
-    """The connection, or None where no agent is meant to be there."""
+def _get_reports() -> _Reports | None:
+    """Return the connection, or None where the program runs without an agent."""
     global _reports
     path = os.environ.get("TRAINMASTER_SOCKET")
     if not path:
@@ -141,13 +141,13 @@ def progress(value: float | None = None, *, step: int | None = None, **metrics: 
     if step is not None:
         latest["step"] = int(step)
     figures = {name: _figure(metric) for name, metric in metrics.items()}
-    if reports := _told():
+    if reports := _get_reports():
         reports.progress(latest, figures)
 
 
 def metrics(**figures: float) -> None:
     """Tell metrics alone, of anything that float() takes, whatever their names: they are no sign of progress."""
-    if reports := _told():
+    if reports := _get_reports():
         reports.progress({}, {name: _figure(metric) for name, metric in figures.items()})
 
 
@@ -157,19 +157,19 @@ def _figure(value: Any) -> float | str:
 
 
 class phase:
-    """`with phase("compiling"):` names what the program does meanwhile, which is shown with the task; a stall is not looked for there."""
+    """`with phase("compiling"):` names the work in the block, which is shown with the task; a stall is not looked for there."""
 
     def __init__(self, name: str) -> None:
         self.name = str(name)
 
     def __enter__(self) -> phase:
-        if reports := _told():
+        if reports := _get_reports():
             reports.phases.append(self.name)
             reports.phase()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        reports = _told()
+        reports = _get_reports()
         if reports and self.name in reports.phases:
             reports.phases.reverse()
             reports.phases.remove(self.name)  # the innermost of that name
@@ -181,33 +181,33 @@ class checkpoint:
     """`with checkpoint():` around the writing of a checkpoint, from the moment when its content is fixed to the one
     when its files are whole.
 
-    What the others read meanwhile is then known not to be in it, and half a set is never taken for one.
+    Records that other processes read meanwhile are then known not to be in it, and half a set is never taken for a whole one.
     """
 
     def __enter__(self) -> checkpoint:
-        if reports := _told():
+        if reports := _get_reports():
             reports.link.ask({"op": "checkpoint", "state": "begin"}, _CHECKPOINT_LIMIT)
         return self
 
     def __exit__(self, kind: object, *raised: object) -> None:
-        if reports := _told():
+        if reports := _get_reports():
             reports.send()
             reports.link.post({"op": "checkpoint", "state": "saved" if kind is None else "failed"})
 
 
 def saved() -> None:
     """Tell that the files under the checkpoint's path are a whole set now."""
-    if reports := _told():
+    if reports := _get_reports():
         reports.send()
         reports.link.post({"op": "checkpoint", "state": "saved"})
 
 
 def warning(callback: Callable[[Warned], None] | None = None) -> Warned | None:
-    """The warning that this container will be taken back soon, or None.
+    """Return the warning that this container will be taken back soon, or None.
 
     `callback` is called with it once, in a thread of its own, as soon as it comes (at once where it is there already).
     """
-    reports = _told()
+    reports = _get_reports()
     if reports is None:
         return None
     if callback is not None:
@@ -219,8 +219,8 @@ def warning(callback: Callable[[Warned], None] | None = None) -> Warned | None:
 
 
 def warned(frame: dict[str, Any]) -> None:
-    """A warning that came over another connection of this process."""
-    if reports := _told():
+    """Take a warning that came over another connection of this process."""
+    if reports := _get_reports():
         reports.heard(frame)
 
 

@@ -1,9 +1,9 @@
 """The one page behind a cluster's link to a job: state, reason, tasks, and the end of each task's output. Read-only, and bare.
 
-Whoever runs the cluster shows it through a proxy of the cluster's own (YARN's web proxy), which has asked who its reader is and says so in
-a cookie. So the page is answered over plain HTTP, as proxies speak it, to the addresses of proxies alone, under the name that they were
-given (a page of another site that has its name lead here is refused), and to readers who may see the job. All its links are relative, for
-the proxy puts it below a path.
+The cluster shows the page through a proxy of its own (YARN's web proxy), which has authenticated the reader and names the reader in a
+cookie. So the page is served over plain HTTP, as proxies speak it, to the addresses of proxies alone, under the host name that they were
+given (a request for another site whose name resolves to here is refused), and to readers who may see the job. All its links are relative,
+for the proxy puts it below a path.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ async def _tail(facts: Facts, task: str) -> bytes:
 
 
 def page(status: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     reason = status.get("reason") or {}
-    said = [
+    paragraphs = [
         f"<p class=bad>{escape(str(reason.get('words', '')))} {escape(str(reason.get('advice', '')))}</p>"
         if reason
         else "",
@@ -100,7 +100,7 @@ def page(status: Mapping[str, Any]) -> str:
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{escape(status['job'])}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(status['job'])}</h1><p><b>{escape(status['state'])}</b>, submitted {begun}</p>{''.join(said)}"
+        f"<h1>{escape(status['job'])}</h1><p><b>{escape(status['state'])}</b>, submitted {begun}</p>{''.join(paragraphs)}"
         f"<div class=wide><table><tr><th>task<th>state<th>attempt<th>node<th>output</tr>{rows}</table></div></body></html>"
     )
 

@@ -1,4 +1,4 @@
-"""What the pages and the REST interface are given: a source of facts and a set of actions. Master and `tm ui` hand in the same."""
+"""The contract of the pages and the REST interface: a source of facts and a set of actions. Master and `tm ui` hand in the same."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any, Protocol
 
 
 class Facts(Protocol):
-    """What can be read of one job."""
+    """The facts that can be read of one job."""
 
     def status(self) -> dict[str, Any]:
-        """The job as `core.machine.report.status` gives it, tasks with their last samples."""
+        """Return the job as `core.machine.report.status` gives it, tasks with their last samples."""
         ...
 
     def shown_status(self) -> dict[str, Any]:
-        """The same, which readers who ask at about the same time share."""
+        """Return the same, shared by readers who ask at about the same time."""
         ...
 
     def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        """The events after number `after`; with `follow` those to come too, until the job has ended."""
+        """Yield the events after number `after`; with `follow` those to come too, until the job has ended."""
         ...
 
     def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        """Pieces {task, attempt, offset, next, data} of one task's output, of its latest attempt where None.
+        """Yield pieces {task, attempt, offset, next, data} of one task's output, of its latest attempt where `attempt` is None.
 
-        `offset` and `next` count bytes printed; `left_out` in a piece says how many are kept no more. `follow` goes on over attempts.
+        `offset` and `next` count bytes printed; `left_out` in a piece says how many are no longer kept. `follow` goes on over attempts.
         """
         ...
 
     async def stored(self, task: str) -> tuple[int, int]:
-        """A task's latest attempt with output, and how many bytes of that are stored: it has printed at least as many."""
+        """Return a task's latest attempt with output, and how many bytes of that are stored: it has printed at least as many."""
         ...
 
     def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> AsyncIterator[Mapping[str, Any]]:
-        """{"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of what was printed before; None: all.
+        """Yield {"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of earlier output; None: all.
 
         `bare`: pieces say how far the output has come, and the reader reads it from the storage itself.
         """
@@ -41,7 +41,7 @@ class Facts(Protocol):
 
 
 class Gate(Protocol):
-    """Decides who sees the page behind the cluster's link. `proxies`: the addresses of the cluster's web proxies."""
+    """The gate decides who sees the page behind the cluster's link. `proxies`: the addresses of the cluster's web proxies."""
 
     proxies: Collection[str]
 
@@ -51,22 +51,22 @@ class Gate(Protocol):
 
 
 class Acts(Protocol):
-    """What can be done to one job."""
+    """The actions on one job."""
 
     async def kill(self, by: str, why: str) -> None: ...
 
     async def save(self) -> str:
-        """Begin a save; returns its name."""
+        """Begin a save and return its name."""
         ...
 
     async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Take newer tokens of a secure cluster; what the job has now. ValueError where it takes none."""
+        """Take newer tokens of a secure cluster; return those that the job has now. Raises ValueError where it takes none."""
         ...
 
     async def dump(self, task: str) -> None:
-        """Have the stacks of a task's programs written into its log."""
+        """Write the stacks of a task's programs into its log."""
         ...
 
 
 class Unknown(LookupError):
-    """A task or attempt that the job does not have."""
+    """The job has no such task or attempt."""

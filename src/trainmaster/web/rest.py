@@ -1,7 +1,7 @@
 """The REST interface under /api/v1: JSON and newline-delimited JSON, for the commands and for programs.
 
-Every request carries the job's token. What changes something is a POST. A stream is one JSON object a line, and goes on until the job has
-ended or the reader leaves.
+Every request carries the job's token. A request that changes something is a POST. A stream is one JSON object per line, and goes on until
+the job has ended or the reader leaves.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
-    """The ASGI application of one job."""
+    """Return the ASGI application of one job."""
 
     def guarded(endpoint: Endpoint) -> Endpoint:
         async def checked(request: Request) -> Response:
             if not authorized(request.headers.get("authorization", ""), token):
-                return _problem(401, "the job's token is missing or wrong")
+                return _error_response(401, "the job's token is missing or wrong")
             try:
                 return await endpoint(request)
             except Unknown as error:
-                return _problem(404, str(error))
+                return _error_response(404, str(error))
             except ValueError as error:
-                return _problem(400, str(error))
+                return _error_response(400, str(error))
             except StorageFailed as error:
-                return _problem(UNREADABLE, str(error))
+                return _error_response(UNREADABLE, str(error))
 
         return checked
 
@@ -56,7 +56,7 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
         attempt = _number(request, "attempt") or None
         pieces = facts.log(request.path_params["task"], attempt, _number(request, "offset"), _flag(request, "follow"))
         first = await anext(pieces, None)  # an unknown task is a 404, not a broken stream
-        return _lines(_again(first, pieces))
+        return _lines(_first_and_rest(first, pieces))
 
     async def stream(request: Request) -> Response:
         tail = _number(request, "tail") if "tail" in request.query_params else None
@@ -86,12 +86,12 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
 
 
 def authorized(header: str, token: str) -> bool:
-    """Whether an Authorization header carries the token; takes the same time whatever it holds."""
+    """Tell whether an Authorization header carries the token, in the same time whatever it holds."""
     return hmac.compare_digest(header.encode("utf-8", "replace"), f"Bearer {token}".encode())
 
 
 class _Encoded:
-    """Items as JSON; a status that many readers share is encoded once."""
+    """An encoder of items as JSON; a status that many readers share is encoded once."""
 
     def __init__(self) -> None:
         self._status: Mapping[str, Any] | None = None
@@ -118,7 +118,7 @@ def _lines(items: AsyncIterator[Mapping[str, Any]], encode: Callable[[Mapping[st
     return StreamingResponse(encoded(), media_type="application/x-ndjson")
 
 
-async def _again(
+async def _first_and_rest(
     first: Mapping[str, Any] | None, rest: AsyncIterator[Mapping[str, Any]]
 ) -> AsyncIterator[Mapping[str, Any]]:
     if first is not None:
@@ -127,7 +127,7 @@ async def _again(
             yield item
 
 
-def _problem(status: int, detail: str) -> Response:
+def _error_response(status: int, detail: str) -> Response:
     return JSONResponse({"error": detail}, status_code=status)
 
 

@@ -1,12 +1,12 @@
-"""How the files of an input become records.
+"""Formats turn the files of an input into records.
 
 A format says two things: whether a file of it can be cut anywhere, and how the records of a piece are read. A record
-is bytes, without the line end that stands behind it. Adding a format is a row in `FORMATS`.
+is bytes, without the line end that follows it. Adding a format is a row in `FORMATS`.
 
     lines     text; cut by Hadoop's rule (core.records)
     jsonl     the same, blank lines left out
     csv       the first record of each file is its header and left out; never cut, for quotes may hold line ends
-    bytes     chunks of the file as they are; nothing is put behind them
+    bytes     chunks of the file as they are; nothing follows them
     parquet   a row as a JSON object; a piece counts row groups; needs pyarrow, here or in the program's environment
 
 `auto` goes by the file's ending: Parquet for .parquet, lines for all others, .csv too, since only the user knows
@@ -44,7 +44,7 @@ _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 
 @attrs.frozen(slots=True)
 class Source:
-    """A file to be read. `python` is the program's interpreter, asked where ours lacks a library."""
+    """A file to be read. `python` is the program's interpreter, used where ours lacks a library."""
 
     store: Store
     name: str
@@ -56,7 +56,7 @@ class Source:
         return f"{self.store.url}/{self.name}"
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, tried again where that may help; none behind the end."""
+        """Read up to `size` bytes, with retries where they may help; none behind the end."""
         size = min(size, self.size - offset)
         if size <= 0:
             return b""
@@ -65,7 +65,9 @@ class Source:
 
 @attrs.frozen(slots=True)
 class Format:
-    """`records(source, start, end)`: of the piece; `end` None for the whole file. `end` stands behind each record."""
+    """A way to read a kind of file. `records(source, start, end)` yields the records of a piece, or of the whole file where its `end` is
+    None. The field `end`: the bytes that follow each record.
+    """
 
     records: Callable[[Source, int, int | None], Iterator[bytes]]
     cuttable: bool = False
@@ -73,20 +75,20 @@ class Format:
 
 
 def source_of(path: str, size: int, python: str = "") -> Source:
-    """The file at a path or URL."""
+    """Return the file at a path or URL."""
     folder, _, name = (local_path(path) or path).rpartition("/")
     return Source(store_for(folder or "/"), name, size, python)
 
 
 def format_of(name: str, path: str) -> Format:
-    """The format of a file of an input with `format: name`. Raises BadInput for a name that is none."""
+    """Return the format of a file of an input with `format: name`. Raises BadInput for an unknown name."""
     if name in ("", "auto"):
         name = "parquet" if path.lower().endswith(".parquet") else "lines"
     return FORMATS[known(name)]
 
 
 def known(name: str, key: str = "format") -> str:
-    """`name`, a format; at submit too, with the `key` that names it. Raises BadInput for one that is none."""
+    """Return `name` if it is a format. Raises BadInput, naming `key` of the job file, if not; submit calls this too."""
     if name not in ("", "auto") and name not in FORMATS:
         raise BadInput(
             f"{name} is no format of records",
@@ -98,51 +100,51 @@ def known(name: str, key: str = "format") -> str:
 
 
 def cuttable(name: str, path: str) -> bool:
-    """Whether the records of a file can be dealt by ranges of its bytes."""
+    """Tell whether the records of a file can be dealt by ranges of its bytes."""
     return format_of(name, path).cuttable and not path.lower().endswith(tuple(_PACKED))
 
 
 def records(piece: Piece, size: int, name: str = "auto", python: str = "") -> Iterator[bytes]:
-    """The records of a piece of a file of `size` bytes."""
+    """Return the records of a piece of a file of `size` bytes."""
     return format_of(name, piece.path).records(source_of(piece.path, size, python), piece.start, piece.end)
 
 
-def shard_files(given: Input, listing: Listing) -> list[shards.File]:
-    """The files of a listing as shards are cut from: Parquet files with their number of row groups, where pyarrow is there to count."""
-    found = []
+def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
+    """Return the files of a listing, to cut shards from: Parquet files with their number of row groups, where pyarrow is there to count."""
+    files = []
     for file in listing.files:
         groups = None
-        if format_of(given.format, file.path) is FORMATS["parquet"]:
+        if format_of(input_.format, file.path) is FORMATS["parquet"]:
             groups = row_groups(source_of(file.path, file.size))
-        found.append(shards.File(file.path, file.size, groups))
-    return found
+        files.append(shards.File(file.path, file.size, groups))
+    return files
 
 
 # -- lines --
 
 
 def _lines(source: Source, start: int, end: int | None) -> Iterator[bytes]:
-    return (line for _, line in _numbered(source, start, end))
+    return (line for _, line in _numbered_lines(source, start, end))
 
 
 def _json_lines(source: Source, start: int, end: int | None) -> Iterator[bytes]:
-    return (line for _, line in _numbered(source, start, end) if line.strip())
+    return (line for _, line in _numbered_lines(source, start, end) if line.strip())
 
 
 def _csv(source: Source, *_: int | None) -> Iterator[bytes]:
-    return (line for offset, line in quoted(_numbered(source, 0, None)) if offset)
+    return (line for offset, line in quoted(_numbered_lines(source, 0, None)) if offset)
 
 
-def _numbered(source: Source, start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
-    return lines(_unpacked(source), start, end)
+def _numbered_lines(source: Source, start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
+    return lines(_reader(source), start, end)
 
 
-def _unpacked(source: Source) -> Read:
-    """Reading a file in order, unpacked where it is packed."""
+def _reader(source: Source) -> Read:
+    """Return a function that reads a file in order, unpacked where it is packed."""
     ending = os.path.splitext(source.name)[1].lower()
     if ending not in _PACKED:
         return source.read
-    file = _opened(source, ending)
+    file = _open_packed(source, ending)
 
     def read(_: int, size: int) -> bytes:
         try:
@@ -153,13 +155,13 @@ def _unpacked(source: Source) -> Read:
     return read
 
 
-def _opened(source: Source, ending: str) -> Any:
+def _open_packed(source: Source, ending: str) -> Any:
     raw: Any = io.BufferedReader(_Ranged(source), CHUNK)
     return importlib.import_module(_PACKED[ending]).open(raw, "rb")
 
 
 class _Ranged(io.RawIOBase):
-    """A file read by ranges."""
+    """A file object that reads a source by ranges."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._offset = source, 0
@@ -185,7 +187,7 @@ class _Ranged(io.RawIOBase):
 
 
 def damaged(source: Source, error: Exception) -> StorageFailed:
-    """A file that is not what its name says."""
+    """Return the error for a file that is not what its name says."""
     if isinstance(error, StorageFailed):
         return error
     return StorageFailed(
@@ -200,7 +202,7 @@ def damaged(source: Source, error: Exception) -> StorageFailed:
 
 
 def _bytes(source: Source, start: int, end: int | None) -> Iterator[bytes]:
-    read, offset = _unpacked(source), start
+    read, offset = _reader(source), start
     while data := read(offset, CHUNK if end is None else min(CHUNK, end - offset)):
         yield data
         offset += len(data)
@@ -210,21 +212,21 @@ def _bytes(source: Source, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def row_groups(source: Source) -> int | None:
-    """How many row groups a Parquet file has; None where nothing here can tell."""
-    return _asked(source, lambda: rows.count(_seekable(source))) if _has_pyarrow() else None
+    """Return the number of row groups of a Parquet file; None where pyarrow is not there to count."""
+    return _ask_pyarrow(source, lambda: rows.count(_seekable(source))) if _has_pyarrow() else None
 
 
 def _parquet(source: Source, start: int, end: int | None) -> Iterator[bytes]:
     if not _has_pyarrow():
-        yield from _printed(source, start, end)
+        yield from _rows_by_program(source, start, end)
         return
-    found = rows.rows(_seekable(source), start, end)
-    while (row := _asked(source, lambda: next(found, None))) is not None:
+    row_lines = rows.rows(_seekable(source), start, end)
+    while (row := _ask_pyarrow(source, lambda: next(row_lines, None))) is not None:
         yield row
 
 
-def _asked(source: Source, ask: Callable[[], T]) -> T:
-    """What pyarrow says, its complaints as ours."""
+def _ask_pyarrow(source: Source, ask: Callable[[], T]) -> T:
+    """Call pyarrow and turn its errors into ours."""
     import pyarrow
 
     try:
@@ -241,23 +243,26 @@ def _seekable(source: Source) -> BinaryIO:
     return io.BufferedReader(_Ranged(source), 1024 * 1024)
 
 
-def _printed(source: Source, start: int, end: int | None) -> Iterator[bytes]:
-    """The rows as the program's own Python prints them, of a file that is brought here for it."""
+def _rows_by_program(source: Source, start: int, end: int | None) -> Iterator[bytes]:
+    """Yield the rows that the program's own Python prints, of a file that is downloaded for it first."""
     if not source.python:
         raise _no_pyarrow(source)
     with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
-        path, told = Path(folder, "input.parquet"), Path(folder, "told")
+        path, error_file = Path(folder, "input.parquet"), Path(folder, "told")
         with path.open("wb") as file, writing(folder, source.size):
             for data in _bytes(source, 0, None):
                 file.write(data)
         command = [source.python, rows.__file__, str(path), str(start), "" if end is None else str(end)]
-        with told.open("wb") as errors, children.started(command, stdout=subprocess.PIPE, stderr=errors) as process:
+        with (
+            error_file.open("wb") as errors,
+            children.started(command, stdout=subprocess.PIPE, stderr=errors) as process,
+        ):
             assert process.stdout is not None
             for line in process.stdout:
                 yield line.removesuffix(b"\n")
             status = process.wait()
         if status:
-            text = told.read_text(errors="replace").strip()
+            text = error_file.read_text(errors="replace").strip()
             if "No module named 'pyarrow'" in text:
                 raise _no_pyarrow(source)
             raise damaged(source, ValueError(text.splitlines()[-1] if text else f"status {status}"))

@@ -1,7 +1,7 @@
 """Rows of a Parquet file as JSON objects, by pyarrow.
 
 This file is imported where pyarrow is, and run as a script by the program's own interpreter where it is only there, so
-it imports nothing of ours. Bytes become base64; what else JSON has no form for (times, decimals) becomes text.
+it imports nothing of ours. Bytes become base64; other values that JSON has no form for (times, decimals) become text.
 
     python rows.py FILE FIRST END     one row a line, of the row groups [FIRST, END), or all that follow where END is empty
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def rows(file: Any, first: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The rows of some row groups of a path or a file."""
+    """Yield the rows of the row groups [first, end) of a path or a file."""
     table = _table(file)
     for group in range(first, table.num_row_groups if end is None else min(end, table.num_row_groups)):
         for batch in table.iter_batches(row_groups=[group]):
@@ -25,7 +25,7 @@ def rows(file: Any, first: int = 0, end: int | None = None) -> Iterator[bytes]:
 
 
 def count(file: Any) -> int:
-    """How many row groups there are."""
+    """Return the number of row groups."""
     return int(_table(file).num_row_groups)
 
 

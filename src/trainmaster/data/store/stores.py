@@ -1,11 +1,11 @@
-"""Where data lies: folders of files under a URL, of this machine or of any storage that fsspec opens.
+"""Stores keep data: folders of files under a URL, of this machine or of any storage that fsspec opens.
 
-A `Store` moves whole files; the log's `Storage` underneath makes the small ones that decide something (`create` is
+A `Store` moves whole files; the log's `Storage` underneath makes the small files that decide something (`create` is
 exclusive). Paths are relative to the store's URL, with "/" between their parts.
 
-What stores differ in is said by one attribute. Where a store `renames`, a folder moves in one step, all or nothing: a
-local or mounted directory, HDFS. Elsewhere (S3, Google, Azure, memory) files are copied by the store itself, one by
-one, and a manifest written last says what belongs to the whole.
+Stores differ in one attribute. Where a store `renames`, a folder moves in one step, all or nothing: a local or mounted
+directory, HDFS. Elsewhere (S3, Google, Azure, memory) the store itself copies files, one by one, and a manifest written
+last lists the files that belong to the whole.
 
 Choice of libraries: `file://` and bare paths use the operating system and import nothing else. s3, gs and az go
 through obstore, whose one abi3 build serves every Python, behind its fsspec class; credentials and endpoint come from
@@ -49,7 +49,7 @@ Step = Callable[[int], None]
 
 @attrs.frozen(slots=True)
 class Entry:
-    """What a folder holds under one name; of a folder, size and stamp mean nothing. `odd`: what it is, if neither file nor folder."""
+    """One name in a folder; for a folder, size and stamp mean nothing. `odd`: what the entry is, if neither file nor folder."""
 
     name: str
     folder: bool
@@ -59,7 +59,7 @@ class Entry:
 
 
 class Store(Protocol):
-    """Folders of files under `url`. What is not there raises FileNotFoundError; other errors are the storage's own."""
+    """Folders of files under `url`. A missing file raises FileNotFoundError; other errors are the storage's own."""
 
     url: str
     renames: bool
@@ -67,31 +67,31 @@ class Store(Protocol):
 
     @property
     def folder(self) -> str | None:
-        """The directory of this machine that the store is; None where it is none."""
+        """Return the directory of this machine that the store is; None where it is none."""
 
     def entries(self, folder: str) -> list[Entry]:
-        """What `folder` holds, by name, hidden names too; nothing where it does not exist."""
+        """Return the entries of `folder`, by name, hidden names too; none where it does not exist."""
 
     def files(self, folder: str = "") -> list[File]:
-        """Every file below `folder`, with its path in this store."""
+        """Return every file below `folder`, with its path in this store."""
 
     def look(self, path: str) -> File | None:
-        """The file at `path` as it is now; None where there is none."""
+        """Return the file at `path` as it is now; None where there is none."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Tell whether there is a file or folder."""
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Read up to `size` bytes; fewer only at the end of the file."""
 
     def get(self, path: str) -> bytes | None:
-        """The content of a small file; None where there is none."""
+        """Return the content of a small file; None where there is none."""
 
     def put(self, path: str, data: bytes) -> None:
         """Make or replace a small file; readers see the old or the new."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a small file; False where it exists. Of several who try at once, one is told True."""
+        """Make a small file; return False where it exists. Of several callers at once, one gets True."""
 
     def upload(self, local: str, path: str, step: Step) -> None:
         """Put a file of this machine at `path`, replacing what is there. It appears whole."""
@@ -106,19 +106,19 @@ class Store(Protocol):
         """Remove a file or a folder with all that is in it; nothing where there is none."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with those above it; where folders are nothing but parts of names, this does nothing."""
+        """Make a folder, with those above it; do nothing where folders are only parts of names."""
 
     def remove_folder(self, path: str) -> bool:
-        """Remove a folder if nothing is in it, whoever may be putting something there; whether it is gone."""
+        """Remove a folder if it is empty, even while others put files there. Return True if it is gone."""
 
     def unwritable(self, probe: str) -> str | None:
-        """Say why nothing can be made there; None where it can, or where that is not looked at without a `probe`: the path of a small file
-        that may be written and removed to find out.
+        """Say why nothing can be made there; None where it can, or where only a `probe` could tell and none is given: the path of a small
+        file that may be written and removed to find out.
         """
 
 
 def store_for(url: str) -> Store:
-    """The store at a path or URL. Raises BadInput for a scheme that nobody knows."""
+    """Return the store at a path or URL. Raises BadInput for an unknown scheme."""
     if (path := local_path(url)) is not None:
         return LocalStore(path)
     if (name := STORES.get(url.partition("://")[0].lower())) is None:
@@ -129,13 +129,13 @@ def store_for(url: str) -> Store:
 
 
 def remove_empty(store: Store, path: str) -> None:
-    """Remove the folders that what was at `path` leaves empty; a new file may have such a folder's name by now."""
+    """Remove the folders that the removal of `path` has left empty; a new file may have such a folder's name by now."""
     while (path := path.rpartition("/")[0]) and store.remove_folder(path):
         pass
 
 
 def local_path(url: str) -> str | None:
-    """The absolute path that a bare path or file:// URL means; None for others. Patterns are kept as they are."""
+    """Return the absolute path that a bare path or file:// URL means; None for others. Patterns are kept as they are."""
     scheme = _SCHEME.match(url)
     if scheme is None:
         return os.path.abspath(os.path.expanduser(url)) + ("/" if url.endswith("/") and url.strip("/") else "")
@@ -146,7 +146,7 @@ def local_path(url: str) -> str | None:
 
 
 class LocalStore:
-    """A directory. Files and folders get the permissions that the user's umask gives."""
+    """A store in a directory. Files and folders get the permissions that the user's umask gives."""
 
     renames = True
     threads = THREADS
@@ -163,23 +163,23 @@ class LocalStore:
 
     def entries(self, folder: str) -> list[Entry]:
         try:
-            with os.scandir(self._at(folder)) as found:
-                return sorted(filter(None, map(_entry, found)), key=lambda entry: entry.name)
+            with os.scandir(self._at(folder)) as listing:
+                return sorted(filter(None, map(_entry, listing)), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def files(self, folder: str = "") -> list[File]:
-        found, folders = [], [folder]
-        for at in folders:
-            for entry in self.entries(at):
-                path = f"{at}/{entry.name}" if at else entry.name
+        files, folders = [], [folder]
+        for parent in folders:
+            for entry in self.entries(parent):
+                path = f"{parent}/{entry.name}" if parent else entry.name
                 if entry.folder:
                     folders.append(path)
                 elif not entry.odd:
-                    found.append(File(path, entry.size, stamp=entry.stamp))
-        if not found and (one := self.look(folder)):
-            return [one]
-        return found
+                    files.append(File(path, entry.size, stamp=entry.stamp))
+        if not files and (file := self.look(folder)):
+            return [file]
+        return files
 
     def look(self, path: str) -> File | None:
         full_path = self._at(path)
@@ -195,8 +195,8 @@ class LocalStore:
         with open(self._at(path), "rb", buffering=0) as file:
             file.seek(offset)
             data = file.read(size) or b""
-            while len(data) < size and (more := file.read(size - len(data))):
-                data += more
+            while len(data) < size and (piece := file.read(size - len(data))):
+                data += piece
             return data
 
     def get(self, path: str) -> bytes | None:
@@ -207,74 +207,74 @@ class LocalStore:
             return None
 
     def put(self, path: str, data: bytes) -> None:
-        at = self._at(path)
-        with writing(at, len(data)):
-            beside = draft(at, data, self._open)
-        os.replace(beside, at)
-        _sync_name(at)
+        full_path = self._at(path)
+        with writing(full_path, len(data)):
+            draft_path = draft(full_path, data, self._open)
+        os.replace(draft_path, full_path)
+        _sync_name(full_path)
 
     def create(self, path: str, data: bytes) -> bool:
-        at = self._at(path)
-        if os.path.lexists(at):
+        full_path = self._at(path)
+        if os.path.lexists(full_path):
             return False
-        with writing(at, len(data)):
-            beside = draft(at, data, self._open)
+        with writing(full_path, len(data)):
+            draft_path = draft(full_path, data, self._open)
         try:
-            made = link(beside, at, data, 0o666)
+            created = link(draft_path, full_path, data, 0o666)
         finally:
-            os.unlink(beside)
-        _sync_name(at)
-        return made
+            os.unlink(draft_path)
+        _sync_name(full_path)
+        return created
 
     def upload(self, local: str, path: str, step: Step) -> None:
-        at = self._at(path)
-        os.makedirs(os.path.dirname(at), exist_ok=True)
-        beside = draft_of(at)
+        full_path = self._at(path)
+        os.makedirs(os.path.dirname(full_path), exist_ok=True)
+        draft_path = draft_of(full_path)
         try:
-            copy_file(local, beside, step, durable=True)
-            os.replace(beside, at)
+            copy_file(local, draft_path, step, durable=True)
+            os.replace(draft_path, full_path)
         except BaseException:
-            if os.path.lexists(beside):
-                os.unlink(beside)
+            if os.path.lexists(draft_path):
+                os.unlink(draft_path)
             raise
 
     def copy(self, source: str, target: str) -> None:
         self.upload(self._at(source), target, lambda _: None)
 
     def move(self, source: str, target: str, replace: bool = False) -> None:
-        at = self._at(target)
-        os.makedirs(os.path.dirname(at), exist_ok=True)
+        full_target = self._at(target)
+        os.makedirs(os.path.dirname(full_target), exist_ok=True)
         if replace:
-            os.replace(self._at(source), at)
+            os.replace(self._at(source), full_target)
         elif os.path.isdir(self._at(source)):
-            if os.path.lexists(at):  # rename(2) would replace an empty folder
-                raise FileExistsError(at)
+            if os.path.lexists(full_target):  # rename(2) would replace an empty folder
+                raise FileExistsError(full_target)
             try:
-                os.rename(self._at(source), at)
+                os.rename(self._at(source), full_target)
             except OSError as error:
-                raise (FileExistsError(at) if os.path.lexists(at) else error) from error
+                raise (FileExistsError(full_target) if os.path.lexists(full_target) else error) from error
         else:
             try:
-                os.link(self._at(source), at)  # refuses an existing name, as rename does not
+                os.link(self._at(source), full_target)  # refuses an existing name, as rename does not
             except FileExistsError:
-                if not os.path.samefile(self._at(source), at):  # else a call before got as far as this
+                if not os.path.samefile(self._at(source), full_target):  # else an earlier call has got as far as this
                     raise
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                if os.path.lexists(at):
-                    raise FileExistsError(at) from error
-                os.rename(self._at(source), at)
+                if os.path.lexists(full_target):
+                    raise FileExistsError(full_target) from error
+                os.rename(self._at(source), full_target)
                 return
             os.unlink(self._at(source))
 
     def remove(self, path: str) -> None:
-        at = self._at(path)
+        full_path = self._at(path)
         try:
-            if os.path.isdir(at) and not os.path.islink(at):
-                shutil.rmtree(at)
+            if os.path.isdir(full_path) and not os.path.islink(full_path):
+                shutil.rmtree(full_path)
             else:
-                os.unlink(at)
+                os.unlink(full_path)
         except (FileNotFoundError, NotADirectoryError):
             return
 
@@ -300,7 +300,7 @@ class LocalStore:
 
 
 class RemoteStore:
-    """Files behind any URL that fsspec knows."""
+    """A store behind any URL that fsspec knows."""
 
     renames = False
     threads = THREADS
@@ -326,19 +326,19 @@ class RemoteStore:
             rows = self._fs.ls(at, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        found = []
+        entries = []
         for row in rows:
             name = self._below(str(row["name"])).rpartition("/")[2]
             if name and str(row["name"]).rstrip("/") != at.rstrip("/"):
-                found.append(Entry(name, row["type"] == "directory", int(row.get("size") or 0), _stamp(row)))
-        return sorted(found, key=lambda entry: entry.name)
+                entries.append(Entry(name, row["type"] == "directory", int(row.get("size") or 0), _stamp(row)))
+        return sorted(entries, key=lambda entry: entry.name)
 
     def files(self, folder: str = "") -> list[File]:
         self._fs.invalidate_cache()
         rows = self._fs.find(self._at(folder), detail=True).values()
-        found = [row for row in rows if row["type"] != "directory" and not str(row["name"]).endswith("/")]
+        file_rows = [row for row in rows if row["type"] != "directory" and not str(row["name"]).endswith("/")]
         return sorted(
-            (File(self._below(str(row["name"])), int(row.get("size") or 0), stamp=_stamp(row)) for row in found),
+            (File(self._below(str(row["name"])), int(row.get("size") or 0), stamp=_stamp(row)) for row in file_rows),
             key=lambda file: file.path,
         )
 
@@ -358,16 +358,16 @@ class RemoteStore:
         return self._small.read(path)
 
     def put(self, path: str, data: bytes) -> None:
-        self._make_folder(path)
+        self._make_parent(path)
         self._small.replace(path, data)
 
     def create(self, path: str, data: bytes) -> bool:
-        self._make_folder(path)
+        self._make_parent(path)
         return self._small.create(path, data)
 
     def upload(self, local: str, path: str, step: Step) -> None:
         size = os.path.getsize(local)
-        self._make_folder(path)
+        self._make_parent(path)
         if size <= _SMALL:
             self._fs.put_file(local, self._at(path))
             step(size)
@@ -376,7 +376,7 @@ class RemoteStore:
             self._write(path, iter(lambda: file.read(CHUNK), b""), step)
 
     def copy(self, source: str, target: str) -> None:
-        self._make_folder(target)
+        self._make_parent(target)
         size = self._fs.size(self._at(source)) or 0
         if size <= _COPY_LIMIT:
             self._fs.cp_file(self._at(source), self._at(target))
@@ -401,7 +401,7 @@ class RemoteStore:
             return
 
     def make_folder(self, path: str) -> None:
-        self._make_folder(f"{path}/")
+        self._make_parent(f"{path}/")
 
     def remove_folder(self, path: str) -> bool:
         if self._folders:
@@ -431,8 +431,8 @@ class RemoteStore:
             return None
         return row
 
-    def _make_folder(self, path: str) -> None:
-        """Objects need no folder; file systems do."""
+    def _make_parent(self, path: str) -> None:
+        """Make the folder of a path. Objects need none; file systems do."""
         if self._folders:
             self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
 
@@ -443,13 +443,13 @@ class RemoteStore:
                 file.write(data)
                 step(len(data))
         except BaseException:
-            file.closed = True  # its close() would put what was written so far, as if it were the whole
+            file.closed = True  # its close() would put the bytes written so far, as if they were the whole
             raise
         file.close()
 
 
 def _sync_name(at: str) -> None:
-    """Have the name of a file on stable storage; its folder may be gone by now, with all that was in it."""
+    """Make the name of a file durable; its folder may be gone by now, with all that was in it."""
     with contextlib.suppress(FileNotFoundError):
         sync_folder(os.path.dirname(at))
 
@@ -459,8 +459,8 @@ def stamp_of(status: os.stat_result) -> str:
 
 
 def _stamp(row: dict[str, Any]) -> str:
-    found = next((row[key] for key in _STAMPS if row.get(key)), "")
-    return str(found)
+    stamp = next((row[key] for key in _STAMPS if row.get(key)), "")
+    return str(stamp)
 
 
 def _entry(entry: os.DirEntry[str]) -> Entry | None:
@@ -468,7 +468,7 @@ def _entry(entry: os.DirEntry[str]) -> Entry | None:
         if entry.is_dir():
             return None if entry.is_symlink() and leads_back(entry.path) else Entry(entry.name, True)
         status = entry.stat()
-    except FileNotFoundError:  # else it was removed since it was listed
+    except FileNotFoundError:  # a link to nothing, or a file removed since it was listed
         return Entry(entry.name, False, odd="a link to nothing") if os.path.islink(entry.path) else None
     if not stat.S_ISREG(status.st_mode):
         kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}

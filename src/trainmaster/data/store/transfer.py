@@ -1,11 +1,11 @@
-"""Moving many files: in parallel threads, tried again, with progress, and stopped at once when asked.
+"""Move many files: in parallel threads, with retries and progress, stopped at once when the caller asks.
 
-A *flow* is one such undertaking. Its threads call `step(bytes)` as they go; that counts, tells whoever wants to know,
+A *flow* is one such transfer. Its threads call `step(bytes)` as they go; `step` counts, reports progress to the caller,
 and raises `Stopped` once the caller's event is set or another file has failed for good, so that no thread goes on
-behind a failure. What fails for a reason that may pass is tried again with back-off; what cannot pass (no such file,
-no permission, a full disk) fails at once.
+after a failure. A failure that may pass is retried with backoff; one that cannot pass (no such file, no permission,
+a full disk) is raised at once.
 
-A full disk is a failure of its own, `DiskFull`, with the path and the figures; room is looked at before the first byte
+A full disk is a failure of its own, `DiskFull`, with the path and the figures; room is checked before the first byte
 is written.
 """
 
@@ -39,17 +39,18 @@ _NO_RANGE_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 
 
 class Stopped(Exception):
-    """The transfer was stopped by whoever asked for it, or because another file of it has failed."""
+    """The transfer was stopped by its caller, or because another file of it has failed."""
 
 
 class DiskFull(StorageFailed):
-    """A disk of this machine has no room. `needed` and `free` in bytes; `needed` is what was still to be written, 0
-    where unknown."""
+    """A disk of this machine has no room. `needed` and `free` in bytes; `needed` is the amount still to be written, 0
+    where unknown.
+    """
 
     def __init__(self, path: str, needed: int, free: int) -> None:
-        wanted = f"{format_bytes(needed)} needed, " if needed else ""
+        need = f"{format_bytes(needed)} needed, " if needed else ""
         super().__init__(
-            f"the disk is full: {wanted}{format_bytes(free)} free",
+            f"the disk is full: {need}{format_bytes(free)} free",
             place=path,
             mend="free space there, or use a directory on a larger disk",
             anchor="disk-full",
@@ -59,7 +60,7 @@ class DiskFull(StorageFailed):
 
 
 class Flow:
-    """What the threads of one transfer share. `tell(done, total)` is called in bytes, by one thread at a time."""
+    """The state that the threads of one transfer share. `tell(done, total)` is called in bytes, by one thread at a time."""
 
     def __init__(self, total: int = 0, tell: Tell | None = None, stop: threading.Event | None = None) -> None:
         self.total, self.done = total, 0
@@ -68,21 +69,21 @@ class Flow:
         self._lock = threading.Lock()
 
     def step(self, count: int) -> None:
-        """So many bytes were moved (fewer than none: a file begins again). Raises Stopped."""
+        """Count `count` bytes as moved (below 0: a file begins again). Raises Stopped."""
         self.check()
         if not count:
             return
         with self._lock:
             self.done += count
             if self._tell is not None:
-                self._tell(min(self.done, self.total), self.total)  # what is tried again counts twice
+                self._tell(min(self.done, self.total), self.total)  # retried bytes count twice
 
     def check(self) -> None:
         if self._failed.is_set() or (self._stop is not None and self._stop.is_set()):
             raise Stopped
 
     def pause(self, seconds: float) -> None:
-        """Wait before a try. Raises Stopped as soon as that is wished."""
+        """Wait before a retry. Raises Stopped as soon as the flow is stopped."""
         while seconds > 0:
             self.check()
             self._failed.wait(min(seconds, 0.2))
@@ -90,7 +91,7 @@ class Flow:
         self.check()
 
     def run(self, items: Iterable[T], act: Callable[[T], None], threads: int = THREADS) -> None:
-        """`act` on each item, several at a time; the first failure stops the rest and is raised."""
+        """Call `act` on each item, several at a time; the first failure stops the rest and is raised."""
         items = list(items)
         if len(items) < 2 or threads < 2:
             for item in items:
@@ -98,7 +99,7 @@ class Flow:
                 act(item)
             return
         with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="transfer") as pool:
-            running = [pool.submit(self._guarded, act, item) for item in items]
+            running = [pool.submit(self._run_guarded, act, item) for item in items]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             except BaseException:
@@ -112,7 +113,7 @@ class Flow:
         if failures:
             raise failures[0]
 
-    def _guarded(self, act: Callable[[T], None], item: T) -> None:
+    def _run_guarded(self, act: Callable[[T], None], item: T) -> None:
         try:
             self.check()
             act(item)
@@ -122,34 +123,34 @@ class Flow:
 
 
 def retried(doing: str, where: str, act: Callable[[], T], flow: Flow | None = None, tries: int = TRIES) -> T:
-    """The result of `act`, tried up to `tries` times. What remains is StorageFailed, or FileNotFoundError as it is."""
+    """Return the result of `act`, tried up to `tries` times. Raises FileNotFoundError as it is, other lasting errors as StorageFailed."""
     flow = flow or Flow()
-    for left in reversed(range(tries)):
+    for tries_left in reversed(range(tries)):
         try:
             return act()
         except (Stopped, TrainmasterError, FileNotFoundError):
             raise
         except Exception as error:
-            if not left or _lasting(error):
+            if not tries_left or _is_lasting(error):
                 raise storage_failed(doing, where, error) from error
-        longest = min(_FIRST_WAIT * 2 ** (tries - left - 1), _LONGEST_WAIT)
+        longest = min(_FIRST_WAIT * 2 ** (tries - tries_left - 1), _LONGEST_WAIT)
         flow.pause(longest * (0.5 + random.random() / 2))
     raise AssertionError("the last try returns or raises")
 
 
-def _lasting(error: Exception) -> bool:
+def _is_lasting(error: Exception) -> bool:
     return getattr(error, "errno", None) in _LASTING or any(word in type(error).__name__ for word in _LASTING_NAMES)
 
 
 def make_room(directory: str, needed: int) -> None:
-    """Raises DiskFull where `directory` (or its nearest parent that exists) has not room for `needed` bytes."""
+    """Raise DiskFull where `directory` (or its nearest parent that exists) has no room for `needed` bytes."""
     free = free_bytes(directory)
     if needed > free:
         raise DiskFull(directory, needed, free)
 
 
 def free_bytes(path: str) -> int:
-    """Room on the disk of `path`, for whoever is not root."""
+    """Return the free bytes on the disk of `path`, for users other than root."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -159,7 +160,7 @@ def free_bytes(path: str) -> int:
 
 @contextmanager
 def writing(path: str, needed: int = 0) -> Iterator[None]:
-    """Around whatever writes at `path`, with about `needed` bytes to go: a full disk is DiskFull."""
+    """Raise DiskFull where the code inside, which writes about `needed` bytes at `path`, meets a full disk."""
     try:
         yield
     except DiskFull:
@@ -171,7 +172,7 @@ def writing(path: str, needed: int = 0) -> Iterator[None]:
 
 
 def copy_file(source: str, target: str, step: Callable[[int], None], start: int = 0, durable: bool = False) -> int:
-    """Copy the bytes of `source` from `start` on into `target`; returns the size. The kernel copies, and shares blocks where it can."""
+    """Copy the bytes of `source` from `start` on into `target`; return the size. The kernel copies, and shares blocks where it can."""
     with (
         writing(target),
         open(source, "rb", buffering=0) as file,
@@ -205,11 +206,11 @@ def _copy_some(source: int, target: int) -> int:
     return len(data)
 
 
-def safe_path(directory: str, relative: str, what: str = "a file") -> str:
-    """`relative` under `directory`. Raises BadInput where it would lead outside, whatever is on the disk."""
+def safe_path(directory: str, relative: str, subject: str = "a file") -> str:
+    """Return `relative` under `directory`. Raises BadInput where it would lead outside, whatever is on the disk."""
     if not relative or relative.startswith("/") or "\0" in relative or {"..", "."} & set(relative.split("/")):
         raise BadInput(
-            f"{what} is named {relative!r}, which leads out of its directory",
+            f"{subject} is named {relative!r}, which leads out of its directory",
             place=directory,
             mend="rename it",
             anchor="unsafe-path",

@@ -1,4 +1,4 @@
-"""A file or directory of this machine as a set of files with sizes and times: what is uploaded, compared, watched.
+"""A tree is a file or directory of this machine as a set of files with sizes and times, to be uploaded, compared or watched.
 
 Paths are relative to the root, with "/"; where the root is itself a file, its one path is its name. Links are
 followed, for most stores have none, as far as they stay in the folder that holds the root: a program's working
@@ -20,12 +20,12 @@ import attrs
 from trainmaster.core.errors import BadInput
 from trainmaster.core.plain import Plain
 
-_NAMED = 5  # of what is left out, in one message
+_NAMED = 5  # left-out entries in one message
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Leaf(Plain):
-    """A file. `link`: where it leads, where it is kept as a link; its size is 0 then.
+    """A file. `link`: its target, where it is kept as a link; its size is 0 then.
 
     `inode` and `ctime_ns` tell that the name was given to another file.
     """
@@ -40,13 +40,13 @@ class Leaf(Plain):
 
     @property
     def version(self) -> tuple[int, int, str]:
-        """What differs once the file was changed."""
+        """Return the facts that differ once the file was changed."""
         return self.size, self.mtime_ns, self.link
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Tree(Plain):
-    """All that is below a root. `root` is the folder that the paths are relative to. `left_out`: path -> what it is."""
+    """All files below a root. `root` is the folder that the paths are relative to. `left_out`: path -> what it is."""
 
     root: str
     leaves: dict[str, Leaf]
@@ -63,7 +63,7 @@ class Tree(Plain):
         return {path: leaf.version for path, leaf in self.leaves.items()}
 
     def is_same(self, other: Tree) -> bool:
-        """Return whether both have the same files, none of them changed, and leave out the same."""
+        """Tell whether both have the same files, none of them changed, and leave out the same."""
         return self.versions == other.versions and self.left_out == other.left_out
 
     def at(self, path: str) -> str:
@@ -71,7 +71,7 @@ class Tree(Plain):
 
 
 def scan(root: str, keep_links: bool = False) -> Tree | None:
-    """Return what is at `root` now; None where nothing is. Raises BadInput for a root that leads out of the folder that holds it."""
+    """Return the tree at `root`; None where there is nothing. Raises BadInput for a root that leads out of the folder that holds it."""
     root = os.path.abspath(root)
     boundary = os.path.realpath(os.path.dirname(root))
     try:
@@ -94,8 +94,8 @@ def scan(root: str, keep_links: bool = False) -> Tree | None:
     folders = [""]
     for folder in folders:
         try:
-            with os.scandir(os.path.join(root, folder)) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(os.path.join(root, folder)) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
         except FileNotFoundError:
             continue  # removed since
         if not entries and folder:
@@ -128,14 +128,14 @@ def unchanged(path: str, leaf: Leaf) -> bool:
 
 
 def naming(left_out: Mapping[str, str]) -> str:
-    """Name what was left out, in a line: the first of each kind and how many more there are."""
+    """Name the left-out entries in one line: the first few, and how many more there are."""
     named = [f"{path} ({why})" for path, why in list(left_out.items())[:_NAMED]]
     more = len(left_out) - len(named)
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
 def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
-    """Say why an entry is not taken; "" for a file, or a folder to look into. Raises FileNotFoundError where it is gone."""
+    """Say why an entry is left out; "" for a file, or a folder to look into. Raises FileNotFoundError where it is gone."""
     if entry.is_symlink():
         if not os.path.exists(entry.path):
             return "a link to nothing"
@@ -149,7 +149,7 @@ def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
 
 
 def _kind(mode: int) -> str:
-    """Name what is neither a file nor a folder."""
+    """Name the kind of an entry that is neither a file nor a folder."""
     return {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(mode), "a device")
 
 
@@ -158,7 +158,7 @@ def _is_inside(path: str, boundary: str) -> bool:
 
 
 def leads_back(path: str) -> bool:
-    """Whether a link to a folder leads to one that the path has come through."""
+    """Tell whether a link to a folder leads to a folder that its own path goes through."""
     target, above = os.path.realpath(path), os.path.dirname(path)
     while above != os.path.dirname(above):
         if os.path.realpath(above) == target:
@@ -173,7 +173,7 @@ def _leaf(path: str, status: os.stat_result) -> Leaf:
 
 
 def _inner_link(root: str, folder: str, path: str) -> str:
-    """Where a link leads, if that is a relative path inside the root."""
+    """Return the target of a link, if it is a relative path inside the root; else ""."""
     target = os.readlink(path)
     if os.path.isabs(target):
         return ""
