@@ -123,7 +123,7 @@ def master(storage: str, certificate: str, key: str) -> int:
     threading.Thread(target=Turns().answer, daemon=True).start()
     told = {"token": TOKEN, "secrets": {}}
     return main.run(
-        storage, told, seats.InContainer("bench", Place(), Path(certificate).read_text(), Path(key).read_text())
+        storage, told, seats.InContainer(Place(), Path(certificate).read_text(), Path(key).read_text())
     )
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.log.reader import Reader, replay
-from trainmaster.log.snapshots import restart, write_snapshot
+from trainmaster.log.replay import restart
+from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import storage_for
 from trainmaster.log.writer import open_writer
 
