@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import trainmaster
 
 SOURCE = Path(trainmaster.__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 def imported(path: Path) -> set[str]:
@@ -54,6 +58,59 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
 )
 def test_a_package_imports_no_more_than_it_may(package: str, allowed: list[str]) -> None:
     assert {path: more for path, modules in importers(package).items() if (more := foreign(modules, *allowed))} == {}
+
+
+def test_every_module_can_be_the_first_that_is_imported() -> None:
+    """A package's `__init__` runs before its modules: a circle through one shows only where another module of it is imported first."""
+    modules = [
+        ".".join(["trainmaster", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+        for path in SOURCE.rglob("*.py")
+        if path.name != "__main__.py"
+    ]
+    fork_each = """
+import os, sys, traceback
+import attrs, click, cryptography.x509, google.protobuf, h11, websockets, yaml
+for module in sys.argv[1:]:
+    if not (child := os.fork()):
+        try:
+            __import__(module)
+        except BaseException as error:
+            print(f"{module}: {error}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", fork_each, *modules], capture_output=True, text=True, check=True, timeout=600
+    )
+    assert result.stdout == ""
+
+
+_FROM = re.compile(
+    r"""(?:^|['"])\s*from (trainmaster[\w.]*) import (\([^)]*\)|[\w, ]+?)\s*(?:[;#].*)?$""", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs", "examples", "tools"])
+def test_what_lies_beside_the_package_finds_what_it_imports(folder: str) -> None:
+    """Also the Python that is written within shell scripts and pages."""
+    missing = []
+    for path in sorted(path for path in (ROOT / folder).rglob("*") if path.is_file()):
+        with contextlib.suppress(UnicodeDecodeError):
+            for module, names in _FROM.findall(path.read_text()):
+                for name in names.strip("()").split(","):
+                    if (bare := name.split(" as ")[0].strip()) and not _is_importable(module, bare):
+                        missing.append(f"{path.relative_to(ROOT)}: {module}.{bare}")
+    assert missing == []
+
+
+def _is_importable(module: str, name: str) -> bool:
+    try:
+        if hasattr(import_module(module), name):
+            return True
+        import_module(f"{module}.{name}")
+    except ImportError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("file", ["master/turn.py"])

@@ -16,10 +16,12 @@ from trainmaster.interrupts import Interrupted, heard, interrupting, postponing,
 
 @pytest.fixture(autouse=True)
 def no_signal_is_ignored() -> Iterator[None]:
-    """Have SIGHUP heard in a run that nohup began, too."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """Have the signals heard that a shell ignores in what runs behind it (SIGINT and SIGQUIT), and nohup (SIGHUP)."""
+    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in heard.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 def press() -> None:

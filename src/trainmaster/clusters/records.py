@@ -6,22 +6,23 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster.clusters.hadoop.settings import NAME
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 from trainmaster.host.places import state_dir
 
 RECORD = "cluster.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 T = TypeVar("T")
 
 
 def folder_of(name: str) -> Path:
     """Return the directory of the cluster of this name, whether it exists or not. Raises BadInput where the name is not valid."""
-    if not NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be a cluster's name: up to 31 lowercase letters, digits and hyphens")
     return state_dir() / "clusters" / name
 

@@ -12,7 +12,6 @@ from trainmaster.core.errors import BadInput
 
 PROTECTIONS = ("authentication", "integrity", "privacy")
 GPU = "yarn.io/gpu"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _RESOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z][\w.-]*")  # ResourceInformation's own rule
 _WORD = re.compile(r"[A-Za-z0-9][\w-]*")
 _MOST_NODES = 50  # each is a JVM of 200 MB
