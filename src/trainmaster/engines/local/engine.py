@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.machine.stimuli import ContainerExited, Granted, Refused, Waiting
+from trainmaster.engines.changes import Changes
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.local import queue
 from trainmaster.engines.local.containers import Containers, Key
@@ -58,7 +59,7 @@ class LocalMaster:
         self._job, self._spec, self._command, self._link = job, spec, command, link
         self._capacity, self._poll, self._patience = capacity, poll, patience
         self._epoch = 0
-        self._changes: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
+        self._changes = Changes()
         self._requests: dict[Key, Request] = {}
         self._started: dict[
             Key, tuple[str, ...]
@@ -124,12 +125,9 @@ class LocalMaster:
         self._requests.pop(key, None)
         self._ended(key, None, None, {})
 
-    async def changes(self) -> AsyncIterator[Change]:
-        """Yield changes, in order, until `close`; raise the error after which no more changes can be known."""
-        while (change := await self._changes.get()) is not None:
-            if isinstance(change, BaseException):
-                raise change
-            yield change
+    def changes(self) -> AsyncIterator[Change]:
+        """Return the changes, in order, until `close`; they raise the error after which no more of them can be known."""
+        return self._changes.stream()
 
     async def free(self) -> Sequence[Free]:
         """Return this machine, the one node."""
@@ -173,7 +171,7 @@ class LocalMaster:
         self._ledger.close()
         places.set_live(self._job, False)
         os.close(self._kept)
-        self._changes.put_nowait(None)
+        self._changes.end()
 
     def _forget_job(self) -> None:
         self._ledger.forget(self._job)
@@ -206,7 +204,7 @@ class LocalMaster:
         for key, why in refused.items():
             if key not in self._refused:
                 self._refused.add(key)
-                self._changes.put_nowait(Refused(*key, why))
+                self._changes.report(Refused(*key, why))
         return [request for request in requests if (request.task, request.serial) not in refused]
 
     def _turn(self) -> None:
@@ -288,7 +286,7 @@ class LocalMaster:
 
     def _report(self, waiting: Waiting | None) -> None:
         if waiting is not None and waiting != self._last_waiting:
-            self._changes.put_nowait(waiting)
+            self._changes.report(waiting)
         self._last_waiting = waiting
 
     # -- a ledger that cannot be written --
@@ -323,7 +321,7 @@ class LocalMaster:
             self._ledger_trouble = ""
 
     def _failed(self, error: BaseException) -> None:
-        self._changes.put_nowait(error)
+        self._changes.fail(error)
 
     # -- containers --
 
@@ -334,7 +332,7 @@ class LocalMaster:
             self._together.setdefault(gang, []).append(granted)
             self._report_gang(gang)
         else:
-            self._changes.put_nowait(granted)
+            self._changes.report(granted)
         if key in self._leaving:
             self._end(key)
 
@@ -342,7 +340,7 @@ class LocalMaster:
         """Report a gang's members together, when all that were granted have begun: a gang is as large as what is granted at once."""
         if gang not in self._gangs.values():
             for granted in self._together.pop(gang, ()):
-                self._changes.put_nowait(granted)
+                self._changes.report(granted)
 
     def _ended(self, key: Key, status: int | None, reason: str | None, figures: Mapping[str, Any]) -> None:
         self._started.pop(key, None)
@@ -353,7 +351,7 @@ class LocalMaster:
             self._report_gang(gang)
         if self._closed:
             return
-        self._changes.put_nowait(ContainerExited(*key, status, reason, figures))
+        self._changes.report(ContainerExited(*key, status, reason, figures))
         self._write_ledger(lambda: self._free(key))
         self._take_turn()
 

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -27,6 +27,7 @@ import attrs
 from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Warned
 from trainmaster.core.spec.job import Job
+from trainmaster.engines.changes import Changes
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes.errors import failed
@@ -113,8 +114,7 @@ class KubernetesMaster:
         self._synced = asyncio.Event()
         self._stirred = asyncio.Event()
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
-        self._work: set[asyncio.Task[None]] = set()
+        self._changes = Changes()
         self._removing: set[asyncio.Task[None]] = set()
 
     # -- the contract --
@@ -122,14 +122,14 @@ class KubernetesMaster:
     async def open(self, epoch: int) -> Sequence[Holder]:
         """Return the pods that are placed, also those that have ended meanwhile: their ends are reported at once."""
         self._epoch = epoch
-        following = self._begin(self._follow())
+        following = self._changes.start(self._follow())
         synced = asyncio.create_task(self._synced.wait())
         await asyncio.wait({following, synced}, return_when=asyncio.FIRST_COMPLETED)
         if not synced.done():
             synced.cancel()
             following.result()
-        self._begin(self._nodes.watch())
-        self._begin(self._beat())
+        self._changes.start(self._nodes.watch())
+        self._changes.start(self._beat())
         # The pods that the first master finds were made together with it, before anybody asked: they are granted when it asks.
         placed = [(key, record) for key, record in self._pods.items() if ends.node_of(record.pod) and epoch > 1]
         for key, record in placed:
@@ -161,15 +161,11 @@ class KubernetesMaster:
         key = (task, serial)
         self._wanted.pop(key, None)
         if not self._take_back(key):
-            self._tell(self._over.get(key) or ContainerExited(*key, None, "not-needed"))
+            self._changes.report(self._over.get(key) or ContainerExited(*key, None, "not-needed"))
         self._stirred.set()
 
-    async def changes(self) -> AsyncIterator[Change]:
-        while True:
-            change = await self._changes.get()
-            if isinstance(change, BaseException):
-                raise change
-            yield change
+    def changes(self) -> AsyncIterator[Change]:
+        return self._changes.stream()
 
     async def free(self) -> Sequence[Free]:
         return await self._nodes.free()
@@ -180,10 +176,7 @@ class KubernetesMaster:
             self._give_back(key, record)
         if self._removing:
             await asyncio.wait(self._removing, timeout=CLOSING)
-        work = [*self._work, *self._removing]
-        for task in work:
-            task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+        await self._changes.cancel()
         await self._client.close()
 
     # -- asks --
@@ -194,15 +187,15 @@ class KubernetesMaster:
             return  # it is granted with the rest of its gang
         if record is not None and record.granted and not record.returned:
             record.request = request
-            self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
+            self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
         elif key in self._over:
-            self._tell(self._over[key])
+            self._changes.report(self._over[key])
         else:
             self._wanted[key] = request
             if record is not None:
                 record.request = request
             elif key not in self._making:
-                self._postpone(key) if self._vanished[key[0]] else self._begin(self._create(key))
+                self._postpone(key) if self._vanished[key[0]] else self._changes.start(self._create(key))
 
     def _postpone(self, key: Key) -> None:
         """Make the pod after a while: whoever deletes the pods of this task does it again."""
@@ -228,7 +221,7 @@ class KubernetesMaster:
             if key in self._unwanted:
                 self._unwanted.discard(key)
                 if not self._take_back(key):
-                    self._tell(ContainerExited(*key, None, "not-needed"))
+                    self._changes.report(ContainerExited(*key, None, "not-needed"))
 
     async def _make_or_adopt(self, key: Key, pod: Mapping[str, Any]) -> dict[str, Any]:
         """Make the pod, or adopt the one that is there; return it as the server made it."""
@@ -272,7 +265,7 @@ class KubernetesMaster:
     def _refuse(self, key: Key, why: str) -> None:
         if key in self._wanted or key in self._pods:
             self._wanted.pop(key, None)
-            self._tell(Refused(*key, why))
+            self._changes.report(Refused(*key, why))
 
     def _take_back(self, key: Key) -> bool:
         """Delete the pod that an ask has, or will have; tell whether there is one, whose end will be reported."""
@@ -355,7 +348,7 @@ class KubernetesMaster:
         elif record.granted and not (record.warned or record.returned) and (warning := ends.warning(pod)) is not None:
             record.warned = True
             seconds, reason, figures = warning
-            self._tell(Warned(*key, seconds, reason, figures))
+            self._changes.report(Warned(*key, seconds, reason, figures))
 
     def _grant(self, key: Key, record: PodRecord) -> None:
         request = self._wanted.pop(key)
@@ -363,14 +356,14 @@ class KubernetesMaster:
         self._vanished.pop(key[0], None)
         self._patience.granted(request, self._now())
         if not self._gathering.add(key, request):
-            self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
+            self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
         self._grant_gangs()
 
     def _grant_gangs(self) -> None:
         for gang in self._gathering.complete(self._wanted.values()):
             for key, _ in gang:
                 if (record := self._pods.get(key)) is not None:
-                    self._tell(Granted(*key, record.name, ends.node_of(record.pod)))
+                    self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
 
     def _end(self, key: Key, record: PodRecord, end: ends.End, *, gone: bool = False) -> None:
         """Report the end of a pod, and delete what is left of it."""
@@ -386,8 +379,8 @@ class KubernetesMaster:
         if end.reason == "no-python" and (role not in self._ran):
             self._without[role] += 1
             if self._without[role] >= TRIES:
-                self._tell(Refused(*key, f"no Python >= 3.11 was found on {end.figures['node']}"))
-        self._tell(change)
+                self._changes.report(Refused(*key, f"no Python >= 3.11 was found on {end.figures['node']}"))
+        self._changes.report(change)
         if not gone:
             self._remove(key, record, 0 if end.lost else None)
         self._stirred.set()
@@ -401,7 +394,7 @@ class KubernetesMaster:
         self._look_at(key, record)
 
     def _remove(self, key: Key, record: PodRecord, grace: int | None) -> None:
-        task = asyncio.create_task(self._delete(key, record, grace))
+        task = self._changes.start(self._delete(key, record, grace))
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)
 
@@ -439,10 +432,10 @@ class KubernetesMaster:
             for key in [key for key, due in self._put_off.items() if due <= now]:
                 del self._put_off[key]
                 if key in self._wanted and key not in self._pods:
-                    self._begin(self._create(key))
+                    self._changes.start(self._create(key))
             self._grant_gangs()
             for gang in self._patience.overdue(self._wanted.values(), now):
-                self._tell(GangOverdue(gang, self._settings.gang_timeout or 0.0))
+                self._changes.report(GangOverdue(gang, self._settings.gang_timeout or 0.0))
             for key, record in list(self._pods.items()):
                 self._overdue(key, record, now)
             await self._check(now)
@@ -488,21 +481,7 @@ class KubernetesMaster:
         for key, why in hopeless:
             self._refuse(key, why)
         if explanation is not None:
-            self._tell(explanation)
+            self._changes.report(explanation)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _tell(self, change: Change) -> None:
-        self._changes.put_nowait(change)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._changes.put_nowait(error)

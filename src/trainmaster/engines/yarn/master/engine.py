@@ -44,6 +44,7 @@ from trainmaster.core.machine.stimuli import (
     Warned,
 )
 from trainmaster.core.spec.job import Job
+from trainmaster.engines.changes import Changes
 from trainmaster.engines.contract import Change, Free, Holder, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.yarn.master import asks, exits, waiting
@@ -114,10 +115,8 @@ class YarnMaster:
         self._cluster = 0  # how many nodes it has
         self._warned: set[str] = set()
         self._response = 0
-        self._changes: asyncio.Queue[Change | BaseException] = asyncio.Queue()
+        self._changes = Changes()
         self._stirred = asyncio.Event()
-        self._work: set[asyncio.Task[None]] = set()
-        self._beating: asyncio.Task[None] | None = None
         self._asked_at = 0.0  # when something was asked for last
         self._largest = y.ResourceProto()
         self._units: Mapping[str, str] = {}
@@ -142,7 +141,7 @@ class YarnMaster:
                 holders.append(Holder(*key, container.id, container.node))
             else:
                 self._give_back(key)
-        self._beating = self._spawn(self._beat())
+        self._changes.start(self._beat())
         if self._ending is not None:
             self._ending.heed(self._report_kill)
         return holders
@@ -164,7 +163,7 @@ class YarnMaster:
                     self._numbers.of(*key), by_key[key], on_racks, self._units
                 )
             elif container.running:
-                self._tell(Granted(*key, container.id, container.node))
+                self._changes.report(Granted(*key, container.id, container.node))
         self._stirred.set()
 
     async def release(self, task: str, serial: int) -> None:
@@ -174,7 +173,7 @@ class YarnMaster:
         else:
             if key in self._requests:
                 self._withdraw(key)
-            self._tell(ContainerExited(*key, None, "not-needed"))
+            self._changes.report(ContainerExited(*key, None, "not-needed"))
         self._stirred.set()
 
     def _withdraw(self, key: Key) -> Request:
@@ -182,12 +181,8 @@ class YarnMaster:
         self._changed[key] = asks.withdrawal(self._rows.pop(key))
         return request
 
-    async def changes(self) -> AsyncIterator[Change]:
-        while True:
-            change = await self._changes.get()
-            if isinstance(change, BaseException):
-                raise change
-            yield change
+    def changes(self) -> AsyncIterator[Change]:
+        return self._changes.stream()
 
     async def free(self) -> Sequence[Free]:
         return await waiting.free(self._manager)
@@ -195,9 +190,7 @@ class YarnMaster:
     async def close(self, state: str) -> None:
         for key in list(self._containers):
             self._give_back(key)
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
+        await self._changes.cancel()
         request = y.FinishApplicationMasterRequestProto(
             final_application_status=_FINAL[state], tracking_url=self._tracking()
         )
@@ -249,13 +242,15 @@ class YarnMaster:
                 await self._process_refusal(error)
             except HadoopError as error:
                 log.warning("the ResourceManager cannot be asked: %s", error)
-                self._tell(Waiting("resource manager", "", "", f"the ResourceManager cannot be reached: {error}"))
+                self._changes.report(
+                    Waiting("resource manager", "", "", f"the ResourceManager cannot be reached: {error}")
+                )
                 await asyncio.sleep(AGAIN)
             if not self._requests:
                 explained_at = loop.time()
             elif loop.time() - explained_at > EXPLAIN:
                 explained_at = loop.time()
-                self._spawn(self._explain())
+                self._changes.start(self._explain())
             try:
                 async with asyncio.timeout(self._pause()):
                     await self._stirred.wait()
@@ -303,12 +298,12 @@ class YarnMaster:
                 await asyncio.sleep(AGAIN)
                 return
             self._send_all_again()
-            self._spawn(self._adopt(answer.containers_from_previous_attempts))
+            self._changes.start(self._adopt(answer.containers_from_previous_attempts))
         elif name in _OVER:
             if self._ending is not None and (why := await self._ending.killed()):
                 self._report_kill(why)
             else:
-                self._changes.put_nowait(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
+                self._changes.fail(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
         elif asks.is_of_an_ask(error):
             if not self._drop_impossible(error):
@@ -319,9 +314,9 @@ class YarnMaster:
 
     def _report_kill(self, why: str) -> None:
         """Report that YARN has killed the application and ends all its containers, in the moment that is left to write that."""
-        self._tell(KillRequested("yarn", why))
+        self._changes.report(KillRequested("yarn", why))
         for key in self._containers:
-            self._tell(ContainerExited(*key, None, "killed-by-engine"))
+            self._changes.report(ContainerExited(*key, None, "killed-by-engine"))
 
     def _drop_impossible(self, error: RemoteError) -> bool:
         """Refuse the asks for a size, a resource or a label that is never granted. Return whether there are any."""
@@ -332,7 +327,7 @@ class YarnMaster:
         for key in dropped:
             del self._requests[key], self._rows[key]
             self._changed.pop(key, None)
-            self._tell(Refused(*key, str(error)))
+            self._changes.report(Refused(*key, str(error)))
         return bool(dropped)
 
     async def _put_off_too_large(self) -> None:
@@ -368,7 +363,7 @@ class YarnMaster:
             if key in self._gathering:
                 self._give_back(key)
                 self._forget(key)
-                self._tell(ContainerExited(*key))
+                self._changes.report(ContainerExited(*key))
             elif container.returned:
                 container.heard = None
                 self._give_back(key)
@@ -379,7 +374,7 @@ class YarnMaster:
         self._cluster, self._left = answer.num_cluster_nodes, answer.limit
         # The old token is good for some time yet, and for no new connection after that.
         if answer.HasField("am_rm_token"):
-            self._spawn(self._scheduler.close())
+            self._changes.start(self._scheduler.close())
             self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
         starting: list[tuple[Key, Request]] = []
         for container in answer.allocated_containers:
@@ -394,17 +389,17 @@ class YarnMaster:
         for status in answer.completed_container_statuses:
             self._process_end(status)
         if answer.containers_from_previous_attempts:
-            self._spawn(self._adopt(answer.containers_from_previous_attempts))
+            self._changes.start(self._adopt(answer.containers_from_previous_attempts))
         for group in self._by_node(starting):
-            self._spawn(self._start([group]))
+            self._changes.start(self._start([group]))
         for gang in self._gathering.complete(self._requests.values()):
-            self._spawn(self._start(self._by_node(gang)))
+            self._changes.start(self._start(self._by_node(gang)))
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
         for preempted_container in preempted:
             name = container_id_text(preempted_container.id)
             if (key := self._by_container.get(name)) is not None and name not in self._warned:
                 self._warned.add(name)
-                self._tell(Warned(*key, self._preemption))
+                self._changes.report(Warned(*key, self._preemption))
 
     # -- containers --
 
@@ -435,7 +430,7 @@ class YarnMaster:
             self._withdraw(key)
             self._inherit(container)
             self._containers[key].running = True
-            self._tell(Granted(*key, name, self._containers[key].node))
+            self._changes.report(Granted(*key, name, self._containers[key].node))
 
     def _return(self, container: y.ContainerProto) -> None:
         self._returned[container_id_text(container.id)] = container.id
@@ -450,7 +445,7 @@ class YarnMaster:
     async def _start(self, on_nodes: Sequence[Sequence[tuple[Key, Request]]]) -> None:
         """Start our agent in containers, and report all of them at once."""
         for change in chain(*await asyncio.gather(*map(self._start_on_node, on_nodes))):
-            self._tell(change)
+            self._changes.report(change)
 
     async def _start_on_node(self, grants: Sequence[tuple[Key, Request]]) -> list[Change]:
         """Start our agent in containers of one node, in one call. Return what became of each."""
@@ -489,12 +484,12 @@ class YarnMaster:
         container = self._forget(key)
         node = container.node
         if exits.lost(status.exit_status, status.diagnostics):
-            self._tell(ContainerLost(*key, "node-lost", {"node": node}))
+            self._changes.report(ContainerLost(*key, "node-lost", {"node": node}))
             return
         reason, figures = exits.reason(status.exit_status, status.diagnostics, node)
         if exits.blames(status.exit_status) and not container.returned:
             self._avoided.blame(node, self._cluster)
-        self._tell(ContainerExited(*key, status.exit_status, reason, figures))
+        self._changes.report(ContainerExited(*key, status.exit_status, reason, figures))
 
     def _write_off(self) -> None:
         """Report as ended each container that was given back a while ago and whose end nobody reported: its node died meanwhile, and the
@@ -505,7 +500,7 @@ class YarnMaster:
             if container.heard is not None and now - container.heard >= UNTOLD:
                 log.warning("YARN says nothing of the end of %s, which was given back", container.id)
                 self._forget(key)
-                self._tell(ContainerExited(*key))
+                self._changes.report(ContainerExited(*key))
 
     def _forget(self, key: Key) -> _Container:
         container = self._containers.pop(key)
@@ -530,18 +525,4 @@ class YarnMaster:
             log.warning("why it waits is not known: %s", error)
             return
         if self._requests:
-            self._tell(reason)
-
-    def _tell(self, change: Change) -> None:
-        self._changes.put_nowait(change)
-
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._collect)
-        return task
-
-    def _collect(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._changes.put_nowait(error)
+            self._changes.report(reason)
