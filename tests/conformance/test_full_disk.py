@@ -83,6 +83,18 @@ def test_while_events_are_appended(small_state: Path, engine: Engine) -> None:
     assert job.task("worker:0")["attempt"] >= 2
 
 
+def test_the_end_is_recorded_on_a_disk_that_stays_full(small_state: Path, engine: Engine) -> None:
+    """The master holds some room for the events of the job's end."""
+    go = engine.folder / "go"
+    many = 16  # so many ends that their events are more than what is free in the log's last page
+    job = engine.submit(workers(f"echo ready; while ! test -e '{go}'; do sleep 0.05; done", many))
+    for index in range(many):
+        job.until_line("ready", f"worker:{index}")
+    with full_disk(small_state):
+        go.touch()
+        job.succeeded()
+
+
 @pytest.mark.full
 def test_events_that_can_never_be_appended_end_the_job(small_state: Path, engine: Engine) -> None:
     """After timeouts.storage nothing of it runs any more; what can be kept nowhere, the next command says."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import connect
 
 from trainmaster.agent.link.channel import trusting
 from trainmaster.client.submit.ahead import certified
+from trainmaster.core.decide import limits
 from trainmaster.core.machine.events import decode, encode
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.engines.contract import Change, Holder, Request
@@ -88,6 +90,50 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
     events = list(replay(Reader(storage), decode))
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert events[len(script.log)].type == "master-started"
+
+
+class Refusing:
+    """An engine that holds nothing and fails where it is asked for containers."""
+
+    async def open(self, epoch: int) -> list[Holder]:
+        return []
+
+    async def ask(self, requests: Sequence[Request]) -> None:
+        if requests:
+            raise RuntimeError("the queue is gone")
+
+    async def changes(self) -> AsyncIterator[Change]:
+        await asyncio.Event().wait()
+        yield
+
+    async def close(self, state: str) -> None:
+        return
+
+
+def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(job(worker=role())))))
+    (tmp_path / "site.json").write_text("{}")
+    (tmp_path / "logs" / "master").mkdir(parents=True)
+    storage = LocalStorage(tmp_path)
+    certificate, key = certified()
+
+    async def live() -> None:
+        parts: Any = SimpleNamespace(
+            engine=lambda job, spec, page: Refusing(), leave=lambda: None,
+            address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None,
+        )  # fmt: skip
+        seat = InContainer(parts, certificate, key)
+        await _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live()
+
+    for epoch in range(1, limits.TAKEOVERS + 1):
+        with pytest.raises(RuntimeError, match="the queue is gone"):
+            asyncio.run(live())
+        words = json.loads(storage.read("master-failed") or b"{}")
+        assert words == {"epoch": epoch, "words": "RuntimeError: the queue is gone"}
+    asyncio.run(live())
+    (ending,) = (event for event in replay(Reader(storage), decode) if event.type == "ending")
+    assert (ending.data["state"], ending.data["reason"]) == ("failed", "master-failed")
+    assert ending.data["figures"] == {"masters": limits.TAKEOVERS, "detail": "RuntimeError: the queue is gone"}
 
 
 def test_an_agent_gets_the_secrets_of_its_own_role_alone(tmp_path: Path) -> None:

@@ -51,10 +51,8 @@ from trainmaster.master import client_side
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
 FAILED = "master-failed"  # in the job's storage: the last words of the last master that failed
-RESERVE, RESERVED = (
-    "reserve",
-    64 * 1024,
-)  # beside our own log: bytes that a full disk gives back, for the events of the job's end
+RESERVE = "reserve"  # beside our own log: a file that a full disk gives back, for the events of the job's end
+RESERVED = 64 * 1024  # its size in bytes
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _TIDYING = 10.0  # seconds that the end of the job waits for `_tidy`
 _AGAIN = 2.0  # seconds between two tries

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -141,6 +142,7 @@ class InContainer:
         self._container, self._certificate, self._key = container, certificate, key
         self.tokens = container.tokens
         self._page = self._page_name = ""
+        self._sockets: list[socket.socket] = []
         self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
@@ -202,6 +204,8 @@ class InContainer:
     async def close(self) -> None:
         for listener in self._listeners:
             await listener.close()
+        for bound in self._sockets:  # also those that were never served
+            bound.close()
 
     def leave(self) -> None:
         self._container.leave()
