@@ -122,9 +122,7 @@ def master(storage: str, certificate: str, key: str) -> int:
 
     threading.Thread(target=Turns().answer, daemon=True).start()
     told = {"token": TOKEN, "secrets": {}}
-    return main.run(
-        storage, told, seats.InContainer(Place(), Path(certificate).read_text(), Path(key).read_text())
-    )
+    return main.run(storage, told, seats.InContainer(Place(), Path(certificate).read_text(), Path(key).read_text()))
 
 
 def make_storage(folder: Path) -> Path:
