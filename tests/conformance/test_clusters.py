@@ -18,6 +18,7 @@ from waiting import until
 
 from trainmaster.client.jobs.places import job_ids
 from trainmaster.core.errors import BadInput
+from trainmaster.engines import contract
 from trainmaster.engines.yarn.client import YarnClient
 from trainmaster.host import linux
 from trainmaster.log.dfs import open_dfs
@@ -254,11 +255,11 @@ def test_a_submission_that_cannot_be_noted_leaves_nothing(engine: Engine, monkey
     """The disk fills up once YARN has the job: without its note nobody would find it again."""
     asked: list[str] = []
 
-    def full(self: object, *arguments: object) -> dict[str, str]:
-        told: dict[str, str] = submit(self, *arguments)  # type: ignore[arg-type]
-        asked.append(told["application"])
+    def full(self: YarnClient, submission: contract.Submission) -> contract.Submitted:
+        submitted = submit(self, submission)
+        asked.append(submitted.application)
         changed.setattr(Path, "write_text", no_room)
-        return told
+        return submitted
 
     def no_room(self: Path, *_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(self))

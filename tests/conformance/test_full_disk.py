@@ -6,14 +6,18 @@ Each has a small file system of its own (a tmpfs, which needs root), in place of
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chaos.faults import full_disk
+from chaos.faults import full_disk, living
 from conformance.engines import Engine, python, workers
 from parts import mounted
 from waiting import until
+
+from trainmaster.host import processes
+from trainmaster.host.processes import MASTER
 
 pytestmark = pytest.mark.needs("local-master")
 
@@ -95,6 +99,13 @@ def test_the_end_is_recorded_on_a_disk_that_stays_full(small_state: Path, engine
         job.succeeded()
 
 
+def test_a_disk_that_stays_full_ends_the_job(small_state: Path, engine: Engine) -> None:
+    job = engine.submit(workers("echo ready; sleep 0.5; exit 1", restart={"limit": 1000}), timeouts={"storage": "2s"})
+    job.until_line("ready")
+    with full_disk(small_state):
+        assert "no space left on the disk" in job.failed("storage-lost")["words"]
+
+
 @pytest.mark.full
 def test_events_that_can_never_be_appended_end_the_job(small_state: Path, engine: Engine) -> None:
     """After timeouts.storage nothing of it runs any more; what can be kept nowhere, the next command says."""
@@ -102,7 +113,12 @@ def test_events_that_can_never_be_appended_end_the_job(small_state: Path, engine
 
     job = engine.submit(workers("echo ready; sleep 0.5; exit 1", restart={"limit": 1000}), timeouts={"storage": "2s"})
     job.until_line("ready")
+    (master,) = living(job.id, MASTER)
+    assert processes.send(master.process, signal.SIGSTOP)
+    for path in job.storage.glob("events/*"):
+        os.truncate(path, path.stat().st_size)  # the master loses the room that it holds
     with full_disk(small_state):
+        assert processes.send(master.process, signal.SIGCONT)
         until(lambda: not processes_of(job.id), limit=150, what="its end")
     assert engine.tm("list").returncode == 0
     told = engine.tm("wait", job.id)

@@ -127,8 +127,7 @@ async def engine(
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         if keep:
-            for task in master._work:
-                task.cancel()
+            await master._changes.cancel()
         else:
             await master.close("succeeded")
             await beside.delete_all(PODS, selector(job_id), grace=0)

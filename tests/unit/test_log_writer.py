@@ -294,6 +294,11 @@ class FaultyAppender:
         self.true.truncate(size)
         self.size = size
 
+    def hold(self, size: int) -> None:
+        if self.storage.fails():
+            raise self.storage.broken("append", self.path)
+        self.true.hold(size)
+
     def close(self) -> None:
         self.true.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine import snapshot, stimuli
 from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.machine.state import State
+from trainmaster.host import linux
 from trainmaster.log import epochs, replay
 from trainmaster.log.replay import replayed
 from trainmaster.log.snapshots import write_snapshot
@@ -81,6 +83,36 @@ def test_an_epoch_that_cannot_be_confirmed_is_a_storage_that_fails(
 
     asyncio.run(act())
     assert len((storage.read("events/1-1.jsonl") or b"").splitlines()) == 2
+
+
+def test_a_disk_without_room_for_the_end_is_a_trouble_in_which_events_are_written(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "LOOK", 0.01)
+    is_full = True
+
+    def allocate(file: int, begin: int, size: int) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(linux, "allocate", allocate)
+
+    async def act() -> None:
+        nonlocal is_full
+        made, told = pen(storage, lambda: True)
+        await made.append([EVENT], sync=True, limit=1000)
+        await made.durable(1)
+        assert "no space left on the disk" in told[-1]
+        assert made.overdue(1000) == "" == made.overdue(None)
+        assert made.overdue(0) == told[-1]
+        looking = asyncio.create_task(made.lost())
+        is_full = False
+        await until_async(lambda: told[-1] == "", what="the trouble's end, without an event")
+        assert made.overdue(0) == ""
+        looking.cancel()
+        await made.close()
+
+    asyncio.run(act())
 
 
 @pytest.mark.parametrize("sync", [True, False])

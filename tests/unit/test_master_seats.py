@@ -90,7 +90,9 @@ def test_an_epoch_that_an_agent_names_makes_a_master_look_and_go_on(tmp_path: Pa
     async def scene() -> None:
         script = Script(job(worker=role()))
         script.start("worker:0")
-        record: Any = SimpleNamespace(append=at_once, durable=at_once, look=lambda: looks.append(True), synced=0)
+        record: Any = SimpleNamespace(
+            append=at_once, durable=at_once, look=lambda: looks.append(True), synced=0, overdue=lambda limit: ""
+        )
         engine: Any = SimpleNamespace(ask=at_once, release=at_once)
         unused: Any = None
         orders: Any = SimpleNamespace(unlocated=lambda state: False)

@@ -89,6 +89,9 @@ class Stuck:
     async def durable(self, n: int) -> None:
         await self.well.wait()
 
+    def overdue(self, limit: float | None) -> str:
+        return ""
+
 
 def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_who_connects_again(
     tmp_path: Path,

@@ -379,6 +379,9 @@ class _Growing:
             raise StorageFailed(f"what was synced cannot be cut to {size} bytes", place=self._path)
         del self._unsynced[size - self._stable :]
 
+    def hold(self, size: int) -> None:
+        """Hold nothing: what its limits keep for the end is `room`'s."""
+
     def close(self) -> None:
         if not self._fenced:
             self.sync()

@@ -192,6 +192,9 @@ class _HdfsAppender:
     def truncate(self, size: int) -> None:
         raise StorageFailed(f"a file of HDFS that is being written cannot be cut to {size} bytes", place=self._path)
 
+    def hold(self, size: int) -> None:
+        """Hold nothing: HDFS gives a file a block's room at a time."""
+
     def close(self) -> None:
         """Close the file; a failure is only logged, for synced bytes are safe whatever happens here."""
         if self._closed:

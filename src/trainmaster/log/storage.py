@@ -25,10 +25,12 @@ from typing import Protocol
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.host import linux
 
 _FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is spent"}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}  # a file system without links
+_PAGE = 4096  # bytes
 DRAFT_AGE = 600.0  # s after which nobody writes a draft any more
 _DRAFT = re.compile(r"\..*\.?[0-9a-f]{12,16}\.tmp")
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -60,6 +62,11 @@ class Appender(Protocol):
         """Make all written bytes durable."""
 
     def truncate(self, size: int) -> None: ...
+
+    def hold(self, size: int) -> None:
+        """Hold at least `size` bytes of the disk for what is still to be written, where others share it. Raises StorageFailed where it has
+        not so much left; what was held before stays.
+        """
 
     def close(self) -> None: ...
 
@@ -344,6 +351,7 @@ class LocalStorage:
 class _LocalAppender:
     def __init__(self, path: str, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
+        self._held_to = 0  # offset in the file up to which the disk is ours
 
     def write(self, data: bytes) -> None:
         self._do("append", lambda: write_all(self._descriptor, data))
@@ -352,11 +360,22 @@ class _LocalAppender:
         self._do("sync", lambda: os.fdatasync(self._descriptor))
 
     def truncate(self, size: int) -> None:
+        self._held_to = 0  # it is given back
         self._do("truncate", lambda: os.ftruncate(self._descriptor, size))
+
+    def hold(self, size: int) -> None:
+        length = os.fstat(self._descriptor).st_size
+        if self._held_to < length + size:
+            held_to = length - length % _PAGE + size + _PAGE
+            self._do("append", lambda: linux.allocate(self._descriptor, length, held_to - length))
+            self._held_to = held_to
 
     def close(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
+            if self._held_to:
+                with contextlib.suppress(OSError):  # a file that keeps what it held is as good
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size)
             self._do("close", lambda: os.close(descriptor))
 
     def _do(self, doing: str, act: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ from trainmaster.log.segments import Segment, number, segments
 from trainmaster.log.storage import Appender, Storage
 
 SEGMENT_SIZE = 64 * 1024 * 1024
+ROOM = 64 * 1024  # bytes held for the lines of a job's end
 UNSYNCED_LIMIT = 4 * 1024 * 1024  # bytes kept in memory until they are stable
 OBJECT_SIZE = 4 * 1024 * 1024  # small objects are put together up to about this
 OBJECTS_LIMIT = 128  # or this many of them
@@ -43,6 +44,9 @@ class Writer(Protocol):
 
     def flush(self) -> None:
         """Make all appended lines durable."""
+
+    def hold_room(self) -> None:
+        """Hold room for the lines of a job's end on a disk that others may fill. Raises StorageFailed where there is none."""
 
     def close(self) -> None:
         """Flush, and close the file."""
@@ -95,6 +99,10 @@ class _FileWriter:
 
     def flush(self) -> None:
         self.append((), sync=True)
+
+    def hold_room(self) -> None:
+        if self._file is not None:
+            self._file.hold(ROOM)
 
     def close(self) -> None:
         try:
@@ -169,6 +177,9 @@ class _ObjectWriter:
 
     def flush(self) -> None:
         self.append((), sync=True)
+
+    def hold_room(self) -> None:
+        return
 
     def close(self) -> None:
         self.flush()

@@ -51,8 +51,6 @@ from trainmaster.master import client_side
 from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
 
 FAILED = "master-failed"  # in the job's storage: the last words of the last master that failed
-RESERVE = "reserve"  # beside our own log: a file that a full disk gives back, for the events of the job's end
-RESERVED = 64 * 1024  # its size in bytes
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _TIDYING = 10.0  # seconds that the end of the job waits for `_tidy`
 _AGAIN = 2.0  # seconds between two tries
@@ -136,7 +134,6 @@ class _Life:
     async def live(self) -> int:
         self.epoch = await self._insist(lambda: epochs.take(self.storage))
         self._log_to_directory()
-        self._reserve()
         self.seat.bind()
         tidying = asyncio.create_task(self._tidy())
         serving: asyncio.Task[None] | None = None
@@ -166,7 +163,6 @@ class _Life:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
             await self.seat.close()
-            self._give_reserve_back()
             await self._close()
         return 0
 
@@ -255,7 +251,9 @@ class _Life:
         self.orders.near, self.orders.machine_cores = self.seat.near, self.seat.machine_cores
         self.engine = self.seat.engine(self.job, self._agent_spec)
         self.orders.tasks_of_others = self.seat.tasks_of_others
-        self.record = Record(writer, lambda: epochs.confirm(self.storage, self.epoch), self._trouble)
+        self.record = Record(
+            writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
+        )
         work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
         shell = Shell(
             drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
@@ -326,23 +324,6 @@ class _Life:
         for table in state.shards.values():
             table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
         self.shell.tell(*first)
-
-    def _reserve(self) -> None:
-        """Hold some room on this machine's disk, which programs' output may fill."""
-        with contextlib.suppress(OSError):
-            file = os.open(os.path.join(self.path, "logs", "master", RESERVE), os.O_WRONLY | os.O_CREAT, 0o600)
-            try:
-                os.posix_fallocate(file, 0, RESERVED)
-            finally:
-                os.close(file)
-
-    def _give_reserve_back(self) -> None:
-        Path(self.path, "logs", "master", RESERVE).unlink(missing_ok=True)
-
-    def _trouble(self, detail: str) -> None:
-        if detail:
-            self._give_reserve_back()
-        self.shell.trouble(detail)
 
     def _leave_words(self, error: Exception) -> None:
         """Tell the next master why this one ends. It may be in another container, and knows nothing else of this one."""

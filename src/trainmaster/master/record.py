@@ -4,6 +4,9 @@ Barriers are synced before `append` returns; notes are synced within a second. A
 limit passes; the log itself sees to it that nothing is doubled or torn. After each append and sync the same thread confirms the epoch
 (`log.epochs`), which is a look at the storage too: where a later one was taken, what was written may never be read, and its master must
 not act on it. A master with nothing to write looks now and then (`lost`), for agents stay with it until it goes.
+
+The log holds some room for the events of the job's end. While the disk has none but that, events go there and the trouble is shown; once it
+has lasted for the limit, the job ends while its end can still be recorded.
 """
 
 from __future__ import annotations
@@ -40,11 +43,13 @@ class Record:
         self._confirm = confirm
         self._trouble = trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
-        self._durable = asyncio.Event()
         self._flushing: asyncio.Task[None] | None = None
         self.appended = 0  # number of the last event written
         self.synced = 0  # number of the last event on stable storage, and then confirmed
         self.superseded = False
+        self._trouble_began: float | None = None  # by the loop's clock
+        self._detail = ""  # of the trouble
+        self._failing = 0  # appends and syncs that are tried again just now
         self._doubt = asyncio.Event()  # somebody says that the epoch is ours no more
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -64,6 +69,13 @@ class Record:
         elif self._flushing is None:
             self._flushing = asyncio.create_task(self._flush_soon())
 
+    def overdue(self, limit: float | None) -> str:
+        """Return the detail of a trouble that has lasted for `limit` seconds while the log can be written; "" where there is none."""
+        began = self._trouble_began
+        if began is None or limit is None or asyncio.get_running_loop().time() - began < limit:
+            return ""
+        return self._detail
+
     async def durable(self, n: int) -> None:
         """Wait until event `n` is on stable storage and the epoch was still ours then; where it was not, wait for ever."""
         while self.synced < n:
@@ -78,7 +90,10 @@ class Record:
                 await asyncio.wait_for(self._doubt.wait(), LOOK)
             self._doubt.clear()
             try:
-                mine = await asyncio.get_running_loop().run_in_executor(self._thread, self._confirm)
+                look = asyncio.get_running_loop().run_in_executor
+                mine = await look(self._thread, self._confirm)
+                if self._trouble_began is not None and not self._failing:
+                    self._see_shortage(await look(self._thread, self._shortage))
             except Exception as error:  # noqa: BLE001  it is looked again
                 log.info("the epoch could not be confirmed: %r", error)
             else:
@@ -126,27 +141,52 @@ class Record:
 
     async def _insist(self, act: Callable[[], None], limit: float | None) -> None:
         loop = asyncio.get_running_loop()
-        since = loop.time()
         failed = False
 
-        def confirmed() -> bool:
+        def confirmed() -> tuple[bool, StorageFailed | None]:
             act()
-            return self._confirm()
+            return self._confirm(), self._shortage()
 
-        while True:
-            try:
-                self.superseded = not await loop.run_in_executor(self._thread, confirmed) or self.superseded
-            except StorageFailed as error:
-                if self.superseded:
-                    return
-                if not failed:
-                    log.warning("waits for its storage: %s", " ".join(str(error).split()))
-                failed = True
-                self._trouble(str(error))
-                if limit is not None and loop.time() - since >= limit:
-                    raise
-                await asyncio.sleep(_RETRY)
-            else:
-                if failed:
-                    self._trouble("")
-                return
+        try:
+            while True:
+                try:
+                    mine, shortage = await loop.run_in_executor(self._thread, confirmed)
+                    break
+                except StorageFailed as error:
+                    if self.superseded:
+                        return
+                    self._failing += not failed
+                    failed = True
+                    began = self._begin_trouble(error)
+                    if limit is not None and loop.time() - began >= limit:
+                        raise
+                    await asyncio.sleep(_RETRY)
+        finally:
+            self._failing -= failed
+        self.superseded = self.superseded or not mine
+        self._see_shortage(shortage)
+
+    def _shortage(self) -> StorageFailed | None:
+        """Hold room for the job's end; return why there is none."""
+        try:
+            self._writer.hold_room()
+        except StorageFailed as error:
+            return error
+        return None
+
+    def _see_shortage(self, shortage: StorageFailed | None) -> None:
+        """End the trouble, now that the log was written, where the room for the job's end is held too."""
+        if shortage is not None:
+            self._begin_trouble(shortage)
+        elif self._trouble_began is not None and not self._failing:
+            self._trouble_began = None
+            self._trouble("")
+
+    def _begin_trouble(self, error: StorageFailed) -> float:
+        """Show the trouble; return when it began."""
+        if self._trouble_began is None:
+            log.warning("waits for its storage: %s", " ".join(str(error).split()))
+            self._trouble_began = asyncio.get_running_loop().time()
+        self._detail = str(error)
+        self._trouble(self._detail)
+        return self._trouble_began

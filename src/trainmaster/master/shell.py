@@ -23,6 +23,7 @@ from trainmaster.core.machine.stimuli import (
     KillRequested,
     SaveRequested,
     Stimulus,
+    StorageLost,
 )
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.storage import Storage
@@ -323,14 +324,17 @@ class Shell:
         # The epoch cannot be confirmed either: from here on nothing is begun, and agents refuse the lower of two epochs.
         if self.turns.is_unwritable:
             return
+        limit = self.state.known_job.timeouts.storage
         try:
-            limit = self.state.known_job.timeouts.storage
             await self._record.append(turn.events, sync=turn.barrier, limit=limit)
         except StorageFailed as error:
             self.turns.fail(error.message)
         except Superseded:
             self.superseded(self.epoch + 1)
             raise
+        else:
+            if detail := self._record.overdue(limit):
+                self.turns.tell(StorageLost(detail))
 
     def _acknowledge(self, heard: Mapping[Key, int], n: int) -> None:
         if heard:

@@ -224,7 +224,15 @@ def _ordered(state: State, data: Data, at: float) -> None:
             move(state, task, STAGING, at)
             task.staged = 0.0
             _arm_start(state, task, at)
+            _stop_if_final(state, task)
         state.touch(task)
+
+
+def _stop_if_final(state: State, task: Task) -> None:
+    """Stop an attempt that begins although its task is over: the order to prepare it was on its way when the job began to end."""
+    if task.final:
+        state.arm("start", task.key, None)
+        doom(state, task, "end")
 
 
 def _arm_start(state: State, task: Task, at: float) -> None:
@@ -252,6 +260,7 @@ def _ready(state: State, task: Task, data: Data, at: float) -> None:
     move(state, task, READY, at)
     task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
     state.arm("start", task.key, None)
+    _stop_if_final(state, task)
 
 
 def _generation_formed(state: State, data: Data, at: float) -> None:
