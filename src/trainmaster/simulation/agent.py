@@ -1,4 +1,4 @@
-"""Simulate the agent and its program: the same protocol as the real one, with the clock handed in.
+"""Simulate the agent and its program: the real course of an attempt and the real outbox, with the clock handed in.
 
 An agent obeys the highest epoch it has seen, numbers its reports and sends them again until they are acknowledged, and stops its program
 when it was cut off beyond its grace. An agent whose program has ended waits longer for a master that must learn of it.
@@ -12,6 +12,9 @@ from typing import Any
 
 import attrs
 
+from trainmaster.agent.attempt.course import Course
+from trainmaster.agent.link.outbox import Outbox
+from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
 from trainmaster.simulation.world import GRACE, World
@@ -42,6 +45,7 @@ class Habits:
     tells_staging: float = 1.0  # s after which an agent that still stages reports that half of it is there
     misses: float = 0.0  # chance that staging fails
     saves_every: float = 0.0  # s between checkpoint sets; 0 for none
+    commits: float = 0.5  # s that a commit takes at most
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
     deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
 
@@ -60,17 +64,16 @@ class Agent:
         self.link: Link | None = None
         self.unreachable_until = 0.0
         self.epoch = 0
-        self.attempt = 0
+        self.course = Course(0)  # of the newest attempt
         self.running = 0  # attempt whose program runs
-        self.stopping = self._storing = 0
-        self._finished = 0  # attempt whose program ended well, until its outputs are committed
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._work: dict[str, Any] = {}  # the fields of the start order
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
-        self._reports: list[dict[str, Any]] = []  # not acknowledged yet
-        self._number = 0
+        self._outbox = Outbox()
+        self._sends_at = 0.0  # when the next report that waited is sent
+        self._unacknowledged: dict[int, int] = {}  # number of a report -> the shard that was done
         self.silent_since = world.now
         world.at(world.rng.uniform(0.02, 0.5), self.connect)
         if habits.stillborn and world.rng.random() < habits.stillborn:
@@ -101,8 +104,8 @@ class Agent:
             self.link, link.open = None, False
             return refused
         self.epoch = max(self.epoch, master.epoch)
-        for report in self._reports:
-            link.send_up(report)
+        self._outbox.connected(0)  # all that was not acknowledged is sent again
+        self._send()
         return ""
 
     def cut_off(self, link: Link, notice: float) -> None:
@@ -119,8 +122,8 @@ class Agent:
             self._give_in()
 
     def _holds_end(self) -> bool:
-        kept = any(report["kind"] in ("ended", "committed") for report in self._reports)
-        return not self.running and (kept or self._finished == self.attempt > 0)
+        kept = self._outbox.holds("ended") or self._outbox.holds("committed")
+        return not self.running and (kept or self.course.is_finished(program_runs=False))
 
     def _give_in(self) -> None:
         """Stop the program and go: the agent was cut off beyond the grace, or refused."""
@@ -136,21 +139,31 @@ class Agent:
             self.link.cut()
         self._ended(self, status)
 
+    @property
+    def attempt(self) -> int:
+        return self.course.number
+
     def report(self, kind: str, attempt: int, **data: Any) -> None:
-        self._number += 1
-        message = {"n": self._number, "kind": kind, "attempt": attempt, "data": data}
-        self._reports.append(message)
-        if self.link is not None and self.link.open:
-            self.link.send_up(message)
+        self._outbox.add(kind, attempt, data)
+        self._send()
+
+    def _send(self) -> None:
+        if not self.alive or self.link is None or not self.link.open:
+            return
+        while (report := self._outbox.next(self.world.now)) is not None:
+            self.link.send_up(report)
+        due = self._outbox.due(self.world.now)
+        if due is not None and self._sends_at <= self.world.now:
+            self._sends_at = self.world.now + due
+            self.world.at(due, self._send)
 
     def acknowledged(self, n: int) -> None:
-        self._reports = [report for report in self._reports if report["n"] > n]
+        self._outbox.acknowledge(n)
+        self._unacknowledged = {number: shard for number, shard in self._unacknowledged.items() if number > n}
 
     def holds(self) -> list[list[int]]:
         """Return the shards that the agent leased and whose end no master has acknowledged."""
-        unacknowledged = [number for report in self._reports if report["kind"] == "shards-done" and report["attempt"] == self.attempt
-                for number, _ in report["data"]["ranges"]]  # fmt: skip
-        return [[number, number + 1] for number in sorted({*unacknowledged, *self.reading})]
+        return [[number, number + 1] for number in sorted({*self._unacknowledged.values(), *self.reading})]
 
     # -- orders --
 
@@ -158,39 +171,50 @@ class Agent:
         if epoch < self.epoch:
             return
         self.epoch = epoch
-        if (attempt, verb, order) not in self._obeyed:
+        if (attempt, verb, order) not in self._obeyed and attempt >= self.attempt:
             self._obeyed.add((attempt, verb, order))
             if (act := _VERBS.get(verb)) is not None:
                 act(self, attempt, extra)
 
+    def _course(self, attempt: int) -> Course:
+        """Return the course of an attempt that is not over before the newest one; a new attempt ends those before it."""
+        if attempt > self.attempt:
+            self.stop_program()
+            self.course, self._unacknowledged = Course(attempt), {}
+        return self.course
+
     def _prepare(self, attempt: int, extra: dict[str, Any]) -> None:
-        if attempt < self.attempt:
+        course = self._course(attempt)
+        if not course.enter(STAGING):
             return
-        self.attempt, self._restored = attempt, extra["set"]
+        self._restored = extra["set"]
         seconds = self.world.rng.uniform(*self.habits.staging)
         if seconds > self.habits.tells_staging:
-            self.world.at(self.habits.tells_staging, self._staging, attempt)
-        self.world.at(seconds, self._prepared, attempt)
+            self.world.at(self.habits.tells_staging, self._staging, course)
+        self.world.at(seconds, self._prepared, course)
 
-    def _staging(self, attempt: int) -> None:
-        if self.alive and attempt == self.attempt != self.stopping:
-            self.report("staging", attempt, done=1, total=2)
+    def _staging(self, course: Course) -> None:
+        if self.alive and course is self.course and course.phase == STAGING and not course.is_stopped:
+            self.report("staging", course.number, done=1, total=2)
 
-    def _prepared(self, attempt: int) -> None:
-        if not self.alive or attempt != self.attempt or attempt == self.stopping:
+    def _prepared(self, course: Course) -> None:
+        if not self.alive or course is not self.course or course.is_stopped:
             return
         if self.habits.misses and self.world.rng.random() < self.habits.misses:
-            self.report(
-                "ended", attempt, reason="staging-failed", figures={"detail": "the storage is busy"}, elapsed=1.0
-            )
-        else:
-            self.report("ready", attempt, address=self.container.node, ports={"main": 20000 + self._number})
+            course.end()
+            figures = {"detail": "the storage is busy"}
+            self.report("ended", course.number, reason="staging-failed", figures=figures, elapsed=1.0)
+        elif course.enter(READY):
+            self.report("ready", course.number, address=self.container.node, ports={"main": 20000 + self._outbox.last})
 
     def _start(self, attempt: int, extra: dict[str, Any]) -> None:
-        if attempt != self.attempt or attempt == self.stopping or self.running:
+        course = self._course(attempt)
+        if not course.enter(STARTING):
             return
         self.world.program_starts(self.container.task, attempt, extra.get("generation"), self._restored)
         self.running, self._work, self.reading = attempt, extra, []
+        course.launch()
+        course.enter(RUNNING)
         self.report("started", attempt, pid=1)
         rng, habits = self.world.rng, self.habits
         if habits.hangs and rng.random() < habits.hangs:
@@ -205,34 +229,40 @@ class Agent:
             self.world.at(habits.saves_every, self._checkpoint, attempt)
 
     def _stop(self, attempt: int, extra: dict[str, Any]) -> None:
-        if attempt < self.attempt or attempt == self._storing:
-            return
         if self.habits.deaf and self.world.rng.random() < self.habits.deaf:
             return
-        self.attempt = self.stopping = attempt  # perhaps one that it never heard of before
-        slow = self.world.rng.random() < self.habits.ignores_term
-        self.world.at(extra["grace"] if slow else self.world.rng.uniform(0.0, 0.1), self._stopped, attempt)
+        course = self._course(attempt)  # perhaps of an attempt that was never heard of before
+        stores = course.phase == RUNNING and not self.running
+        if not course.stop(is_reclaimed=False, has_died=stores) or stores:
+            return  # what is stored ends by itself
+        slow = self.running and self.world.rng.random() < self.habits.ignores_term
+        self.world.at(extra["grace"] if slow else self.world.rng.uniform(0.0, 0.1), self._stopped, course)
 
-    def _stopped(self, attempt: int) -> None:
-        if self.alive and attempt == self.attempt:
+    def _stopped(self, course: Course) -> None:
+        if self.alive and course is self.course and course.end():
+            ran = bool(self.running)
             self.stop_program()
-            self.report("ended", attempt, reason="signal", stopped=True, figures={"name": "SIGTERM"}, elapsed=1.0)
+            whose = course.end_fields(False if ran else None) or {}
+            self.report("ended", course.number, reason="signal", figures={"name": "SIGTERM"}, elapsed=1.0, **whose)
 
     def _peer_finished(self, attempt: int, extra: dict[str, Any]) -> None:
         self.world.at(extra["limit"], self._hung, attempt, extra["limit"])
 
     def _hung(self, attempt: int, limit: float) -> None:
-        if self.habits.hangs and attempt != self.stopping:
+        if self.habits.hangs:
             self.end_program(attempt, {"reason": "hung-after-peer-finished", "figures": {"seconds": limit}})
 
     def _commit(self, attempt: int, extra: dict[str, Any]) -> None:
-        self.world.at(self.world.rng.uniform(0.0, 0.5), self._committed, attempt)
+        course = self._course(attempt)
+        if course.enter(COMMITTING):
+            self.world.at(self.world.rng.uniform(0.0, self.habits.commits), self._committed, course)
 
-    def _committed(self, attempt: int) -> None:
-        if self.alive:
-            self._finished = 0
-            self.world.commits(self.container.task, attempt)
-            self.report("committed", attempt, outputs={})
+    def _committed(self, course: Course) -> None:
+        """Report the commit; a stop that comes meanwhile waits for it, and does not report it."""
+        if self.alive and not course.is_over:
+            self.world.commits(self.container.task, course.number)
+            if course.enter(DONE):
+                self.report("committed", course.number, outputs={})
 
     def _save(self, attempt: int, extra: dict[str, Any]) -> None:
         if self.running == attempt:
@@ -270,6 +300,7 @@ class Agent:
             self.world.trains(self.container.task, attempt, (name, number))
             self.reading = []
             self.report("shards-done", attempt, input=name, ranges=[[number, number + 1]])
+            self._unacknowledged[self._outbox.last] = number
             self._read_shards(attempt)
 
     def _checkpoint(self, attempt: int) -> None:
@@ -288,26 +319,30 @@ class Agent:
         """End the running program by itself (or by a fault)."""
         if self.running != attempt or not attempt or not self.alive:
             return
+        course = self.course
+        if course.is_stopped:
+            self._stopped(course)
+            return
         self.stop_program()
+        course.end_program()
         how, self._reached = {**how, **self._reached} if how is not WELL else how, {}
         if how is not WELL and self._work.get("marks"):
-            self._storing = attempt
             self.report("died", attempt, elapsed=1.0, **how)
-            self.world.at(self.world.rng.uniform(0.0, 15.0), self._stored, attempt, how)
-            return
-        self.report("ended", attempt, elapsed=1.0, **how)
-        if how is WELL:
-            self._finished = attempt
-            self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, attempt)
-
-    def _stored(self, attempt: int, how: dict[str, Any]) -> None:
-        """Report the end of a failed program, once the rest of its checkpoint is stored."""
-        if self.alive:
+            self.world.at(self.world.rng.uniform(0.0, 15.0), self._stored, course, how)
+        elif how is not WELL:
+            self._stored(course, how)
+        elif course.enter(EXITED):
             self.report("ended", attempt, elapsed=1.0, **how)
+            self.world.at(self.world.rng.uniform(0.0, 1.0), self._uploaded, course)
 
-    def _uploaded(self, attempt: int) -> None:
-        if self.alive and attempt == self.attempt and attempt != self.stopping:
-            self.report("uploaded", attempt, outputs={})
+    def _stored(self, course: Course, how: dict[str, Any]) -> None:
+        """Report the end of a failed program, once the rest of its checkpoint is stored."""
+        if self.alive and course.end():
+            self.report("ended", course.number, elapsed=1.0, **how, **(course.end_fields(is_well=False) or {}))
+
+    def _uploaded(self, course: Course) -> None:
+        if self.alive and course is self.course and course.enter(UPLOADED):
+            self.report("uploaded", course.number, outputs={})
 
     def stop_program(self) -> None:
         if self.running:

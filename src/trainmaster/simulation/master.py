@@ -105,7 +105,7 @@ class SimulatedMaster:
         return ""
 
     def hear(self, agent: Agent, report: dict[str, Any]) -> None:
-        self.tell(Report(*agent.key, report["n"], report["attempt"], report["kind"], report["data"]))
+        self.tell(Report(*agent.key, report["n"], report["attempt"], report["kind"], report))
 
     def closed(self, agent: Agent, link: Link) -> None:
         if self.links.get(agent.key) is link:

@@ -13,6 +13,7 @@ from trainmaster.core.decide.drive import Drive
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine.actions import Action
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.phases import UPLOADED
 from trainmaster.core.machine.stimuli import Stimulus
 from trainmaster.simulation.agent import Agent
 
@@ -45,14 +46,8 @@ class DoublingDrive(Drive):
 class LateAgent(Agent):
     """An agent that commits its upload although it was cut off or refused, and never named."""
 
-    def _uploaded(self, attempt: int) -> None:
-        super()._uploaded(attempt)
-        self._ready_to_commit = attempt
-
-    _ready_to_commit = 0
-
     def die(self, status: int) -> None:
-        if self.alive and self._ready_to_commit and self._ready_to_commit == self.attempt != self.stopping:
+        if self.alive and self.course.phase == UPLOADED and not self.course.is_stopped:
             self.world.at(1.0, self.world.commits, self.container.task, self.attempt)
         super().die(status)
 

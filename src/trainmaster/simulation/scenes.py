@@ -52,6 +52,8 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
         habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
+    if random.Random(f"slow commits 3 {seed}").random() < 0.1:
+        habits = evolve(habits, commits=600.0)
     faults = rng.sample(ALL, rng.randint(1, len(ALL))) + (list(FATAL) if rng.random() < 0.05 else [])
     return Scene(
         job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.agent.attempt import diagnosis, faults
 from trainmaster.agent.attempt import program as programs_of
 from trainmaster.agent.attempt.checkpointing import Checkpointing, restore
+from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.attempt.environ import environ, filled
 from trainmaster.agent.attempt.failure import AttemptFailed, failed, words
 from trainmaster.agent.attempt.place import Place
@@ -36,6 +37,7 @@ from trainmaster.agent.output.capture import Output
 from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput
+from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.host.allowance import signal_number
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Attempt:
 
     def __init__(self, number: int, place: Place) -> None:
         self.number, self.place = number, place
-        self.phase = "new"
+        self.course = Course(number)
         self.spool = Spool(place.log(number), place.log_limit, place.log_first)
         self.logged = False  # nothing more will be printed
         self._began = self._ran = time.monotonic()
@@ -67,8 +69,6 @@ class Attempt:
         self._program: Program | None = None
         self._output: Output | None = None
         self._watching: Watching | None = None
-        self._stopped = self._ended_alone = False  # alone: it had ended, or was being ended, before the stop
-        self._reclaimed = False  # stopped because the engine takes its container
         self._over_at = 0.0  # when the last launch was over
         self._progress, self._halt = Progress(), threading.Event()  # the event halts threads that copy
         self._inputs: dict[str, str] = {}
@@ -81,18 +81,12 @@ class Attempt:
         self._saving: asyncio.Lock = asyncio.Lock()
 
     @property
-    def over(self) -> bool:
-        return self.phase in ("ended", "done")
-
-    @property
     def running(self) -> bool:
         return self._program is not None and self._program.running
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether the program has ended unasked and the next steps (report, upload, commit) are not over."""
-        ended = self.phase == "running" and not (self._stopped or self.running)
-        return ended or self.phase in ("exited", "uploaded", "committing")
+        return self.course.is_finished(self.running)
 
     @property
     def pids(self) -> list[int]:
@@ -102,30 +96,27 @@ class Attempt:
     # -- orders --
 
     def prepare(self, order: Mapping[str, Any]) -> None:
-        if self.phase == "new":
-            self.phase, self._order = "staging", order
+        if self.course.enter(STAGING):
+            self._order = order
             self._carry_on(self._prepare())
 
     def start(self, order: Mapping[str, Any]) -> None:
-        if self.phase == "ready":
-            self.phase, self._start = "starting", order
+        if self.course.enter(STARTING):
+            self._start = order
             self._carry_on(self._run())
 
     def commit(self, order: Mapping[str, Any]) -> None:
-        if self.phase == "uploaded":
-            self.phase = "committing"
+        if self.course.enter(COMMITTING):
             self._carry_on(self._commit(order))
 
     async def stop(self, number: int | None, grace: float | None) -> None:
         """End the attempt in any phase. `ended` is reported when nothing of it runs any more."""
-        if self.over or self._stopped:
+        if not self.course.stop(self.place.going, self._program is not None and self._program.died):
             return
-        self._stopped, self._reclaimed = True, self.place.going
-        self._ended_alone = self._ended_alone or (self._program is not None and self._program.died)
         self._halt.set()
         if self.running:
             await self._end_program(number, grace)
-        if self.phase == "running":
+        if self.course.phase == RUNNING:
             return  # the work sees the program's end, and reports it
         await self._drop_work()
         if not await self.place.threads.idle(COPIED_WITHIN):
@@ -141,7 +132,7 @@ class Attempt:
         await self._drop_work()
 
     def save(self, name: str) -> None:
-        if name not in self._saves and self.phase == "running":
+        if name not in self._saves and self.course.phase == RUNNING:
             self._saves[name] = None
             self._run_aside(self._save(name))
 
@@ -237,7 +228,7 @@ class Attempt:
             restored = await self._thread(
                 "restore-failed", restore, checkpoint, site.cwd, self._progress_reporter("staging"), self._halt
             )
-        self.phase = "ready"
+        self.course.enter(READY)
         facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
         self._report("ready", **facts, **({"restored": restored} if restored else {}))
 
@@ -288,14 +279,16 @@ class Attempt:
 
     def _report_started(self) -> None:
         assert self._program is not None
-        self.phase, self._ran = "running", time.monotonic()
+        self.course.enter(RUNNING)
+        self._ran = time.monotonic()
         self._report("started", pid=self._program.pids[0])
         if self._checkpointing is not None:
             self._run_aside(self._checkpointing.run())
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
         """Run a launch to its end and collect its output. Nothing of it runs afterwards."""
-        memory, self._ended_alone = self._start.get("memory") if began else None, False
+        memory = self._start.get("memory") if began else None
+        self.course.launch()
         group = self.place.limit_memory(memory)
         if group is not None:
             launch = self.place.inside(launch, group)
@@ -344,7 +337,8 @@ class Attempt:
         waiting: set[asyncio.Future[Any]] = {ending, watching, records.failing}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            self._over_at, self._ended_alone = time.monotonic(), self._ended_alone or not self._stopped
+            self._over_at = time.monotonic()
+            self.course.end_program()
             if records.failing.done():
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
@@ -389,18 +383,17 @@ class Attempt:
 
     async def _after(self, outcome: Outcome) -> None:
         """Go on once the program has ended and its output is complete."""
-        by_itself = not outcome.well and (self._ended_alone or not self._stopped)
+        by_itself = self.course.failed_alone(outcome.well)
         failure = await self._diagnose(outcome) if by_itself else AttemptFailed(outcome.reason, outcome.figures)
         if self._checkpointing is not None:
             if by_itself:
                 self._report("died", **self._end_fields(failure, outcome))
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
-        await self.place.end_programs(self._stopped)
-        if self._stopped or not outcome.well:
+        await self.place.end_programs(self.course.is_stopped)
+        if not outcome.well or not self.course.enter(EXITED):
             await self._finish(failure, outcome)
             return
-        self.phase = "exited"
         self._end_log()
         await self._report_end(AttemptFailed("exit", {"status": 0}), outcome)
         if self._outputs:
@@ -412,17 +405,17 @@ class Attempt:
             self._uploaded = await self._thread(
                 "upload-failed", upload, self._outputs, cwd, self.number, tell, self._halt
             )
-            self.phase = "uploaded"
+            self.course.enter(UPLOADED)
             for name, parts in self._uploaded.items():
                 self._warn_left_out(name, parts.pop("left_out", {}))
             self._report("uploaded", outputs=self._uploaded)
         else:
-            self.phase = "uploaded"  # nothing to commit; until its group has ended too, it may still be taken back
+            self.course.enter(UPLOADED)  # nothing to commit; until its group has ended too, it may still be taken back
 
     async def _commit(self, order: Mapping[str, Any]) -> None:
         outputs = order.get("outputs") or self._outputs
         done = await self._thread("commit-failed", self.place.materials.commit, outputs, self._uploaded, self.number)
-        self.phase = "done"
+        self.course.enter(DONE)
         self._report("committed", outputs=done)
 
     async def _diagnose(self, outcome: Outcome) -> AttemptFailed:
@@ -467,11 +460,10 @@ class Attempt:
     # -- the end --
 
     async def _finish(self, failure: AttemptFailed, outcome: Outcome | None = None) -> None:
-        if self.over:
+        if not self.course.end():
             return
-        self.phase = "ended"
         self._halt.set()
-        await self.place.end_programs(self._stopped)
+        await self.place.end_programs(self.course.is_stopped)
         self._end_log()
         await self._report_end(failure, outcome)
 
@@ -479,11 +471,10 @@ class Attempt:
         lines = await self._last_lines()
         if outcome is not None and not outcome.well:
             lines = await answered_within(ANSWERED_WITHIN, self._failure_lines) or lines
-        fields = {**self._end_fields(failure, outcome), "tail": lines}
-        if self._stopped and not (self._ended_alone and outcome is not None and not outcome.well):
-            if self._reclaimed:
-                return
-            fields["stopped"] = True  # else it failed in the same moment, by itself
+        whose = self.course.end_fields(None if outcome is None else outcome.well)
+        if whose is None:
+            return
+        fields = {**self._end_fields(failure, outcome), **whose, "tail": lines}
         if self._watching is not None:
             fields["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:
