@@ -142,3 +142,23 @@ def test_a_folder_has_at_most_fifteen_files_but_for_that_of_the_commands() -> No
     files = Counter(path.parent for path in MODULES if path.name != "__init__.py" and not path.name.endswith("_pb2.py"))
     crowded = {str(folder.relative_to(SOURCE)): count for folder, count in files.items() if count > 15}
     assert set(crowded) <= {"cli/commands"}
+
+
+def defined(path: Path) -> set[str]:
+    """Functions and classes of a module, and methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = node.body if isinstance(node, ast.ClassDef) else []
+            found |= {node.name, *(f"{node.name}.{one.name}" for one in inner if hasattr(one, "name"))}
+    return found
+
+
+def test_the_way_from_the_command_to_the_program_is_as_the_documents_say() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    steps = re.findall(r"^(\d+)\. `([^`]+)` `([^`]+)`: ", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in steps] == list(range(1, len(steps) + 1))
+    assert 40 <= len(steps) <= 60
+    assert [step for step in steps if step[2] not in defined(SOURCE / step[1])] == []
+    paths = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text))
+    assert [path for path in paths if not (SOURCE / path).exists() and not (ROOT / path).exists()] == []

@@ -471,10 +471,10 @@ class Attempt:
         lines = await self._last_lines()
         if outcome is not None and not outcome.well:
             lines = await answered_within(ANSWERED_WITHIN, self._failure_lines) or lines
-        whose = self.course.end_fields(None if outcome is None else outcome.well)
-        if whose is None:
+        stop_fields = self.course.end_fields(None if outcome is None else outcome.well)
+        if stop_fields is None:
             return
-        fields = {**self._end_fields(failure, outcome), **whose, "tail": lines}
+        fields = {**self._end_fields(failure, outcome), **stop_fields, "tail": lines}
         if self._watching is not None:
             fields["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:
