@@ -243,7 +243,9 @@ class Agent:
             ran = bool(self.running)
             self.stop_program()
             stop_fields = course.end_fields(False if ran else None) or {}
-            self.report("ended", course.number, reason="signal", figures={"name": "SIGTERM"}, elapsed=1.0, **stop_fields)
+            self.report(
+                "ended", course.number, reason="signal", figures={"name": "SIGTERM"}, elapsed=1.0, **stop_fields
+            )
 
     def _peer_finished(self, attempt: int, extra: dict[str, Any]) -> None:
         self.world.at(extra["limit"], self._hung, attempt, extra["limit"])
