@@ -80,7 +80,7 @@ class Generous:
 
 
 class Place:
-    """What a container of a cluster is for its master (`master.seats.Parts`)."""
+    """What a container of a cluster is for its master (`master.hosts.ContainerRuntime`)."""
 
     address, port, begun_again, tokens = "127.0.0.1", 0, False, None
     agents: ClassVar[dict[str, Any]] = {}
@@ -118,11 +118,11 @@ class Turns:
 
 
 def master(storage: str, certificate: str, key: str) -> int:
-    from trainmaster.master import main, seats
+    from trainmaster.master import hosts, main
 
     threading.Thread(target=Turns().answer, daemon=True).start()
     told = {"token": TOKEN, "secrets": {}}
-    return main.run(storage, told, seats.InContainer(Place(), Path(certificate).read_text(), Path(key).read_text()))
+    return main.run(storage, told, hosts.ContainerHost(Place(), Path(certificate).read_text(), Path(key).read_text()))
 
 
 def make_storage(folder: Path) -> Path:

@@ -83,7 +83,7 @@ def killed_often(yarn: Yarn, seed: int, kills: int) -> int:
     job.until_status("its programs", lambda status: status["tasks"] and status["tasks"][1]["state"] == "running")
 
     def over() -> bool:
-        return yarn.client().fate(application)[0] != "running"
+        return yarn.client().application_state(application)[0] != "running"
 
     while done < kills:
         until(lambda: masters(application) or over(), LIMIT, what=job.run.status)

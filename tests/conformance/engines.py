@@ -350,9 +350,12 @@ class Yarn(Engine):
         client = self.client()
         for made in self.jobs:
             application = self.application(made)
-            if client.fate(application)[0] == "running" and made.run.status()["state"] in ("pending", "running"):
+            if client.application_state(application)[0] == "running" and made.run.status()["state"] in (
+                "pending",
+                "running",
+            ):
                 client.end(application)  # a failed test has left it
-            until(lambda name=application: client.fate(name)[0] != "running", what="the application's end")
+            until(lambda name=application: client.application_state(name)[0] != "running", what="the application's end")
             until(lambda name=application: not in_containers(name), what=lambda name=application: in_containers(name))
         self._store().remove("")
 

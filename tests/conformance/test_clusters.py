@@ -270,7 +270,7 @@ def test_a_submission_that_cannot_be_noted_leaves_nothing(engine: Engine, monkey
         with pytest.raises(OSError, match="No space left"):
             engine.submit(workers("sleep 1000"))
     assert isinstance(engine, Yarn)
-    assert engine.client().fate(asked[0])[0] == "killed"
+    assert engine.client().application_state(asked[0])[0] == "killed"
     assert job_ids() == []
 
 

@@ -31,7 +31,7 @@ from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.engines.kubernetes.master.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
-from trainmaster.engines.kubernetes.pods.pods import Inside, Shape, request_of, task_pod
+from trainmaster.engines.kubernetes.pods.pods import PodBootstrap, Shape, request_of, task_pod
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.kube.client import Client
@@ -103,7 +103,7 @@ async def engine(
     shape = Shape(job_id, job, read, image)
 
     def make(request: Request) -> dict[str, Any]:
-        made = task_pod(shape, request, Inside(init=init or [], command=["sh", "-c", scripts[request.role]]))
+        made = task_pod(shape, request, PodBootstrap(init=init or [], command=["sh", "-c", scripts[request.role]]))
         made["spec"]["terminationGracePeriodSeconds"] = 5
         change(made)
         return made

@@ -13,7 +13,16 @@ from waiting import until
 from trainmaster.clusters.kubernetes import Cluster
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.names import subdomain_of
-from trainmaster.engines.kubernetes.pods.pods import HOME, WORK, Inside, Shape, check, master_pod, request_of, task_pod
+from trainmaster.engines.kubernetes.pods.pods import (
+    HOME,
+    WORK,
+    PodBootstrap,
+    Shape,
+    check,
+    master_pod,
+    request_of,
+    task_pod,
+)
 from trainmaster.engines.kubernetes.pods.templates import applied, template
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.kubernetes.submit.objects import masters_set, owner_of
@@ -86,7 +95,7 @@ class Place:
     ) -> dict[str, Any]:  # fmt: skip
         shape = self.shape(said, role)
         command = ["python3", "-I", "-c", program, *args]
-        inside = Inside(
+        inside = PodBootstrap(
             [{"name": "runtime", "command": ["sh", "-c", "true"]}], command, [{"name": name, "value": value} for name, value in env.items()]
         )  # fmt: skip
         return task_pod(shape, request_of("worker", shape.job.roles["worker"], index, serial), inside)
@@ -241,7 +250,7 @@ def test_what_is_said_is_taken_where_pods_are_restricted(place: Place, said: dic
     made = place.client.create(PODS, place.pod(LOOK, said=said, role=role), dry_run=True, strict=True)
     assert made["status"]["phase"] == "Pending"
     shape = place.shape(said, role)
-    template = master_pod(shape, Inside([{"name": "runtime"}], ["true"]), "trainer")
+    template = master_pod(shape, PodBootstrap([{"name": "runtime"}], ["true"]), "trainer")
     made = masters_set(place.job_id, owner_of(place.job_id, "1"), template)
     place.client.create(REPLICA_SETS, made, dry_run=True, strict=True)
 

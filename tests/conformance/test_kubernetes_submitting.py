@@ -345,8 +345,8 @@ def test_a_look_for_a_job_deletes_nobodys_expired_job(bare: Place) -> None:
     client = KubernetesClient()
     created(client, "t-aaaaaa", "certificate")
     bare.kubectl("annotate", "configmap", "t-aaaaaa", f"{objects.ENDED}=2020-01-01T00:00:00Z")
-    assert [*client.found("t-")] == ["t-aaaaaa"]
-    assert not client.found("other")
+    assert [*client.find_jobs("t-")] == ["t-aaaaaa"]
+    assert not client.find_jobs("other")
     assert "configmap/t-aaaaaa" in bare.left()
     created(client, "t-bbbbbb", "certificate")  # a submission clears
     assert "configmap/t-aaaaaa" not in bare.left()

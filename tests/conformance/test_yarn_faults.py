@@ -95,7 +95,7 @@ def goes_on_to_its_end(yarn: Yarn, job: Submitted, tasks: int = 2) -> None:
     assert [task["attempt"] for task in status["tasks"]] == [1] * tasks
     for index in range(tasks):
         assert [line.split()[0] for line in job.lines(f"worker:{index}")] == ["pid", "done"]
-    assert yarn.client().fate(yarn.application(job))[0] == "ended"
+    assert yarn.client().application_state(yarn.application(job))[0] == "ended"
 
 
 # -- the ResourceManager --
@@ -113,7 +113,7 @@ def test_a_resource_manager_comes_back_and_grants_again(cluster: Cluster, yarn: 
     status = job.succeeded(TELL)
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
     assert lives_no_more(pids)
-    assert yarn.client().fate(yarn.application(job))[0] == "ended"
+    assert yarn.client().application_state(yarn.application(job))[0] == "ended"
 
 
 def lives_no_more(pids: list[int]) -> bool:
@@ -132,7 +132,7 @@ def test_a_job_ends_while_there_is_no_resource_manager(cluster: Cluster, yarn: Y
     cluster.daemon("resourcemanager").start()
     cluster.wait_ready()
     job.succeeded(TELL)
-    assert until(lambda: yarn.client().fate(yarn.application(job))[0] == "ended", TELL)
+    assert until(lambda: yarn.client().application_state(yarn.application(job))[0] == "ended", TELL)
 
 
 # -- what a ResourceManager does not know any more, or does not grant for now --

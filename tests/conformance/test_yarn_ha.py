@@ -53,7 +53,11 @@ def test_a_job_goes_on_with_the_other_resource_manager(pair: Cluster, yarn: Yarn
     yarn.write("go", "")
     status = job.succeeded(TELL)
     assert (status["epoch"], [task["attempt"] for task in status["tasks"]]) == (1, [1, 2])
-    until(lambda: yarn.client().fate(yarn.application(job))[0] == "ended", TELL, what="YARN's word of the end")
+    until(
+        lambda: yarn.client().application_state(yarn.application(job))[0] == "ended",
+        TELL,
+        what="YARN's word of the end",
+    )
 
 
 def test_a_job_is_submitted_while_one_of_them_is_dead(pair: Cluster, yarn: Yarn) -> None:

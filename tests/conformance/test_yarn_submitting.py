@@ -112,7 +112,7 @@ def on_hdfs() -> list[str]:
 def going() -> list[str]:
     """The applications that have not ended."""
     client = YarnClient()
-    return [text for text in client.found("").values() if client.fate(text)[0] == "running"]
+    return [text for text in client.find_jobs("").values() if client.application_state(text)[0] == "running"]
 
 
 def nothing_left() -> None:

@@ -96,9 +96,9 @@ def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_pa
         shared = place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports)
         agent.settle(shared, Shipping(lambda: stored, "worker:0"))
         running = asyncio.create_task(agent.run())
-        agent.heard({"type": "order", "verb": "prepare", "attempt": 1})
+        agent.receive({"type": "order", "verb": "prepare", "attempt": 1})
         await until_async(lambda: ("ready", 1) in reports)
-        agent.heard({"type": "order", "verb": "start", "attempt": 1, "command": command})
+        agent.receive({"type": "order", "verb": "start", "attempt": 1, "command": command})
         await until_async(lambda: (tmp_path / "1.log").exists() and "ready" in (tmp_path / "1.log").read_text())
         agent.over("terminated")
         await running

@@ -34,7 +34,7 @@ class Owner:
     def hello(self) -> dict[str, Any]:
         return {"task": "worker:0", "serial": 1, "holds": {"ä" * 40_000: []}}
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         self.messages.append(message)
 
     def log_piece(self) -> dict[str, Any] | None:

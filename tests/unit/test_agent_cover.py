@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.output.redactor import Cover
+from trainmaster.agent.output.redactor import Redactor
 
 VALUE = "abcabcabd-secret"
 
@@ -15,7 +15,7 @@ VALUE = "abcabcabd-secret"
     st.lists(st.integers(1, 9), min_size=1),
 )
 def test_no_cut_lets_a_value_through(parts: list[str], sizes: list[int]) -> None:
-    text, cover, stored = "".join(parts).encode(), Cover([VALUE, "short"]), b""
+    text, cover, stored = "".join(parts).encode(), Redactor([VALUE, "short"]), b""
     at = turn = 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
@@ -26,4 +26,4 @@ def test_no_cut_lets_a_value_through(parts: list[str], sizes: list[int]) -> None
 
 
 def test_short_values_are_not_looked_for() -> None:
-    assert not Cover(["1234567"])
+    assert not Redactor(["1234567"])

@@ -40,7 +40,7 @@ class Storage:
         def report(kind: str, **fields: Any) -> None:
             self.told.append((kind, fields["what"]))
 
-        return asyncio.run(outlast.outlasting(place, halt or threading.Event(), report, self.work, ()))
+        return asyncio.run(outlast.retrying_storage(place, halt or threading.Event(), report, self.work, ()))
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ class Cluster:
     def master_payload(self, _: str) -> dict[str, Any]:
         return {"environ": {"PYTHONSTARTUP": "/tmp/evil"}}
 
-    def fate(self, _: str) -> tuple[str, str]:
+    def application_state(self, _: str) -> tuple[str, str]:
         return self.present, "it was removed"
 
     def waits(self, application: str, _: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 from trainmaster.client.jobs import this_machine
 from trainmaster.client.jobs.backends import backend
 from trainmaster.client.jobs.handles import parse, resolve
-from trainmaster.client.spec.describe import describe, doubts
+from trainmaster.client.spec.describe import describe, job_warnings
 from trainmaster.client.spec.secrets import names, of_stores, separated
 from trainmaster.client.submit import idempotency
 from trainmaster.client.submit.checks import check
@@ -270,7 +270,7 @@ def test_a_job_is_called_after_its_program(command: list[str], name: str) -> Non
 
 
 def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
-    assert list(doubts(describe(None, {}, ["true"]).job)) == []
+    assert list(job_warnings(describe(None, {}, ["true"]).job)) == []
     shards = {"input": (f"x:shards={tmp_path}/*.csv",)}
     output = {"output": (f"m={tmp_path}/out",)}
     kept = {"checkpoint": "ckpt"}
@@ -280,11 +280,11 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
         (output, "not sure to be there again"),
         (shards | kept | task, "task by task"),
     ):
-        (doubt,) = doubts(describe(None, given, ["true"]).job)
+        (doubt,) = job_warnings(describe(None, given, ["true"]).job)
         assert said in doubt
-        assert list(doubts(describe(None, given | never, ["true"]).job)) == []
-    assert list(doubts(describe(None, output | kept, ["true"]).job)) == []
-    assert list(doubts(describe(None, shards | kept, ["true"]).job)) == []  # they restart together
+        assert list(job_warnings(describe(None, given | never, ["true"]).job)) == []
+    assert list(job_warnings(describe(None, output | kept, ["true"]).job)) == []
+    assert list(job_warnings(describe(None, shards | kept, ["true"]).job)) == []  # they restart together
 
 
 @pytest.mark.parametrize(
@@ -312,17 +312,17 @@ def test_what_is_not_to_be_had_here_is_refused(keys: dict[str, object], key: str
 )  # fmt: skip
 def test_what_changes_nothing_here_is_said(key: str, value: object) -> None:
     worker = {"command": "true", "ports": ["main"]}
-    (doubt,) = doubts(job_from({"roles": {"worker": worker}, key.partition(".")[0]: value}))
+    (doubt,) = job_warnings(job_from({"roles": {"worker": worker}, key.partition(".")[0]: value}))
     assert doubt.startswith(f"{key}: changes nothing here; ")
 
 
 def test_a_shared_working_directory_on_a_cluster_is_warned_of_where_it_was_written() -> None:
     written = describe(None, {"set": ("roles.worker.workdir=share",)}, ["true"])
-    (warning,) = [text for text in doubts(written.job, "yarn", written.origins) if "workdir" in text]
+    (warning,) = [text for text in job_warnings(written.job, "yarn", written.origins) if "workdir" in text]
     assert warning.startswith("role worker has workdir: share, and on yarn each task has a directory of its own")
-    assert not [text for text in doubts(written.job, "local", written.origins) if "workdir" in text]
+    assert not [text for text in job_warnings(written.job, "local", written.origins) if "workdir" in text]
     default = describe(None, {}, ["true"])
-    assert not [text for text in doubts(default.job, "yarn", default.origins) if "workdir" in text]
+    assert not [text for text in job_warnings(default.job, "yarn", default.origins) if "workdir" in text]
 
 
 def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

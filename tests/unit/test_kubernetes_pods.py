@@ -18,7 +18,7 @@ from trainmaster.engines.kubernetes.pods.keys import is_label_value
 from trainmaster.engines.kubernetes.pods.pods import (
     HOME,
     WORK,
-    Inside,
+    PodBootstrap,
     Shape,
     check,
     escaped,
@@ -33,7 +33,7 @@ from trainmaster.engines.kubernetes.settings import settings
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 GIB = 2**30
-INSIDE = Inside(
+INSIDE = PodBootstrap(
     init=[{"name": "runtime", "command": ["sh", "-c", "echo $(A)"]}], command=["sh", "start", "$(A) $$ $B"],
     env=[{"name": "A", "value": "$(B)"}, {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
     volumes=[{"name": "ours", "emptyDir": {}}], mounts=[{"name": "ours", "mountPath": "/trainmaster/home"}],

@@ -49,7 +49,7 @@ def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path
     program = tmp_path / "program"
     with forked(lambda: _a_job(program)):
         assert sweep() == [], "a live job is left alone"
-        assert LocalClient().fate("a")[0] == "running"
+        assert LocalClient().application_state("a")[0] == "running"
         groups = [path.readlink() for path in places.job_dir("a").glob("group.*")]
         assert len(Ledger().entries()) == 1
         for kind in ("template", "agent"):
@@ -65,7 +65,7 @@ def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path
     assert not (places.runtime_dir() / "a").exists()
     assert list((places.runtime_dir() / "ports").iterdir()) == []
     assert sweep() == ["a"], "it stays so until it is resumed"
-    assert LocalClient().fate("a")[0] == "resumable"
+    assert LocalClient().application_state("a")[0] == "resumable"
     places.set_live("a", False)
     assert sweep() == []
 
@@ -115,7 +115,7 @@ def test_a_job_is_found_by_its_storage_and_its_fate_is_told() -> None:
     local = LocalClient()
     places.job_storage("done").mkdir(parents=True)
     assert local.jobs() == ["done"]
-    assert (local.fate("done")[0], local.fate("other")[0]) == ("ended", "unknown")
+    assert (local.application_state("done")[0], local.application_state("other")[0]) == ("ended", "unknown")
 
 
 def test_what_can_never_run_here_is_refused_at_submit() -> None:

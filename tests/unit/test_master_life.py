@@ -23,8 +23,8 @@ from trainmaster.engines.contract import Change, Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
 from trainmaster.master.connections.agents import PATH
+from trainmaster.master.hosts import ContainerHost
 from trainmaster.master.main import _Life
-from trainmaster.master.seats import InContainer
 
 TOKEN = "sesame"
 
@@ -75,10 +75,10 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
         parts: Any = SimpleNamespace(
             engine=lambda job, spec, page: engine, address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None
         )
-        seat = InContainer(parts, certificate, key)
-        living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live())
+        host = ContainerHost(parts, certificate, key)
+        living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host).live())
         await engine.opening.wait()
-        calling = asyncio.create_task(call(seat.place))
+        calling = asyncio.create_task(call(host.place))
         await asyncio.wait([calling], timeout=0.5)  # as long as an agent would need to be heard
         engine.well.set()
         assert await calling == "welcome"
@@ -122,8 +122,8 @@ def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_p
             engine=lambda job, spec, page: Refusing(), leave=lambda: None,
             address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None,
         )  # fmt: skip
-        seat = InContainer(parts, certificate, key)
-        await _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, seat).live()
+        host = ContainerHost(parts, certificate, key)
+        await _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host).live()
 
     for epoch in range(1, limits.TAKEOVERS + 1):
         with pytest.raises(RuntimeError, match="the queue is gone"):
@@ -146,8 +146,8 @@ def test_an_agent_gets_the_secrets_of_its_own_role_alone(tmp_path: Path) -> None
         "DB": "shared",
         "GREETING": "hello",
     }  # as the submitter's shell exports them
-    seat: Any = SimpleNamespace(agent=lambda: {"environ": environ})
-    life = _Life(str(tmp_path), {"token": TOKEN, "secrets": secrets}, seat)
+    host: Any = SimpleNamespace(agent=lambda: {"environ": environ})
+    life = _Life(str(tmp_path), {"token": TOKEN, "secrets": secrets}, host)
     spec = life._agent_spec(Request("worker:0", 1, "worker", 0, 2**30, 1.0), ())
     assert spec["secrets"] == {"": {"DB": "shared"}, "worker": {"HF_TOKEN": "of-worker"}}
     assert spec["environ"] == {"HF_TOKEN": "of-worker", "DB": "shared", "GREETING": "hello"}

@@ -39,14 +39,14 @@ class Host:
         populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true", "replicas": 2}}}))
         self.told: list[object] = []
         self.gone: list[object] = []
-        self.doubts: list[int] = []
+        self.job_warnings: list[int] = []
         self.said: asyncio.Queue[object] = asyncio.Queue()
 
     def tell(self, *stimuli: object) -> None:
         self.told += stimuli
 
     def doubt(self, epoch: int) -> None:
-        self.doubts.append(epoch)
+        self.job_warnings.append(epoch)
 
     async def waited_for(self, connection: object) -> bool:
         return False
@@ -54,7 +54,7 @@ class Host:
     def lost(self, connection: object) -> None:
         self.gone.append(connection)
 
-    async def heard(self, connection: object, message: object) -> None:
+    async def receive(self, connection: object, message: object) -> None:
         self.said.put_nowait(message)
 
 
@@ -112,7 +112,7 @@ def test_a_huge_epoch_out_of_a_hello_stops_no_master(tmp_path: Path) -> None:
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:
             await connection.send(json.dumps({**hello, "epoch": 2**52}))
             assert json.loads(await connection.recv())["reason"] == "stale-epoch"
-        assert host.doubts == [
+        assert host.job_warnings == [
             2**52
         ]  # as the shell takes it: test_an_epoch_that_an_agent_names_makes_a_master_look_and_go_on
         async with unix_connect(path, f"ws://localhost{PATH}", additional_headers=BEARER) as connection:

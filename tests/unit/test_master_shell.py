@@ -23,9 +23,9 @@ from trainmaster.host import places
 from trainmaster.master import shell as shells
 from trainmaster.master.connections.agents import PATH
 from trainmaster.master.connections.serve import AgentSocket
+from trainmaster.master.hosts import LocalHost
 from trainmaster.master.main import _Life
 from trainmaster.master.pulse import Pulse
-from trainmaster.master.seats import Here
 from trainmaster.master.shell import Shell
 
 
@@ -232,7 +232,7 @@ def test_the_sockets_of_a_job_that_is_over_go_though_its_log_cannot_be_closed(ov
     life = object.__new__(_Life)
     life.job_id, life.shell = "t-aaaaaa", SimpleNamespace(over=over)
     life.record = SimpleNamespace(close=close)
-    life.seat = Here(life.job_id, {}, None)
+    life.host = LocalHost(life.job_id, {}, None)
     folder = places.job_dir(life.job_id)
     with pytest.raises(StorageFailed):
         asyncio.run(life._close())

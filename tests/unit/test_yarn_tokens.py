@@ -42,18 +42,18 @@ def read(path: str) -> dict[str, bytes]:
 def test_an_agent_keeps_what_is_good_for_longer_in_its_own_file_and_in_that_of_programs(tmp_path: Path) -> None:
     agent = AgentTokens(made("first", 1000.0, yarn=False), str(tmp_path), programs=True)
     assert os.environ["HADOOP_TOKEN_FILE_LOCATION"] == agent.path
-    assert agent.told() is None, "its master has those"
+    assert agent.unshared() is None, "its master has those"
     for name in ("tokens", "hdfs.tokens"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    agent.heard(made("second", 2000.0).to_json())
+    agent.receive(made("second", 2000.0).to_json())
     assert read(agent.path) == {"fs": b"second of hdfs", "rm": b"second of yarn"}
     assert read(agent.of_programs) == {"fs": b"second of hdfs"}
-    told = agent.told()
+    told = agent.unshared()
     assert told is not None
     assert Tokens.from_json(told).until == 2000.0
     for other in (made("earlier", 1500.0), made("bob's", 3000.0, owner="bob")):
-        agent.heard(other.to_json())
-    agent.heard({"type": "tokens", "tokens": "???"})
+        agent.receive(other.to_json())
+    agent.receive({"type": "tokens", "tokens": "???"})
     assert read(agent.of_programs) == {"fs": b"second of hdfs"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hdfs.tokens", "tokens"]
 
@@ -63,26 +63,26 @@ def test_what_cannot_be_written_is_taken_when_it_comes_again(tmp_path: Path) -> 
     folder.mkdir()
     agent = AgentTokens(made("first", 1000.0), str(folder))
     folder.rename(tmp_path / "away")
-    agent.heard(made("second", 2000.0).to_json())
-    assert agent.told() is None, "it has the first ones still"
+    agent.receive(made("second", 2000.0).to_json())
+    assert agent.unshared() is None, "it has the first ones still"
     (tmp_path / "away").rename(folder)
     assert read(agent.path)["fs"] == b"first of hdfs"
-    agent.heard(made("second", 2000.0).to_json())
+    agent.receive(made("second", 2000.0).to_json())
     assert read(agent.path)["fs"] == b"second of hdfs"
 
 
 def test_a_master_is_brought_newer_ones_and_keeps_yarns_where_an_agent_hands_back(tmp_path: Path) -> None:
     master = MasterTokens(made("first", 1000.0), str(tmp_path))
     heard: list[float] = []
-    master.heed.append(lambda: heard.append(master.tokens.until))
-    assert master.bring(made("second", 2000.0, yarn=False).to_json())["until"] == 2000.0
+    master.listeners.append(lambda: heard.append(master.tokens.until))
+    assert master.accept(made("second", 2000.0, yarn=False).to_json())["until"] == 2000.0
     assert read(master.path) == {"fs": b"second of hdfs", "rm": b"first of yarn"}
-    assert master.bring(made("earlier", 1500.0).to_json())["until"] == 2000.0
+    assert master.accept(made("earlier", 1500.0).to_json())["until"] == 2000.0
     assert heard == [2000.0]
     with pytest.raises(ValueError, match="the tokens are bob's, and the job is alice's"):
-        master.bring(made("bob's", 3000.0, owner="bob").to_json())
+        master.accept(made("bob's", 3000.0, owner="bob").to_json())
     with pytest.raises(ValueError, match="these are no tokens"):
-        master.bring({})
+        master.accept({})
     assert master.status() == {"owner": "alice", "since": 1900.0, "until": 2000.0, "due": 1975.0, "keytab": False}
 
 
@@ -112,7 +112,7 @@ def test_a_keytab_is_asked_when_they_are_due_and_again_where_it_fails(tmp_path: 
 
     async def live() -> None:
         newer = asyncio.Event()
-        master.heed.append(newer.set)
+        master.listeners.append(newer.set)
         keeping = asyncio.create_task(master.keep())
         await asyncio.wait_for(newer.wait(), 60.0)
         keeping.cancel()

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 class Tokens(Protocol):
     """The tokens of this container on a secure cluster. Newer ones come now and then."""
 
-    def heard(self, message: Mapping[str, Any]) -> None: ...
+    def receive(self, message: Mapping[str, Any]) -> None: ...
 
-    def told(self) -> dict[str, Any] | None:
+    def unshared(self) -> dict[str, Any] | None:
         """Return the tokens that a new master may not have."""
         ...
 
@@ -90,7 +90,7 @@ class Agent:
             self.place.address = self.channel.address
         return self.place.address
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         kind = message.get("type")
         if kind == "order":
             self._turns.put_nowait(self._with_contents(message))
@@ -101,9 +101,9 @@ class Agent:
         elif kind == "lease":
             self.leasing.answered(message)
         elif kind == "log-end-kept" and isinstance(self._shipping, Tails):
-            self._shipping.heard(message)
+            self._shipping.receive(message)
         elif kind == "tokens" and self.tokens is not None:
-            self.tokens.heard(message)
+            self.tokens.receive(message)
             self._hand_back_tokens()  # shows the master that they will not be lost with it
 
     def _with_contents(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,7 +129,7 @@ class Agent:
         return self.follows.next()
 
     def _hand_back_tokens(self) -> None:
-        if self.tokens is not None and (tokens := self.tokens.told()) is not None:
+        if self.tokens is not None and (tokens := self.tokens.unshared()) is not None:
             self.channel.ask({"type": "tokens", **tokens})
 
     def connected(self, welcome: Mapping[str, Any]) -> None:

@@ -36,9 +36,9 @@ def naming_origins(described: Any) -> Iterator[None]:
 
 def warn(described: Any, spoken: Spoken = unchanged) -> None:
     """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words."""
-    from trainmaster.client.spec.describe import doubts
+    from trainmaster.client.spec.describe import job_warnings
 
-    for text in doubts(described.job, described.engine, described.origins):
+    for text in job_warnings(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
         _print(spoken(text, f"roles.{role}" if role else ""))
 

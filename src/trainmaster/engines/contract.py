@@ -199,7 +199,7 @@ class ClientSide(Protocol):
         """
         ...
 
-    def brings(self, url: str) -> bool:
+    def fetches(self, url: str) -> bool:
         """Return True where containers get the file at `url` without our doing."""
         ...
 
@@ -211,7 +211,7 @@ class ClientSide(Protocol):
         """Return the queues; none where the engine has none."""
         ...
 
-    def fate(self, application: str) -> tuple[str, str]:
+    def application_state(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
 
         `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. Else `ended`, `failed` or `killed`;
@@ -288,7 +288,7 @@ class ClusterStore(Protocol):
         """Make the folder `inputs` or `outputs`, which nobody else reads; returns its URL."""
         ...
 
-    def kept(self, job: str) -> dict[str, Any] | None:
+    def job_access(self, job: str) -> dict[str, Any] | None:
         """Return how to reach a job that was submitted from another machine: job, site, token, certificate; None where there is none."""
         ...
 
@@ -304,7 +304,7 @@ class OnCluster(ClientSide, Protocol):
         """Start the job's master; where that fails, or is interrupted, remove all traces of the job."""
         ...
 
-    def found(self, wanted: str) -> dict[str, str]:
+    def find_jobs(self, wanted: str) -> dict[str, str]:
         """Return the jobs of ours that `wanted` may mean, job -> application: the beginning of an id, or an application; "" means all."""
         ...
 
@@ -312,12 +312,12 @@ class OnCluster(ClientSide, Protocol):
         """Return a connection to the job's master. Raises OSError without one, BadInput without the right."""
         ...
 
-    def waits(self, application: str, job: Any) -> str:
+    def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what a job waits for while its master does not answer."""
         ...
 
-    def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
-        """Return why the engine gave a job up (fate `failed`): the reason, and its figures."""
+    def failure_reason(self, application: str) -> tuple[str, dict[str, Any]]:
+        """Return why the engine gave a job up (state `failed`): the reason, and its figures."""
         ...
 
     def master_payload(self, application: str) -> Mapping[str, Any] | None:
@@ -353,13 +353,13 @@ AgentSpec = Callable[
 class Tokens(Protocol):
     """The tokens that containers on a secure cluster use instead of their owner's ticket. Tokens expire and are replaced by newer ones."""
 
-    heed: list[Callable[[], None]]  # called when there are newer tokens
+    listeners: list[Callable[[], None]]  # called when there are newer tokens
 
-    def bring(self, newer: Mapping[str, Any]) -> dict[str, Any]:
+    def accept(self, newer: Mapping[str, Any]) -> dict[str, Any]:
         """Accept newer tokens, in the engine's own form; return a description, for people, of those the job has now. Raises ValueError."""
         ...
 
-    def told(self) -> dict[str, Any] | None:
+    def unshared(self) -> dict[str, Any] | None:
         """Return the tokens that agents may not have yet."""
         ...
 
@@ -402,7 +402,7 @@ class ContainerSide(Protocol):
         """Return the job's directory in this container, the master's payload, and the container as the master uses it."""
         ...
 
-    def beside(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:
+    def client_side_master(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:
         """Return the place of a master on its client's machine (see `OnCluster.master_payload`)."""
         ...
 

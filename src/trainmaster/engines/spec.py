@@ -1,4 +1,4 @@
-"""The spec that the agent of a container gets at its start on any engine (see `agent.main`); the agent's seat adds more to it."""
+"""The spec that the agent of a container gets at its start on any engine (see `agent.main`); the master's host adds more to it."""
 
 from __future__ import annotations
 

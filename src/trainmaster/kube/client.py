@@ -43,7 +43,7 @@ from trainmaster.kube.errors import (
     of_status,
 )
 from trainmaster.kube.kinds import ACCESS_REVIEWS, PODS, Kind
-from trainmaster.kube.wire import Connection, Door
+from trainmaster.kube.wire import Connection, ConnectionPool
 
 if TYPE_CHECKING:
     from trainmaster.kube.forward import Forwarded
@@ -93,7 +93,7 @@ class Client:
     def __init__(self, config: Config, *, timeout: float = 30.0, patience: float = 10.0, concurrency: int = 24) -> None:
         self.config, self.namespace = config, config.namespace
         self._timeout, self._patience = timeout, patience
-        self._door = Door(config)
+        self._door = ConnectionPool(config)
         self._room = asyncio.Semaphore(concurrency)
         self._open: set[Connection] = set()
         self._settled = 0.0  # when refusals are believed again
@@ -425,7 +425,7 @@ class Client:
         return await asyncio.to_thread(credentials.present, now) if credentials.blocks else credentials.present(now)
 
     @property
-    def door(self) -> Door:
+    def door(self) -> ConnectionPool:
         return self._door
 
 

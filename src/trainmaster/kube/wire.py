@@ -1,8 +1,8 @@
 """HTTP/1.1 to one server: connections by h11 over asyncio's streams, by TLS where the URL says so, through a proxy where one is set.
 
-A `Connection` carries one exchange at a time. A `Door` opens connections and keeps those that are free for the next exchange. An exchange
-that was broken off closes its connection, so nobody reads a late answer. TCP itself notices a server that is gone without a word
-(keep-alives, TCP_USER_TIMEOUT) within about 20 s; the caller's time limits notice one that hangs.
+A `Connection` carries one exchange at a time. A `ConnectionPool` opens connections and keeps those that are free for the next exchange.
+An exchange that was broken off closes its connection, so nobody reads a late answer. TCP itself notices a server that is gone without a
+word (keep-alives, TCP_USER_TIMEOUT) within about 20 s; the caller's time limits notice one that hangs.
 
 Every failure is Unreachable, or a ConfError where no other try can go better (a certificate that is not trusted).
 """
@@ -104,7 +104,7 @@ class Connection:
                 return event
 
 
-class Door:
+class ConnectionPool:
     """The way to one server: opens connections, keeps the free ones."""
 
     def __init__(self, config: Config) -> None:

@@ -11,7 +11,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     payload = json.loads(sys.stdin.buffer.read() or b"{}")
     from trainmaster.engines.local.launch import agents, begin, mark
-    from trainmaster.master.main import afterwards, beside, detach, here
+    from trainmaster.master.main import close_job, detach, run_locally, run_on_client
 
     is_local = not (payload.get("afterwards") or payload.get("engine"))
     if arguments[:1] == ["--detach"]:
@@ -25,10 +25,10 @@ def main() -> int:
         begin(arguments[0])
     detach(arguments[0])
     if payload.get("afterwards"):
-        return afterwards(arguments[0], payload)
+        return close_job(arguments[0], payload)
     if payload.get("engine"):
-        return beside(arguments[0], payload)
-    return here(arguments[0], payload, agents())
+        return run_on_client(arguments[0], payload)
+    return run_locally(arguments[0], payload, agents())
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ def main() -> int:
         os.environ["TRAINMASTER_CONTAINER"]
     ).master()  # the engine's `ContainerSide`
     os.makedirs(os.path.join(directory, "logs", "master"), exist_ok=True)
+    from trainmaster.master.hosts import ContainerHost
     from trainmaster.master.main import run
     from trainmaster.master.record import Superseded
-    from trainmaster.master.seats import InContainer
 
     try:
-        return run(directory, payload, InContainer(container, payload["certificate"], payload["key"]))
+        return run(directory, payload, ContainerHost(container, payload["certificate"], payload["key"]))
     except Superseded:
         # A master that began here again at once would supersede our successor. The engine ends us with our container; if it does not, it
         # has ended the other master.

@@ -48,7 +48,7 @@ from trainmaster.log.replay import replayed
 from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
 from trainmaster.log.writer import Writer, open_writer
 from trainmaster.master import client_side
-from trainmaster.master.seats import Afterwards, Here, InContainer, Seat
+from trainmaster.master.hosts import ClosingHost, ContainerHost, LocalHost, MasterHost
 
 FAILED = "master-failed"  # in the job's storage: the last words of the last master that failed
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -85,21 +85,23 @@ def detach(storage: str, link: Any = None) -> None:
     os.closerange(kept + 1, 4096)
 
 
-def here(storage: str, payload: Mapping[str, Any], link: Any) -> int:
+def run_locally(storage: str, payload: Mapping[str, Any], link: Any) -> int:
     """Be the master of the job in the directory `storage` of this machine, with the template of its agents at `link`."""
     linux.set_name("tm-master")
     linux.set_title(f"tm: master {Path(storage).name}")
-    return run(storage, payload, Here(storage, payload, link))
+    return run(storage, payload, LocalHost(storage, payload, link))
 
 
-def afterwards(storage: str, payload: Mapping[str, Any]) -> int:
+def close_job(storage: str, payload: Mapping[str, Any]) -> int:
     """Bring the job in the directory `storage` to its end; no engine runs anything of it any more."""
-    return run(storage, payload, Afterwards(storage, payload, None))
+    return run(storage, payload, ClosingHost(storage, payload, None))
 
 
-def beside(storage: str, payload: Mapping[str, Any]) -> int:
+def run_on_client(storage: str, payload: Mapping[str, Any]) -> int:
     """Be the master, on this machine, of a job whose agents are in containers of `payload["engine"]`: the only master while we live."""
-    container = registry.engine(payload["engine"]).load("container_side").beside(payload["application"], payload)
+    container = (
+        registry.engine(payload["engine"]).load("container_side").client_side_master(payload["application"], payload)
+    )
     with (Path(storage) / client_side.LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,22 +109,22 @@ def beside(storage: str, payload: Mapping[str, Any]) -> int:
             return 0
         os.environ.update(payload["stores"])
         linux.one_heap()
-        return run(storage, payload, InContainer(container, payload["certificate"], payload["key"]))
+        return run(storage, payload, ContainerHost(container, payload["certificate"], payload["key"]))
 
 
-def run(storage: str, payload: Mapping[str, Any], seat: Seat) -> int:
-    """Be the master of the job in `storage`, from `seat`; return the exit status. Called in a process without threads or loop."""
+def run(storage: str, payload: Mapping[str, Any], host: MasterHost) -> int:
+    """Be the master of the job in `storage`, from `host`; return the exit status. Called in a process without threads or loop."""
     linux.raise_descriptor_limit()
     try:
-        return asyncio.run(_Life(storage, payload, seat).live())
+        return asyncio.run(_Life(storage, payload, host).live())
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
 
 
 class _Life:
-    def __init__(self, storage: str, payload: Mapping[str, Any], seat: Seat) -> None:
-        self.path, self.payload, self.seat = storage, payload, seat
+    def __init__(self, storage: str, payload: Mapping[str, Any], host: MasterHost) -> None:
+        self.path, self.payload, self.host = storage, payload, host
         self.job_id = Path(storage).name
         self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
         self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
@@ -134,13 +136,13 @@ class _Life:
     async def live(self) -> int:
         self.epoch = await self._insist(lambda: epochs.take(self.storage))
         self._log_to_directory()
-        self.seat.bind()
+        self.host.bind()
         tidying = asyncio.create_task(self._tidy())
         serving: asyncio.Task[None] | None = None
         try:
             state, reader = await self._read()
             if state.ended is not None and closed(state):
-                self.seat.leave()
+                self.host.leave()
                 return 0
             writer = await self._insist(lambda: open_writer(self.storage, self.epoch, reader.last))
             self.shell = self._shell(Drive(state), writer)
@@ -162,14 +164,14 @@ class _Life:
             if serving is not None:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
-            await self.seat.close()
+            await self.host.close()
             await self._close()
         return 0
 
     async def _serve(self) -> None:
-        await self.seat.serve(self._application(), self.shell.feed)
+        await self.host.serve(self._application(), self.shell.feed)
         try:
-            await self.seat.serve_readers()
+            await self.host.serve_readers()
         except Exception:  # the job goes on
             log.exception("commands are not served")
 
@@ -211,7 +213,7 @@ class _Life:
         )
 
     def _say_where(self) -> None:
-        record = epochs.MasterRecord(self.epoch, self.seat.addresses, {"pid": os.getpid()})
+        record = epochs.MasterRecord(self.epoch, self.host.addresses, {"pid": os.getpid()})
         epochs.write_master(self.storage, record, self.payload["token"])
 
     async def _settle(self, within: float) -> None:
@@ -234,7 +236,7 @@ class _Life:
     def _log_to_directory(self) -> None:
         path = os.path.join(self.path, "logs", "master", f"{self.epoch}.log")
         logging.basicConfig(filename=path, level=logging.INFO, format=LOG_FORMAT, force=True)
-        if isinstance(self.seat, InContainer):  # what its engine shows of it
+        if isinstance(self.host, ContainerHost):  # what its engine shows of it
             aloud = logging.StreamHandler()
             aloud.setLevel(logging.WARNING)
             logging.getLogger().addHandler(aloud)
@@ -248,9 +250,9 @@ class _Life:
         from trainmaster.master.work import Work
 
         self.orders = Orders(self.job, self.site, self.storage_place)
-        self.orders.near, self.orders.machine_cores = self.seat.near, self.seat.machine_cores
-        self.engine = self.seat.engine(self.job, self._agent_spec)
-        self.orders.tasks_of_others = self.seat.tasks_of_others
+        self.orders.near, self.orders.machine_cores = self.host.near, self.host.machine_cores
+        self.engine = self.host.engine(self.job, self._agent_spec)
+        self.orders.tasks_of_others = self.host.tasks_of_others
         self.record = Record(
             writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
         )
@@ -258,8 +260,8 @@ class _Life:
         shell = Shell(
             drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
         )
-        if self.seat.tokens is not None:
-            shell.hold(self.seat.tokens)
+        if self.host.tokens is not None:
+            shell.hold(self.host.tokens)
         return shell
 
     async def _keep(self, state: State) -> None:
@@ -275,7 +277,7 @@ class _Life:
         secrets = self.payload.get("secrets") or {}
         spec = {
             **spec_of(self.job_id, self.job, self.site, self.storage_place, request, devices, self.capabilities),
-            "token": self.payload["token"], "secrets": secrets_of(secrets, request.role), **self.seat.agent(),
+            "token": self.payload["token"], "secrets": secrets_of(secrets, request.role), **self.host.agent(),
         }  # fmt: skip
         others = secret_names_of_others(secrets, request.role)
         # Programs that open object stores themselves may need what another role calls its secret (AWS_SECRET_ACCESS_KEY).
@@ -298,7 +300,7 @@ class _Life:
     async def _begin(self, state: State, reader: Reader) -> None:
         read = {str(epoch): n for epoch, n in reader.read.items()}
         before = await self._insist(self._last_words)
-        first: list[Stimulus] = [MasterStarted(self.epoch, read, self.seat.place, before)]
+        first: list[Stimulus] = [MasterStarted(self.epoch, read, self.host.place, before)]
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
@@ -364,7 +366,7 @@ class _Life:
             await self.record.close()
         finally:
             if self.shell.over:  # else another master took over, or we failed: what runs is not ours to end
-                self.seat.leave()
+                self.host.leave()
 
 
 async def _surely(act: Callable[[], Awaitable[None]], trouble: str) -> None:

@@ -85,7 +85,7 @@ class Shell:
         self.feed.beside = lambda: {"tokens": tokens.status()}
 
         def message() -> dict[str, Any] | None:
-            newest = tokens.told()
+            newest = tokens.unshared()
             return None if newest is None else {"type": "tokens", **newest}
 
         def hand_out() -> None:
@@ -94,7 +94,7 @@ class Shell:
                     connection.send(newer)
 
         self.agents.greeting = message
-        tokens.heed.append(hand_out)
+        tokens.listeners.append(hand_out)
 
     @property
     def state(self) -> State:
@@ -162,7 +162,7 @@ class Shell:
     def lost(self, connection: Connection) -> None:
         self.feed.lost(connection)
 
-    async def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
+    async def receive(self, connection: Connection, message: Mapping[str, Any]) -> None:
         kind = message.get("type")
         if kind == "sample":
             self.samples[connection.task] = {**message, "at": self._clock()}
@@ -173,7 +173,7 @@ class Shell:
         elif kind == "log-end":
             await self._keep_end(connection, message)
         elif kind == "tokens" and self._tokens is not None:
-            now_there = self._tokens.bring(message)
+            now_there = self._tokens.accept(message)
             if now_there["until"] == message.get("until"):
                 self._handed_back.set()
 
@@ -221,7 +221,7 @@ class Shell:
         if self._tokens is None:
             raise ValueError("the job has no tokens: where it runs needs none")
         self._handed_back.clear()
-        report = self._tokens.bring(tokens)
+        report = self._tokens.accept(tokens)
         if self.agents.connections:  # a master that follows us gets them from an agent that has them
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._handed_back.wait(), HANDED)

@@ -29,7 +29,7 @@ from trainmaster.agent.attempt.environ import environ, filled
 from trainmaster.agent.attempt.failure import AttemptFailed, failed, words
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.program import CannotStart, Launch, Outcome, Program
-from trainmaster.agent.attempt.storage_retry import outlasting
+from trainmaster.agent.attempt.storage_retry import retrying_storage
 from trainmaster.agent.attempt.threads import answered_within
 from trainmaster.agent.input.side_process import SideProcess
 from trainmaster.agent.input.streaming import Records
@@ -545,7 +545,7 @@ class Attempt:
     async def _thread(self, reason: str, act: Callable[..., Any], *arguments: Any) -> Any:
         """Do blocking work in a thread, also on a storage that is away for a while. An exception becomes a failure with `reason`."""
         try:
-            return await outlasting(self.place, self._halt, self._report, act, arguments)
+            return await retrying_storage(self.place, self._halt, self._report, act, arguments)
         except AttemptFailed:
             raise
         except Exception as error:

@@ -28,7 +28,7 @@ AWAY = {
 log = logging.getLogger(__name__)
 
 
-async def outlasting(
+async def retrying_storage(
     place: Place, halt: threading.Event, report: Callable[..., Any], act: Callable[..., Any], arguments: Sequence[Any]
 ) -> Any:
     """Return the result of `act`, run in a thread.

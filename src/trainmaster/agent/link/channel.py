@@ -66,7 +66,7 @@ class Owner(Protocol):
     def hello(self) -> dict[str, Any]:
         """Return the agent's whole present state, without the channel's own fields."""
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Handle an order, a follow, a lease: any message that the channel does not handle itself."""
 
     def log_piece(self) -> dict[str, Any] | None:
@@ -332,7 +332,7 @@ class Channel:
                 self._end(str(message.get("reason")))
                 return
             elif self._is_current(message):
-                self._owner.heard(message)
+                self._owner.receive(message)
 
     def _is_current(self, message: Mapping[str, Any]) -> bool:
         """Tell whether the message's epoch, where it has one, is the highest seen. A higher one becomes the highest."""

@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from trainmaster.agent.output.redactor import Cover
+from trainmaster.agent.output.redactor import Redactor
 from trainmaster.agent.output.spool import MIB, Spool
 
 PIPE = 1 * MIB  # the largest that an unprivileged user may have (pipe(7))
@@ -155,7 +155,7 @@ class _Stream:
     def __init__(self, name: str, secrets: Iterable[str]) -> None:
         self.last = b""  # for `_find_progress`
         self._lead = f"{name} ".encode() if name else b""
-        self._cover = Cover(secrets)
+        self._cover = Redactor(secrets)
         self._part = b""  # a line that is not whole
 
     def add(self, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from trainmaster.core.spec.redaction import COVER, SHORTEST
 
 
-class Cover:
+class Redactor:
     """Covers `values` of `SHORTEST` characters or more in a stream of bytes."""
 
     def __init__(self, values: Iterable[str]) -> None:

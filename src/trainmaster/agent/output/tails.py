@@ -50,7 +50,7 @@ class Tails:
         if self._sizes.get(attempt, KEPT):
             self._due[attempt] = 0.0
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Note that the master has kept the end of a log."""
         self._due.pop(int(message.get("attempt", 0)), None)
         self._kept.set()

@@ -32,13 +32,13 @@ def adopt(engine: str, name: str) -> list[str]:
     job, which this machine does not know, this machine knows it from now on, as if it had been submitted here.
     """
     client = client_side(engine)
-    applications = client.found(name)
+    applications = client.find_jobs(name)
     if name in applications or not applications:
         applications = {name: applications.get(name, _FORGOTTEN)}
     if len(applications) == 1:
         [(job, application)] = applications.items()
         if not job_storage(job).exists() and (
-            (note := client.store().kept(job)) is None or not _note_job(engine, job, application, note)
+            (note := client.store().job_access(job)) is None or not _note_job(engine, job, application, note)
         ):
             return []
     return sorted(applications)
@@ -48,7 +48,7 @@ def adopt_all(engine: str, jobs: Mapping[str, str]) -> None:
     """Have this machine know all our jobs on the cluster. `jobs`: job -> application, as the cluster lists them."""
     client = client_side(engine)
     for job, application in jobs.items():
-        if not job_storage(job).exists() and (note := client.store().kept(job)) is not None:
+        if not job_storage(job).exists() and (note := client.store().job_access(job)) is not None:
             _note_job(engine, job, application, note)
 
 

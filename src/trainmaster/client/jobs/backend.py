@@ -68,7 +68,7 @@ class Backend(Protocol):
         """Say what a job waits for that has neither ended nor a master that answers; None where its log says that."""
         ...
 
-    def waits(self, job: str) -> str:
+    def waiting_reason(self, job: str) -> str:
         """Say what a job waits for while its master does not answer; "" where that is not known."""
         ...
 

@@ -73,7 +73,7 @@ class Cluster:
         client = self._client
         client.check(job, requests(job))
         archive = "" if job.environment.path else job.environment.archive
-        if URL.match(archive) and not client.brings(archive):
+        if URL.match(archive) and not client.fetches(archive):
             from trainmaster.client.spec.environment import environment_error
 
             problem = f"{self.engine} brings an archive that is a file of this machine"
@@ -179,15 +179,15 @@ class Cluster:
         if (error := self.gone(job)) is not None:
             raise error
         ended = self._conclude(job) and "application" in site_of(job)
-        waiting = ENDING if ended else self.waits(job)
+        waiting = ENDING if ended else self.waiting_reason(job)
         state = State(id=job)
         populate(state, described(job))
         return {**status(state), "submitted": (job_storage(job) / TOKEN_FILE).stat().st_mtime, "waiting": waiting}
 
     def standstill(self, job: str) -> str | None:
-        return ENDING if self._conclude(job) else self.waits(job)
+        return ENDING if self._conclude(job) else self.waiting_reason(job)
 
-    def waits(self, job: str) -> str:
+    def waiting_reason(self, job: str) -> str:
         site = site_of(job)
         if "application" not in site:
             return "it is being submitted" if submitting(job) else f"{BROKEN_OFF}, and it is ended now"
@@ -196,12 +196,12 @@ class Cluster:
                 f"its master was on the submitter's machine and is gone; there, this takes the job up: tm attach {job}"
             )
         try:
-            return self._client.waits(site["application"], described(job))
+            return self._client.waiting_reason(site["application"], described(job))
         except TrainmasterError:
             return ""
 
     def is_abandoned(self, job: str) -> bool:
-        return self._fate(job)[0] != "running"
+        return self._application_state(job)[0] != "running"
 
     def is_unbegun(self, job: str) -> bool:
         site = site_of(job)
@@ -213,7 +213,7 @@ class Cluster:
     def end(self, job: str, by: str, why: str) -> None:
         if (error := self.gone(job)) is not None:
             raise error
-        if self._fate(job)[0] == "running":
+        if self._application_state(job)[0] == "running":
             site = site_of(job)
             if "application" not in site:
                 raise EngineFailed(
@@ -224,18 +224,18 @@ class Cluster:
 
     def gone(self, job: str) -> TrainmasterError | None:
         """Return an error where the job was deleted with its history, or where its log is at a path of the nodes."""
-        fate, why = self._fate(job)
-        if fate != "running" and "application" in site_of(job) and _is_unseen(job):
+        state, why = self._application_state(job)
+        if state != "running" and "application" in site_of(job) and _is_unseen(job):
             from trainmaster.log.index import note_unseen
 
-            storage, waiting = described(job).storage, self.waits(job)
+            storage, waiting = described(job).storage, self.waiting_reason(job)
             note_unseen(str(job_storage(job)), waiting)
             return StorageFailed(
                 f"{job} is unreadable: {waiting}, and it has no events in {storage} of this machine", place=f"storage: {storage}",
                 mend="see whether this machine has the directory mounted that the nodes wrote to; forget the job: tm remove --here "
                 + job, anchor="job-unreadable",
             )  # fmt: skip
-        if fate != "unknown" or not _is_removed(job):
+        if state != "unknown" or not _is_removed(job):
             return None
         return NotFound(
             f"{job} is no more: {why}",
@@ -249,23 +249,23 @@ class Cluster:
         """Tell whether the engine has a job whose submitter died before that was noted; it is noted now. Raises BadInput, or EngineFailed,
         where the engine cannot be asked.
         """
-        application = self._client.found(job).get(job)
+        application = self._client.find_jobs(job).get(job)
         if application is None:
             return False
         _note(job_storage(job), {**site_of(job), "application": application})
         return True
 
-    def _fate(self, job: str) -> tuple[str, str]:
+    def _application_state(self, job: str) -> tuple[str, str]:
         """Return what the engine says became of the job's master. One that is being submitted is on its way to run."""
         if "application" not in site_of(job):
             if submitting(job):
                 return "running", ""
             if not self._has_application(job):
                 return "unknown", BROKEN_OFF
-        fate, why = self._client.fate(site_of(job)["application"])
-        if fate == "submitting":
+        state, why = self._client.application_state(site_of(job)["application"])
+        if state == "submitting":
             return ("removed", why) if _has_events(job) else ("running", "")
-        return fate, why
+        return state, why
 
     def _restart_master(self, job: str) -> bool:
         """Start the master again where it ran beside the job's client and is gone, and the job is not over."""
@@ -289,8 +289,8 @@ class Cluster:
         if not _is_ours(job):
             return False
         site = site_of(job)
-        fate, why = self._fate(job)
-        if fate == "running" or self._answers(job) or (fate == "unknown" and _is_removed(job)):
+        state, why = self._application_state(job)
+        if state == "running" or self._answers(job) or (state == "unknown" and _is_removed(job)):
             return False
         if "application" in site and _is_unseen(job):
             return False
@@ -299,10 +299,10 @@ class Cluster:
                 return False
         client = self._client
         if kill is None:
-            given_up = client.given_up(site["application"]) if fate == "failed" else None
+            given_up = client.failure_reason(site["application"]) if state == "failed" else None
             kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": self.engine, "why": why}
         masters.conclude(job, kill)
-        if fate in ("failed", "removed"):  # what is left of the job there
+        if state in ("failed", "removed"):  # what is left of the job there
             client.end(site["application"])
         return True
 

@@ -58,7 +58,7 @@ class _Listing(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._jobs = client_side(self.engine).found("")
+            self._jobs = client_side(self.engine).find_jobs("")
         except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
             self._error = error
 

@@ -80,11 +80,11 @@ class ThisMachine:
             return None
         return f"no process of it is left, and it has not ended; submit it again: tm retry {job}"
 
-    def waits(self, job: str) -> str:
+    def waiting_reason(self, job: str) -> str:
         return ""
 
     def is_abandoned(self, job: str) -> bool:
-        return self._client.fate(job)[0] != "running"
+        return self._client.application_state(job)[0] != "running"
 
     def is_unbegun(self, job: str) -> bool:
         return False

@@ -124,7 +124,7 @@ _UNUSED = {  # key -> why it changes nothing, and whether it does so on this mac
 }
 
 
-def doubts(job: Job, engine: str = DEFAULT, written: Collection[tuple[str, ...]] = ()) -> Iterator[str]:
+def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str, ...]] = ()) -> Iterator[str]:
     """Yield the warnings of a submit: points of the job that are likely not meant. `written`: the keys that its user wrote."""
     capabilities = registry.engine(engine).capabilities
     yield from _unused(job, capabilities.on_this_machine)

@@ -42,7 +42,7 @@ def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, 
     """Return the same for YAML text; messages call it `name`."""
     try:
         building = _Building(_Loader(content), name)
-        data = building.whole()
+        data = building.document()
     except yaml.MarkedYAMLError as error:
         raise _broken(error, name) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -58,7 +58,7 @@ def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, 
 def value(text: str, path: Place = ()) -> Any:
     """Return a flag's text as a value of the key `path`, read as YAML where it is YAML: numbers, true, {min: 2, max: 8}."""
     try:
-        return _Building(_Loader(text), "the value").whole(path)
+        return _Building(_Loader(text), "the value").document(path)
     except (yaml.YAMLError, RecursionError):
         return text
 
@@ -73,7 +73,7 @@ class _Building:
         self._checked: set[int] = set()  # mappings whose keys were compared; joining `<<` repeats some
         self._values = 0
 
-    def whole(self, path: Place = ()) -> Any:
+    def document(self, path: Place = ()) -> Any:
         try:
             node = self._loader.get_single_node()
             return None if node is None else self._value(node, path)

@@ -71,7 +71,7 @@ def shipped(job: Job, site: Mapping[str, Any]) -> tuple[dict[str, Any], list[Shi
     A file that the engine brings into the container is written as `brought:NAME` (see `data.cached`).
     """
     shipped_site, files = dict(site), []
-    brings = client_side(site["engine"]).brings
+    brings = client_side(site["engine"]).fetches
     if archive := site.get("archive"):
         files.append(Shipped("files.tar.gz", Path(archive)))
         shipped_site["archive"] = "files.tar.gz"

@@ -84,7 +84,7 @@ def follow(
                 yield from stored.end()
                 return
             if clock() - asked_at > LOOK_ELSEWHERE:
-                why, asked_at = where.waits(job), clock()
+                why, asked_at = where.waiting_reason(job), clock()
             away = None
         except TrainmasterError as error:
             if where.on_this_machine or not _passes(error, away) or clock() - (away or now) > OUTLASTED:

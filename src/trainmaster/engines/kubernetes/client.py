@@ -309,7 +309,7 @@ class KubernetesClient:
         await initial_pods.make(client, job_id, submission.requests, pod_of(of_master, shape, spec))
         return None
 
-    def brings(self, url: str) -> bool:
+    def fetches(self, url: str) -> bool:
         """Tell whether the cluster brings a file of its own to containers: never."""
         return False
 
@@ -318,7 +318,7 @@ class KubernetesClient:
 
     # -- afterwards --
 
-    def found(self, wanted: str) -> dict[str, str]:
+    def find_jobs(self, wanted: str) -> dict[str, str]:
         """Return our jobs in the namespace that `wanted` means, the beginning of an id or an application: id -> application."""
         config = self.config()
         rows = self.call(config, objects.roots_in)
@@ -331,7 +331,7 @@ class KubernetesClient:
             if job.startswith(wanted) or application == wanted
         }
 
-    def fate(self, application: str) -> tuple[str, str]:
+    def application_state(self, application: str) -> tuple[str, str]:
         """Return the state of a job on the cluster, and what Kubernetes says of it.
 
         `running`: Kubernetes runs its master or will. `submitting`: it may not have been asked for the master yet. `removed`: the master
@@ -359,21 +359,23 @@ class KubernetesClient:
 
         return self.call(self.config(application=application), look)
 
-    def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
+    def failure_reason(self, application: str) -> tuple[str, dict[str, Any]]:
         """Return why Kubernetes starts no master of the job any more: the reason, and its figures."""
         job_id = parts(application)[2]
         pods = self.call(self.config(application=application), lambda client: masters.pods(client, job_id))
         return masters.hopeless(pods, datetime.now(UTC)) or ("master-failed", {"masters": 1, "detail": ""})
 
-    def waits(self, application: str, job: Any) -> str:
+    def waiting_reason(self, application: str, job: Any) -> str:
         """Say what a job waits for whose master does not answer."""
         job_id = parts(application)[2]
 
         async def look(client: Client) -> str:
             pods = await masters.pods(client, job_id)
-            return await masters.waits(client, await get_or_none(client, REPLICA_SETS, master_name(job_id)), pods)
+            return await masters.waiting_reason(
+                client, await get_or_none(client, REPLICA_SETS, master_name(job_id)), pods
+            )
 
-        state, why = self.fate(application)
+        state, why = self.application_state(application)
         if state == "submitting":
             return masters.UNASKED
         if state != "running":

@@ -60,7 +60,7 @@ class LocalClient:
                 )
         check_limits(len(requests))
 
-    def brings(self, url: str) -> bool:
+    def fetches(self, url: str) -> bool:
         """Return True for every URL: agents fetch files themselves."""
         return True
 
@@ -104,7 +104,7 @@ class LocalClient:
             stored = set()
         return sorted(stored.union(places.live_jobs()))
 
-    def fate(self, application: str) -> tuple[str, str]:
+    def application_state(self, application: str) -> tuple[str, str]:
         """Return `running` while its master or an agent lives, `resumable` if both are gone before its end, else `ended` or `unknown`."""
         if processes.living(application, MASTER, AGENT):
             return "running", ""

@@ -208,7 +208,7 @@ def _serve_as_master(link: socket.socket, template: Link) -> int:
         return 0
     storage, payload = json.loads(content)
     main.detach(storage, template)
-    status: int = main.here(storage, payload, template)
+    status: int = main.run_locally(storage, payload, template)
     return status
 
 

@@ -24,7 +24,7 @@ from trainmaster.engines.yarn.master.waiting import amount, free, queues, unstar
 from trainmaster.engines.yarn.settings import PLACE, Settings, docker, settings
 from trainmaster.engines.yarn.submit import fitting, lifetime
 from trainmaster.engines.yarn.submit.launching import ARCHIVE, Resource, context
-from trainmaster.engines.yarn.submit.store import RUNTIME, Store, brings, user_of
+from trainmaster.engines.yarn.submit.store import RUNTIME, Store, fetches, user_of
 from trainmaster.engines.yarn.tokens import fetch_tokens, hdfs_urls, submitted_tokens
 from trainmaster.hadoop.conf import MEND, Configuration, is_secure, load, resource_managers, rpc_protection
 from trainmaster.hadoop.errors import (
@@ -62,7 +62,7 @@ _SENT = (
 _AGGREGATED = y.LogAggregationContextProto(
     include_pattern=r"^(stdout|stderr|prelaunch\..*)$", rolled_logs_include_pattern=""
 )
-_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # the words of `fate`
+_ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # the words of `application_state`
 
 T = TypeVar("T")
 
@@ -306,9 +306,9 @@ class YarnClient:
         return resources
 
     @staticmethod
-    def brings(url: str) -> bool:
-        """Tell whether YARN itself brings this file of the cluster to containers."""
-        return brings(url)
+    def fetches(url: str) -> bool:
+        """Tell whether YARN itself fetches this file of the cluster to containers."""
+        return fetches(url)
 
     def _submission(
         self,
@@ -346,7 +346,7 @@ class YarnClient:
 
     # -- afterwards --
 
-    def found(self, prefix: str) -> dict[str, str]:
+    def find_jobs(self, prefix: str) -> dict[str, str]:
         """Return our jobs that YARN remembers and that `prefix` may mean, the beginning of an id or an application: id -> application."""
         return _answer_of(self._find(prefix))
 
@@ -375,7 +375,7 @@ class YarnClient:
             request = y.GetApplicationReportRequestProto(application_id=application_id(application))
             return (await manager.get_application_report(request)).application_report
 
-    def fate(self, application: str) -> tuple[str, str]:
+    def application_state(self, application: str) -> tuple[str, str]:
         """Return `running` while YARN runs the application or will run it, else `ended`, `failed`, `killed`, or `unknown`; and YARN's
         reason.
         """
@@ -386,11 +386,11 @@ class YarnClient:
         state = _ENDED.get(report.yarn_application_state, "running")
         return state, line(report.diagnostics) or f"the application is {state}"
 
-    def given_up(self, application: str) -> tuple[str, dict[str, Any]]:
+    def failure_reason(self, application: str) -> tuple[str, dict[str, Any]]:
         """Return why YARN starts no more masters of the application: the reason, and its figures."""
         return given_up(self.report(application).diagnostics)
 
-    def waits(self, application: str, job: Any) -> str:
+    def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what an application waits for while its master does not answer."""
         report = self.report(application)
         if (ended := _ENDED.get(report.yarn_application_state)) is not None:

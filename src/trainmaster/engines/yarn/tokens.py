@@ -166,7 +166,7 @@ class TokenFiles:
 class AgentTokens(TokenFiles):
     """The tokens of an agent, which its master sends."""
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Take newer tokens from the master."""
         try:
             if self.take(Tokens.from_json(message)):
@@ -174,7 +174,7 @@ class AgentTokens(TokenFiles):
         except (ValueError, OSError) as error:
             log.warning("tokens are not taken: %s", error)
 
-    def told(self) -> dict[str, Any] | None:
+    def unshared(self) -> dict[str, Any] | None:
         """Return the tokens that came since we began, for a master that may not have them."""
         return self.tokens.to_json() if self.newer else None
 
@@ -186,16 +186,16 @@ class MasterTokens(TokenFiles):
         """`fetch()` gives newer Tokens, or raises HadoopError; None where there is no keytab."""
         super().__init__(tokens, folder)
         self._fetch = fetch
-        self.heed: list[Callable[[], None]] = []  # called when there are newer tokens
+        self.listeners: list[Callable[[], None]] = []  # called when there are newer tokens
         self.trouble = ""  # why there are no newer tokens, though they are due
 
-    def bring(self, newer: Mapping[str, Any]) -> dict[str, Any]:
+    def accept(self, newer: Mapping[str, Any]) -> dict[str, Any]:
         """Take these tokens if they are newer. Return the status of the job's tokens now. Raises ValueError."""
         if self.take(Tokens.from_json(newer)):
             self._changed("brought")
         return self.status()
 
-    def told(self) -> dict[str, Any] | None:
+    def unshared(self) -> dict[str, Any] | None:
         """Return the tokens that came since we began, for an agent that connects."""
         return self.tokens.to_json() if self.newer else None
 
@@ -234,7 +234,7 @@ class MasterTokens(TokenFiles):
     def _changed(self, how: str) -> None:
         self.trouble = ""
         log.info("newer tokens were %s, good until %s", how, format_moment(self.tokens.until))
-        for listener in self.heed:
+        for listener in self.listeners:
             listener()
 
 

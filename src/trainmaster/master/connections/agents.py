@@ -47,7 +47,7 @@ class Host(Protocol):
     def lost(self, connection: Connection) -> None:
         """Note that a connection has closed: its pending requests are not answered any more."""
 
-    async def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
+    async def receive(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Take in a message that is no report: a sample, a piece of log, an ask for shards."""
 
 
@@ -210,7 +210,7 @@ class Agents:
     async def _hear(self, connection: Connection, message: dict[str, Any]) -> None:
         check({name: value for name, value in message.items() if name != "done"})
         try:
-            await self._host.heard(connection, message)
+            await self._host.receive(connection, message)
         except (ValueError, TypeError, LookupError) as error:  # only the reader of a message knows its whole form
             raise FrameError(f"a malformed {str(message.get('type'))[:20]}: {error}") from error
 

@@ -36,7 +36,7 @@ def agent() -> dict[str, Any]:
 
 
 def master() -> tuple[str, dict[str, Any], Any]:
-    """Return (the job's directory in this pod, the master's payload, the parts of its seat)."""
+    """Return (the job's directory in this pod, the master's payload, the place of its master)."""
     payload = json.loads(Path(SECRET, MASTER_SECRET).read_bytes())
     # The first process of a pod ignores signals that it has no handler for. The next master is there before we are gone, and agents stay
     # with us until then; a master that is killed loses nothing.
@@ -46,20 +46,24 @@ def master() -> tuple[str, dict[str, Any], Any]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # it outlives a master that is started again in its pod
     (directory / "job.json").write_text(json.dumps(payload["job"]))
     (directory / "site.json").write_text(json.dumps(payload["site"]))
-    from trainmaster.engines.kubernetes.master.runtime import Parts
+    from trainmaster.engines.kubernetes.master.runtime import ContainerRuntime
 
-    return str(directory), payload, Parts(payload, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"])
+    return (
+        str(directory),
+        payload,
+        ContainerRuntime(payload, os.environ["TRAINMASTER_OWNER"], os.environ["TRAINMASTER_ADDRESS"]),
+    )
 
 
-def beside(application: str, payload: dict[str, Any]) -> Any:
-    """Return the parts of a master's seat on its client's machine. The master acts as the user, by the user's kubeconfig."""
-    from trainmaster.engines.kubernetes.master.runtime import Parts, address_towards
+def client_side_master(application: str, payload: dict[str, Any]) -> Any:
+    """Return the place of a master on its client's machine. The master acts as the user, by the user's kubeconfig."""
+    from trainmaster.engines.kubernetes.master.runtime import ContainerRuntime, address_towards
     from trainmaster.engines.kubernetes.submit.store import parts
     from trainmaster.kube.config import load
 
     context, namespace, _ = parts(application)
     config = load(context=context, namespace=namespace)
-    return Parts(payload, payload["owner"], address_towards(config), _previous_port(payload), config)
+    return ContainerRuntime(payload, payload["owner"], address_towards(config), _previous_port(payload), config)
 
 
 def _previous_port(payload: dict[str, Any]) -> int:

@@ -26,7 +26,7 @@ import attrs
 from trainmaster.core.plain import Plain
 from trainmaster.engines.kubernetes import ENGINE
 from trainmaster.engines.kubernetes.names import dns_label, run_name
-from trainmaster.engines.kubernetes.pods.pods import Inside
+from trainmaster.engines.kubernetes.pods.pods import PodBootstrap
 from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.kube.config import ACCOUNT
 
@@ -105,7 +105,7 @@ def digest_of(files: Mapping[str, str]) -> str:
 
 def inside(
     job_id: str, role: str, pieces: Sequence[Piece], digest: str, environment: Mapping[str, str], runtime_image: str = "",
-) -> Inside:  # fmt: skip
+) -> PodBootstrap:  # fmt: skip
     """Return the inner life of a pod: of an agent of `role`, or of the master (""). `digest`: of the files of the init container."""
     file, key = (AGENT_SECRET, agent_key(role)) if role else (MASTER_SECRET, MASTER_SECRET)
     shipped = [
@@ -149,7 +149,7 @@ def inside(
         name = "files" if runtime_image else "runtime"
         command = ["sh", "-c", _FIND, "sh", *arguments]
         init.append({"name": name, "command": command, "env": _python(environment), "volumeMounts": mounts})
-    return Inside(
+    return PodBootstrap(
         init=init,
         command=["sh", f"{HOME}/{RUNTIME}/start", AGENT if role else MASTER],
         env=[

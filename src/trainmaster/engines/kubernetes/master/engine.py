@@ -35,7 +35,7 @@ from trainmaster.engines.kubernetes.master import pod_status as ends
 from trainmaster.engines.kubernetes.master import waiting
 from trainmaster.engines.kubernetes.master.gangs import Patience
 from trainmaster.engines.kubernetes.master.nodes import Nodes
-from trainmaster.engines.kubernetes.master.words import Explained
+from trainmaster.engines.kubernetes.master.words import WaitingReasons
 from trainmaster.engines.kubernetes.names import epoch_of, selector, stamped, task_of
 from trainmaster.engines.kubernetes.pods.pods import request_of
 from trainmaster.engines.kubernetes.settings import Settings
@@ -107,7 +107,7 @@ class KubernetesMaster:
         self._without: Counter[str] = Counter()  # by role: containers that found no Python
         self._gathering = Gathering(self._now)
         self._patience = Patience(settings.gang_timeout)
-        self._explained = Explained(client)
+        self._explained = WaitingReasons(client)
         self._away = ""
         self._epoch = 0  # of this master
         self._has_asked = False  # whether this master has asked for its pods

@@ -1,4 +1,4 @@
-"""The parts of a master's seat on Kubernetes, in a pod or beside the client."""
+"""The host of a master on Kubernetes, in a pod or beside the client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
 
-class Parts:
+class ContainerRuntime:
     """`uid`: of the job's Secret. `address`: by which agents reach the master. `config`: of the API server, where we are not in a pod of
     the cluster.
     """
@@ -76,7 +76,7 @@ class Parts:
 
 
 def agents(payload: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """Return the fields that agents get beyond those of all seats in containers. `payload`: the master's."""
+    """Return the fields that agents get beyond those of all hosts in containers. `payload`: the master's."""
     if payload["storage_of_agents"]:
         return {}
     few = sum(role.replicas.max for role in job.roles.values()) <= FEW

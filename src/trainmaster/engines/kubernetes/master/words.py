@@ -26,7 +26,7 @@ Row = tuple[int, Request, waiting.Trouble]  # the lower the number, the more it 
 _DENIED, _PLACED, _UNPLACED = range(3)
 
 
-class Explained:
+class WaitingReasons:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._is_waiting = False

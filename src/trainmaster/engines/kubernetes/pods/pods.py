@@ -1,7 +1,7 @@
 """The pods of a job.
 
 A pod is made of the request and the user's settings of pods; then the user's templates are merged in. Our container is called `program` in
-every pod, the master's too, and `runtime` is the init container that brings its runtime; their inner life is handed in as `Inside`.
+every pod, the master's too, and `runtime` is the init container that brings its runtime; their inner life is handed in as `PodBootstrap`.
 
 Without templates, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot
 be written. Programs write to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data loaders,
@@ -47,7 +47,10 @@ from trainmaster.engines.kubernetes.pods.templates import (
 from trainmaster.engines.kubernetes.pods.volumes import OURS
 from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
 
-WORK, HOME = f"{OURS}/work", f"{OURS}/user"  # the working directory where `Inside` names no other; the user's home
+WORK, HOME = (
+    f"{OURS}/work",
+    f"{OURS}/user",
+)  # the working directory where `PodBootstrap` names no other; the user's home
 STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the end of its log and says how it ended
 MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
 MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
@@ -73,7 +76,7 @@ class Shape:
 
 
 @attrs.frozen(slots=True, eq=False)
-class Inside:
+class PodBootstrap:
     """The inner life of a pod: init containers before, and the command, variables and mounts of our container.
 
     Init containers get the user's image, resources and security where they name none. `$` in commands and values stands for itself.
@@ -104,7 +107,7 @@ def image_of(job: Job, role: str, site: str = "") -> str:
     return image
 
 
-def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
+def task_pod(shape: Shape, request: Request, inside: PodBootstrap) -> dict[str, Any]:
     """Return the pod of a task's container. Raises BadInput where a template changes what is ours."""
     role, options = shape.job.roles[request.role], shape.said.of(request.role)
     job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
@@ -133,13 +136,13 @@ def task_pod(shape: Shape, request: Request, inside: Inside) -> dict[str, Any]:
     return _set_node_affinity(pod, request.nodes.get("exclude") or (), request.hosts)
 
 
-def master_pod(shape: Shape, inside: Inside, service_account: str = "") -> dict[str, Any]:
+def master_pod(shape: Shape, inside: PodBootstrap, service_account: str = "") -> dict[str, Any]:
     """Return the template of the master's pod: metadata and spec. Kubernetes restarts a master that ends badly, in its pod or another."""
     options, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
     spec = {
         "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
         **_account(service_account or shape.said.service_account),
-        "automountServiceAccountToken": False,  # `Inside` mounts it into our container alone
+        "automountServiceAccountToken": False,  # `PodBootstrap` mounts it into our container alone
         **_placement(options, nodes.labels),
     }  # fmt: skip
     lost = [{"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": MASTER_TOLERATES}
@@ -186,7 +189,7 @@ def check(job: Job, settings: Settings) -> None:
             mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
         )  # fmt: skip
     shape = Shape("job", job, settings, "of-the-site")
-    inside = Inside(init=[{"name": RUNTIME}], command=["true"])
+    inside = PodBootstrap(init=[{"name": RUNTIME}], command=["true"])
     for name, role_spec in job.roles.items():
         _check_role(f"roles.{name}", role_spec, settings.of(name))
         _check_whole(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
@@ -310,7 +313,7 @@ def _gangs(job: Job) -> dict[str, int]:
 
 
 def _fill(
-    pod: dict[str, Any], options: Pods, inside: Inside, image: str, resources: Mapping[str, Any], memory: int,
+    pod: dict[str, Any], options: Pods, inside: PodBootstrap, image: str, resources: Mapping[str, Any], memory: int,
     labels: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
@@ -392,7 +395,7 @@ def _variables() -> list[dict[str, str]]:
     ]
 
 
-def _storage(options: Pods, inside: Inside, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _storage(options: Pods, inside: PodBootstrap, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return our volumes and the user's, and their mounts; the user's alone where one has the path of ours."""
     shm = options.shm if options.shm is not None else max(64 * MIB, memory // 2)
     places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
@@ -410,7 +413,7 @@ def _storage(options: Pods, inside: Inside, memory: int) -> tuple[list[dict[str,
     ]
 
 
-def _fixed_paths(inside: Inside) -> dict[Path, str]:
+def _fixed_paths(inside: PodBootstrap) -> dict[Path, str]:
     """Return the paths of this pod that no template may change, beside those that are fixed in all."""
     program = ("spec", "containers", PROGRAM)
     fixed: dict[Path, str] = {}

@@ -68,7 +68,7 @@ def never(master_pods: Sequence[Pod], now: datetime) -> tuple[str, Figures] | No
     return "refused", {"task": "its master", "detail": trouble.detail}
 
 
-async def waits(client: Client, replica_set: Mapping[str, Any] | None, master_pods: Sequence[Pod]) -> str:
+async def waiting_reason(client: Client, replica_set: Mapping[str, Any] | None, master_pods: Sequence[Pod]) -> str:
     """Say what a master that does not answer waits for, in a line for people."""
     if replica_set is None:
         return UNASKED

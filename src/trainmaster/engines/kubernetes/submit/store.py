@@ -53,7 +53,7 @@ class Store:
             )  # fmt: skip
         return f"{self._job.storage.rstrip('/')}/{kind}"
 
-    def kept(self, job: str) -> dict[str, Any] | None:
+    def job_access(self, job: str) -> dict[str, Any] | None:
         """Return how to reach a job of ours that was submitted from another machine; None where there is none."""
         client = self._client
 

@@ -120,7 +120,7 @@ def _escape(text: str) -> str:
 
 
 def master() -> tuple[str, dict[str, Any], Any]:
-    """Return (the job's directory in this container, the master's payload, the parts of its seat)."""
+    """Return (the job's directory in this container, the master's payload, the place of its master)."""
     payload, credentials = taken()
     configure(payload["configuration"])
     os.environ.update(payload["stores"])
@@ -128,9 +128,9 @@ def master() -> tuple[str, dict[str, Any], Any]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "job.json").write_text(json.dumps(payload["job"]))
     (directory / "site.json").write_text(json.dumps(payload["site"]))
-    from trainmaster.engines.yarn.master.runtime import Parts
+    from trainmaster.engines.yarn.master.runtime import ContainerRuntime
 
-    parts = Parts(payload, credentials)
+    parts = ContainerRuntime(payload, credentials)
     if parts.tokens is not None:
         parts.tokens.begin()
     return str(directory), payload, parts

@@ -33,7 +33,7 @@ class Ending:
         self._request = y.GetApplicationReportRequestProto(application_id=application)
         self._looking: asyncio.Task[None] | None = None
 
-    def heed(self, tell: Callable[[str], None]) -> None:
+    def listen(self, tell: Callable[[str], None]) -> None:
         """Handle SIGTERM from now on: `tell` YARN's reason if YARN has killed the application; otherwise the signal ends us as ever."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._look_after_signal, tell)
 

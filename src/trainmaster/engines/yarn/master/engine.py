@@ -143,7 +143,7 @@ class YarnMaster:
                 self._give_back(key)
         self._changes.start(self._beat())
         if self._ending is not None:
-            self._ending.heed(self._report_kill)
+            self._ending.listen(self._report_kill)
         return holders
 
     async def ask(self, requests: Sequence[Request]) -> None:

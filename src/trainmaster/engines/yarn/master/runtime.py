@@ -1,4 +1,4 @@
-"""The parts of a master's seat in a container of YARN."""
+"""The host of a master in a container of YARN."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id
 AGENT = "trainmaster.agent.container:main"
 
 
-class Parts:
-    """The parts of a master's seat in a container of YARN."""
+class ContainerRuntime:
+    """The host of a master in a container of YARN."""
 
     port = 0
     begun_again = False
@@ -54,7 +54,7 @@ class Parts:
                 if newer is not None:
                     manager.login(ByToken(newer))
 
-            tokens.heed.append(log_in)
+            tokens.listeners.append(log_in)
         wait = self._conf.integer("yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill", 15000)
         return YarnMaster(
             job,

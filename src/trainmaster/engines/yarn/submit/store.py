@@ -47,8 +47,8 @@ _DRAFT, _DEAD = ".tmp", 86400.0  # _DEAD: seconds after which nobody writes a dr
 T = TypeVar("T")
 
 
-def brings(url: str) -> bool:
-    """Tell whether YARN itself brings a file of the cluster to containers: once to a node, unpacked, for all jobs that name it. All other
+def fetches(url: str) -> bool:
+    """Tell whether YARN itself fetches a file of the cluster to containers: once to a node, unpacked, for all jobs that name it. All other
     files are fetched by our agents.
     """
     return url.startswith("hdfs://") and not set(url) & set("*?[") and not url.endswith(_NOT_UNPACKED)
@@ -129,7 +129,7 @@ class Store:
         if (
             archive
             and not job.environment.path
-            and (not archive.endswith(UNPACKED) or ("://" in archive and not brings(archive)))
+            and (not archive.endswith(UNPACKED) or ("://" in archive and not fetches(archive)))
         ):
             raise BadInput(
                 f"YARN cannot bring {archive}", place=f"environment.archive: {archive}",
@@ -138,7 +138,7 @@ class Store:
         addresses = {"environment.archive": archive} | {f"cache[{number}]": url for number, url in enumerate(job.cache)}
         addresses |= {f"archives[{number}]": url for number, url in enumerate(job.archives)}
         for place, address in addresses.items():
-            if brings(url := address.partition("#")[0]):
+            if fetches(url := address.partition("#")[0]):
                 self.resource(url, place)
 
     # -- where a job is --
@@ -166,7 +166,7 @@ class Store:
         if self.stop.is_set():  # the submission was given up, and may have called `forget` before us
             self.forget(job)
 
-    def kept(self, job: str) -> dict[str, Any] | None:
+    def job_access(self, job: str) -> dict[str, Any] | None:
         """Return the note that `keep` wrote; None where we have no such job."""
         path = f"{self.home}/jobs/{job}/{ACCESS}"
 

@@ -1,4 +1,4 @@
-"""Seat a master: provide its engine, its listeners and its part of its agents' specs.
+"""Host a master: provide its engine, its listeners and its part of its agents' specs.
 
 *Here*, a master is a process of the submitter's machine: agents are forked out of a warm template and come over a Unix socket, readers over
 another, both in the job's private runtime directory. *In a container*, it has one TLS listener for all of them, under the certificate made
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 READERS_AFTER = 0.25  # s
 
 
-class Seat(Protocol):
-    """A seat is the place where a master lives; it has these duties."""
+class MasterHost(Protocol):
+    """A host of a master has these duties."""
 
     addresses: tuple[str, ...]  # for the master's record; known once it is bound
     place: str  # for people
@@ -60,8 +60,8 @@ class Seat(Protocol):
         """Remove what served only the job's life, which is over."""
 
 
-class Here:
-    """A seat on the submitter's machine, with the template of the agents at `link`."""
+class LocalHost:
+    """A host on the submitter's machine, with the template of the agents at `link`."""
 
     tokens: Tokens | None = None
     near = False
@@ -132,8 +132,8 @@ class Here:
         places.remove_job_dir(self._job)
 
 
-class InContainer:
-    """A seat in a container of an engine; `certificate` and `key`: the job's, PEM."""
+class ContainerHost:
+    """A host in a container of an engine; `certificate` and `key`: the job's, PEM."""
 
     near = True
     machine_cores = 0.0
@@ -211,8 +211,8 @@ class InContainer:
         self._container.leave()
 
 
-class Afterwards(Here):
-    """A seat on this machine, for a job whose engine has ended all its processes: only the end of its log is left to write."""
+class ClosingHost(LocalHost):
+    """A host on this machine, for a job whose engine has ended all its processes: only the end of its log is left to write."""
 
     def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
         from trainmaster.engines.nothing import Nothing

@@ -16,10 +16,10 @@ from websockets.asyncio.client import unix_connect
 
 from trainmaster.client.submit.ahead import certified
 from trainmaster.engines.local import launch
-from trainmaster.master import main, seats
+from trainmaster.master import hosts, main
 from trainmaster.master.connections.agents import PATH
 from trainmaster.master.connections.serve import AgentSocket
-from trainmaster.master.seats import Here, InContainer
+from trainmaster.master.hosts import ContainerHost, LocalHost
 from trainmaster.master.shell import Shell
 
 
@@ -33,10 +33,10 @@ def test_a_master_may_open_as_many_descriptors_as_its_hard_limit_allows(monkeypa
             return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     monkeypatch.setattr(main, "_Life", Life)
-    seat: Any = None
+    host: Any = None
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
-        assert main.run("", {}, seat) == hard
+        assert main.run("", {}, host) == hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -44,25 +44,25 @@ def test_a_master_may_open_as_many_descriptors_as_its_hard_limit_allows(monkeypa
 def test_what_is_kept_to_resume_a_job_goes_when_its_master_leaves(tmp_path: Path) -> None:
     launch.keep(tmp_path, {"GREETING": "hello"}, {})
     (kept,) = tmp_path.iterdir()
-    seat = Here(str(tmp_path), {}, None)
-    asyncio.run(seat.close())
+    host = LocalHost(str(tmp_path), {}, None)
+    asyncio.run(host.close())
     assert kept.exists(), "a master that another one follows leaves it"
-    seat.leave()
+    host.leave()
     assert not kept.exists()
 
 
 def test_the_listeners_of_agents_and_of_the_page_share_the_room_for_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the descriptors is for strangers: not a quarter for each listener."""
-    monkeypatch.setattr(seats, "descriptor_limit", lambda: 8)
+    monkeypatch.setattr(hosts, "descriptor_limit", lambda: 8)
     certificate, key = certified()
 
     async def scene() -> None:
         nothing: Any = SimpleNamespace(trusts=lambda scope: False)
         parts: Any = SimpleNamespace(address="127.0.0.1", port=0, proxies=("127.0.0.1",), tokens=None)
-        seat = InContainer(parts, certificate, key)
-        seat.bind()
-        agents, page = (bound.getsockname()[1] for bound in seat._sockets)
-        await seat.serve(nothing, nothing)
+        host = ContainerHost(parts, certificate, key)
+        host.bind()
+        agents, page = (bound.getsockname()[1] for bound in host._sockets)
+        await host.serve(nothing, nothing)
         connections = []
         try:
             for port in (agents, agents, page):
@@ -74,7 +74,7 @@ def test_the_listeners_of_agents_and_of_the_page_share_the_room_for_strangers(mo
         finally:
             for _, writer in connections:
                 writer.close()
-            await seat.close()
+            await host.close()
 
     asyncio.run(scene())
 
