@@ -16,8 +16,6 @@ from trainmaster.engines.kubernetes.pods import keys
 
 OURS = "/trainmaster"  # below it is what the agent needs
 _SOURCES = "host_path, claim, config_map, secret, empty, ephemeral or nfs"
-_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
-_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 # ElasticDL's words (elasticdl_client/common/k8s_volume.py) and ours.
 _ELASTICDL = {"claim_name": "claim", "mount_path": "path"}
 
@@ -121,17 +119,6 @@ def _below(value: Any, place: str) -> str:
     return value
 
 
-def _one_of(values: tuple[str, ...]) -> keys.Reader:
-    def read(value: Any, place: str) -> str:
-        if value not in values:
-            raise keys.wrong(
-                place, f"there is no {value!r}", f"write one of {', '.join(word for word in values if word)}"
-            )
-        return str(value)
-
-    return read
-
-
 def _objects(value: Any, place: str) -> dict[str, Any]:
     """Read the name of a ConfigMap or Secret, or {name, items: {KEY: PATH}, optional, mode}."""
     if isinstance(value, str):
@@ -172,11 +159,14 @@ def _ephemeral(value: Any, place: str) -> dict[str, Any]:
     """Read a size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
     if isinstance(value, str):
         value = {"size": value}
-    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": _one_of(_MODES)}
+    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": keys.text}
     values = keys.section(readers, value, place)
     if "size" not in values:
         raise keys.wrong(f"{place}.size", "it is missing", "write how large it is to be, like size: 10GiB")
-    spec = {"accessModes": [values.get("mode", _MODES[0])], "resources": {"requests": {"storage": str(values["size"])}}}
+    spec = {
+        "accessModes": [values.get("mode", "ReadWriteOnce")],
+        "resources": {"requests": {"storage": str(values["size"])}},
+    }
     if "storage_class" in values:
         spec["storageClassName"] = values["storage_class"]
     return {"volumeClaimTemplate": {"spec": spec}}
@@ -198,7 +188,7 @@ _OBJECTS: dict[str, keys.Reader] = {"name": keys.object_name, "items": _chosen, 
 _READ: dict[str, keys.Reader] = {
     "host_path": _whole, "claim": keys.object_name, "config_map": _objects, "secret": _objects, "empty": _empty,
     "ephemeral": _ephemeral, "nfs": _nfs, "path": _path, "name": keys.object_name, "sub_path": _below, "read_only": keys.flag,
-    "type": _one_of(_TYPES),
+    "type": keys.text,
 }  # fmt: skip
 # source -> the volume of Kubernetes
 _SOURCE_OF: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
