@@ -216,7 +216,7 @@ def test_root_is_refused_where_the_namespace_is_restricted(place: Place, open_pl
     root = {"run_as": {"user": 0}}
     with pytest.raises(Forbidden, match="runAsNonRoot"):
         place.client.create(PODS, place.pod(LOOK, said=root), strict=True)
-    said = {**root, "volumes": "host_path=/etc,mount_path=/of-the-node,read_only=true"}
+    said = {**root, "volumes": [{"host_path": "/etc", "path": "/of-the-node", "read_only": True}]}
     seen = open_place.seen(open_place.pod(LOOK, said=said, FILES="/of-the-node/hostname"))
     assert seen["ids"] == [0, 0]
     assert seen["files"]["/of-the-node/hostname"]
@@ -229,7 +229,7 @@ TAKEN: list[dict[str, Any]] = [
      "labels": {"team": "x"}, "annotations": {"example.org/a": "any: text"}},
     {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}]}}},
-    {"volumes": "claim_name=c,mount_path=/p,sub_path=s"},
+    {"volumes": [{"claim": "c", "path": "/p", "sub_path": "s"}]},
     {"volumes": [{"ephemeral": {"size": "1GiB", "storage_class": "fast"}, "path": "/e"}, {"empty": "1GiB", "path": "/tmp"}]},
     {"queue": "q"}, {"volcano": "q"},
     {"pod": {"spec": {

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.kubernetes.pods.volumes import Volume
 from trainmaster.engines.kubernetes.settings import NO_SHM, Pods, Priority, RunAs, Settings, settings
 
 
@@ -123,14 +122,6 @@ def test_volumes(entry: dict[str, Any], source: dict[str, Any], how: dict[str, A
     assert volume.mount("v") == {"name": "v", "mountPath": "/in/it", **how}
 
 
-def test_volumes_as_elasticdl_has_them() -> None:
-    text = "host_path=/data,mount_path=/data,type=Directory; claim_name=c1, mount_path=/p, sub_path=s, read_only=true;"
-    assert settings({"volumes": text}).pods.volumes == (
-        Volume("/data", {"hostPath": {"path": "/data", "type": "Directory"}}),
-        Volume("/p", {"persistentVolumeClaim": {"claimName": "c1"}}, sub_path="s", read_only=True),
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "place", "words"),
     [
@@ -180,8 +171,7 @@ def test_volumes_as_elasticdl_has_them() -> None:
         ({"volumes": [{"config_map": {}, "path": "/a"}]}, "volumes[0].config_map.name", "missing"),
         ({"volumes": [{"secret": {"name": "s", "mode": "rw"}, "path": "/a"}]}, "volumes[0].secret.mode", "no mode"),
         ({"volumes": [{"nfs": "server", "path": "/a"}]}, "volumes[0].nfs", "SERVER:/PATH"),
-        ({"volumes": "host_path=/a,mount_pth=/a"}, "volumes[0].mount_pth", "no such key"),
-        ({"volumes": "host_path"}, "volumes[0]", "KEY=VALUE"),
+        ({"volumes": "host_path=/a,mount_path=/a"}, "volumes", "ElasticDL's claim_name is claim here, and its mount_path is path"),
         ({"volumes": [1]}, "volumes[0]", "no mapping"),
         ({"pod": {"spc": {}}}, "pod.spc", "a pod has no such field"),
         ({"pod": {"containers": []}}, "pod.containers", "below metadata: or spec:"),

@@ -1,7 +1,6 @@
 """Read the volumes that are mounted into pods, as users write them, into those of Kubernetes.
 
-One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`). The
-spelling of ElasticDL, `host_path=/data,mount_path=/data;claim_name=c1,mount_path=/p`, is read as the same entries.
+One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from trainmaster.engines.kubernetes.pods import keys
 
 OURS = "/trainmaster"  # below it is what the agent needs
 _SOURCES = "host_path, claim, config_map, secret, empty, ephemeral or nfs"
-# ElasticDL's words (elasticdl_client/common/k8s_volume.py) and ours.
-_ELASTICDL = {"claim_name": "claim", "mount_path": "path"}
+# For ElasticDL's --volume, "claim_name=c,mount_path=/data", which is a text.
+_LIST = "[{claim: data, path: /data}]; ElasticDL's claim_name is claim here, and its mount_path is path"
 
 
 @attrs.frozen(slots=True)
@@ -43,12 +42,8 @@ class Volume:
 
 
 def volumes(setting: Any, place: str) -> tuple[Volume, ...]:
-    """Read volumes of a list of entries, or of ElasticDL's text. Raises BadInput."""
-    entries = _elasticdl(setting, place) if isinstance(setting, str) else setting
-    read = tuple(
-        _volume(entry, f"{place}[{at}]")
-        for at, entry in enumerate(keys.items(entries, place, "[{claim: data, path: /data}]"))
-    )
+    """Read a list of volumes. Raises BadInput."""
+    read = tuple(_volume(entry, f"{place}[{at}]") for at, entry in enumerate(keys.items(setting, place, _LIST)))
     for field in ("path", "name"):
         seen: set[str] = set()
         for at, volume in enumerate(read):
@@ -63,21 +58,6 @@ def joined(before: tuple[Volume, ...], more: tuple[Volume, ...]) -> tuple[Volume
     """Return the volumes of both; of two that share a path or a name, the later."""
     paths, names = {volume.path for volume in more}, {volume.name for volume in more if volume.name}
     return (*(volume for volume in before if volume.path not in paths and volume.name not in names), *more)
-
-
-def _elasticdl(text: str, place: str) -> list[dict[str, Any]]:
-    entries = []
-    for at, part in enumerate(entry_text for entry_text in text.split(";") if entry_text.strip()):
-        entry: dict[str, Any] = {}
-        for pair in part.split(","):
-            name, equals, value = (piece.strip() for piece in pair.partition("="))
-            if not equals or not value:
-                raise keys.wrong(
-                    f"{place}[{at}]", f"{pair!r} is no KEY=VALUE", "write host_path=/data,mount_path=/data"
-                )
-            entry[_ELASTICDL.get(name, name)] = value
-        entries.append(entry)
-    return entries
 
 
 def _volume(entry: Any, place: str) -> Volume:
