@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from waiting import until
 
 from trainmaster.clusters.kubernetes import Cluster
+from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.names import subdomain_of
 from trainmaster.engines.kubernetes.pods.pods import (
@@ -26,9 +28,11 @@ from trainmaster.engines.kubernetes.pods.pods import (
 from trainmaster.engines.kubernetes.pods.templates import applied, template
 from trainmaster.engines.kubernetes.settings import settings
 from trainmaster.engines.kubernetes.submit.objects import masters_set, owner_of
+from trainmaster.engines.kubernetes.submit.refusals import try_pod
 from trainmaster.kube.blocking import Blocking
+from trainmaster.kube.client import Client
 from trainmaster.kube.config import load
-from trainmaster.kube.errors import ApiError, Forbidden
+from trainmaster.kube.errors import Forbidden
 from trainmaster.kube.kinds import CONFIGMAPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 
 pytestmark = [pytest.mark.xdist_group("kubernetes"), pytest.mark.full]
@@ -221,7 +225,7 @@ def test_root_is_refused_where_the_namespace_is_restricted(place: Place, open_pl
     root = {"run_as": {"user": 0}}
     with pytest.raises(Forbidden, match="runAsNonRoot"):
         place.client.create(PODS, place.pod(LOOK, said=root), strict=True)
-    said = {**root, "volumes": "host_path=/etc,mount_path=/of-the-node,read_only=true"}
+    said = {**root, "volumes": [{"host_path": "/etc", "path": "/of-the-node", "read_only": True}]}
     seen = open_place.seen(open_place.pod(LOOK, said=said, FILES="/of-the-node/hostname"))
     assert seen["ids"] == [0, 0]
     assert seen["files"]["/of-the-node/hostname"]
@@ -234,7 +238,7 @@ TAKEN: list[dict[str, Any]] = [
      "labels": {"team": "x"}, "annotations": {"example.org/a": "any: text"}},
     {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}]}}},
-    {"volumes": "claim_name=c,mount_path=/p,sub_path=s"},
+    {"volumes": [{"claim": "c", "path": "/p", "sub_path": "s"}]},
     {"volumes": [{"ephemeral": {"size": "1GiB", "storage_class": "fast"}, "path": "/e"}, {"empty": "1GiB", "path": "/tmp"}]},
     {"queue": "q"}, {"volcano": "q"},
     {"pod": {"spec": {
@@ -267,10 +271,46 @@ def test_volumes_of_nodes_are_taken_where_pods_are_not(place: Place, open_place:
         place.client.create(PODS, place.pod(LOOK, said=said), dry_run=True)
 
 
-def test_what_only_the_server_knows_it_refuses_by_name(place: Place) -> None:
-    odd = {"pod": {"spec": {"containers": [{"name": "program", "securityContext": {"readOnly": True}}]}}}
-    with pytest.raises(ApiError, match=r"unknown field.*readOnly"):
-        place.client.create(PODS, place.pod(LOOK, said=odd), dry_run=True, strict=True)
+REFUSED: list[tuple[dict[str, Any], str, str]] = [  # settings, the key that is named, words of the server
+    ({"pod": {"spec": {"tolerationz": []}}}, "pod.spec.tolerationz", "unknown field"),
+    ({"pod": {"spec": {"hostNetwork": "yes"}}}, "pod.spec.hostNetwork", "of type bool"),
+    ({"pod": {"spec": {"activeDeadlineSeconds": True}}}, "pod.spec.activeDeadlineSeconds", "of type int64"),
+    ({"pod": {"spec": {"$setElementOrder/containers": []}}}, "pod.spec.$setElementOrder/containers", "unknown field"),
+    ({"pod": {"spec": {"dnsPolicy": "Odd"}}}, "pod.spec.dnsPolicy", "Unsupported value"),
+    ({"pod": {"metadata": {"lables": {}}}}, "pod.metadata.lables", "unknown field"),
+    ({"pod": {"spec": {"containers": [{"name": "program", "envs": []}]}}}, "pod.spec.containers[program].envs", "unknown field"),
+    ({"pod": {"spec": {"containers": [{"name": "program", "securityContext": {"readOnly": True}}]}}},
+     "pod.spec.containers[program].securityContext.readOnly", "unknown field"),
+    ({"pod": {"spec": {"containers": [{"name": "program", "env": [{"name": "A", "value": 3}]}]}}}, "pod.spec.containers.env.value",
+     "of type string"),
+    ({"pod": {"spec": {"containers": [{"name": "program", "volumeMounts": [{"mountPath": "/v", "name": "v"}]}]}}},
+     "pod.spec.containers[program].volumeMounts[/v].name", 'Not found: "v"'),
+    ({"pod": {"spec": {"containers": [{"name": "Side", "image": "i"}]}}}, "pod.spec.containers[Side].name", "lowercase RFC 1123"),
+    ({"pod": {"spec": {"containers": [{"name": "side", "image": "i", "resources": {"requests": {"cpu": "1 core"}}}]}}},
+     "pod.spec.containers[side].resources.requests.cpu", "quantities"),
+    ({"pod": {"spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1GB"}}]}}}, "pod.spec.volumes[tmp].emptyDir.sizeLimit",
+     "quantities"),
+    ({"tolerations": [{"effct": "NoSchedule"}]}, "tolerations", "effct"),
+    ({"tolerations": [{"key": "a", "operator": "Exists", "effect": "Never"}]}, "tolerations", '"NoSchedule"'),
+    ({"affinity": {"nodeAfinity": {}}}, "affinity", "nodeAfinity"),
+    ({"volumes": [{"empty": True, "path": "/a", "name": "work"}]}, "volumes", "Duplicate value"),
+    ({"volumes": [{"ephemeral": {"size": "1GiB", "mode": "x"}, "path": "/a"}]}, "volumes", '"ReadWriteMany"'),
+    ({"roles": {"worker": {"volumes": [{"host_path": "/a", "path": "/a", "type": "Dir"}]}}}, "roles.worker.volumes", "DirectoryOrCreate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "key", "words"), REFUSED, ids=[key for _, key, _ in REFUSED])
+def test_what_the_server_refuses_is_told_by_the_key_of_the_job(
+    open_place: Place, said: dict[str, Any], key: str, words: str
+) -> None:
+    async def try_it() -> None:
+        async with Client(open_place.client.config) as client:
+            await try_pod(client, open_place.shape(said), "worker", open_place.pod(LOOK, said=said))
+
+    with pytest.raises(BadInput) as refusal:
+        asyncio.run(try_it())
+    assert refusal.value.place == f"engines.kubernetes.{key}"
+    assert words in refusal.value.message
 
 
 def test_a_part_of_a_role_has_a_class(place: Place, kubernetes: Cluster) -> None:

@@ -275,11 +275,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # what is wrong -> the jo
         "a template cannot change it", "engines.kubernetes.pod.spec.containers[program].command",
     ),
     "a template with an unknown field": (
-        {"engines": {"kubernetes": {"pod": {"spec": {"nodeNaem": "x"}}}}}, "Kubernetes has no such field",
+        {"engines": {"kubernetes": {"pod": {"spec": {"nodeNaem": "x"}}}}}, "kubectl explain pod.spec",
         "engines.kubernetes.pod.spec.nodeNaem",
     ),
     "a template that the cluster refuses": (
-        {"engines": {"kubernetes": {"pod": {"spec": {"dnsPolicy": "Odd"}}}}}, 'spec.dnsPolicy: Unsupported value: "Odd"', "roles.worker",
+        {"engines": {"kubernetes": {"pod": {"spec": {"dnsPolicy": "Odd"}}}}}, 'spec.dnsPolicy: Unsupported value: "Odd"',
+        "engines.kubernetes.pod.spec.dnsPolicy",
     ),
     "what the namespace forbids": (
         {"engines": {"kubernetes": {"volumes": [{"host_path": "/etc", "path": "/x"}]}}}, 'violates PodSecurity "restricted:latest"',

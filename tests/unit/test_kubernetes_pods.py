@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -30,6 +31,8 @@ from trainmaster.engines.kubernetes.pods.pods import (
 )
 from trainmaster.engines.kubernetes.pods.templates import applied, template
 from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.kubernetes.submit.refusals import try_pod
+from trainmaster.kube.errors import of_status
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 GIB = 2**30
@@ -622,9 +625,6 @@ def test_what_a_template_says_as_it_is_anyway_is_no_conflict() -> None:
         ({"pod": {"spec": {"containers": [{"name": "side", "image": "A B"}]}}}, {},
          "engines.kubernetes.pod.spec.containers[side].image", "no name of an image"),
         ({"pod": {"spec": {"containers": [{"name": "side"}]}}}, {}, "engines.kubernetes.pod.spec.containers[side]", "called program"),
-        ({"pod": {"spec": {"containers": [{"name": "program", "volumeMounts": [{"mountPath": "/v", "name": "v"}]}]}}}, {},
-         "engines.kubernetes.pod.spec.containers[program].volumeMounts[/v].name", "no volume v"),
-        ({"volumes": [{"empty": True, "path": "/a", "name": "shm"}]}, {}, "engines.kubernetes.volumes", "one name"),
         ({"roles": {"master": {"pod": {"spec": {"restartPolicy": "Never"}}}}}, {},
          "engines.kubernetes.roles.master.pod.spec.restartPolicy", "ours"),
         ({}, {"resources": {"extended": {"cpu": 1}}}, "roles.worker.resources.extended.cpu", "cores"),
@@ -650,3 +650,53 @@ def test_annotations_of_a_job_are_those_of_its_pods() -> None:
     odd = shape(annotations={"not a name": "b"})
     with pytest.raises(BadInput, match="no name of a label"):
         check(odd.job, odd.said)
+
+
+# -- what the API server refuses --
+
+UNDECODED = 'Pod in version "v1" cannot be handled as a Pod: '
+PATTERN = r"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"  # as the server writes it
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "place", "words"),
+    [
+        ({"pod": {"spec": {"tolerationz": []}}}, 'strict decoding error: unknown field "spec.tolerationz"',
+         "engines.kubernetes.pod.spec.tolerationz", "kubectl explain pod.spec"),
+        ({"roles": {"worker": {"pod": {"spec": {"containers": [{"name": "side", "image": "i", "envs": []}]}}}}},
+         'strict decoding error: unknown field "spec.containers[1].envs"', "engines.kubernetes.roles.worker.pod.spec.containers[side].envs",
+         "kubectl explain pod.spec.containers"),
+        ({"pod": {"spec": {"hostNetwork": "yes"}}},
+         "json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
+         "engines.kubernetes.pod.spec.hostNetwork", "of type bool"),
+        ({"tolerations": [{"effct": "x"}]}, 'strict decoding error: unknown field "spec.tolerations[0].effct"',
+         "engines.kubernetes.tolerations", "effct"),
+        ({"pod": {"spec": {"containers": [{"name": "program", "resources": {"limits": {"cpu": "3", "ephemeral-storage": "1GB"}}}]}}},
+         f"quantities must match the regular expression {PATTERN}",
+         "engines.kubernetes.pod.spec.containers[program].resources.limits.ephemeral-storage", "1Gi"),
+        ({"pod": {"spec": {"dnsPolicy": "Odd"}}}, {"field": "spec.dnsPolicy", "message": 'Unsupported value: "Odd"'},
+         "engines.kubernetes.pod.spec.dnsPolicy", 'Unsupported value: "Odd"'),
+        ({"roles": {"worker": {"volumes": [{"host_path": "/a", "path": "/a", "type": "Dir"}]}}},
+         {"field": "spec.volumes[4].hostPath.type", "message": 'Unsupported value: "Dir"'},
+         "engines.kubernetes.roles.worker.volumes", "Dir"),
+        ({}, {"field": "spec.hostname", "message": "is ours"}, "roles.worker", "is ours"),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_the_server_is_told_by_the_key_of_the_job(
+    said: dict[str, Any], answer: str | dict[str, str], place: str, words: str
+) -> None:
+    if isinstance(answer, str):
+        status: dict[str, Any] = {"code": 400, "message": UNDECODED + answer}
+    else:
+        message = f'Pod "x" is invalid: {answer["field"]}: {answer["message"]}'
+        status = {"code": 422, "message": message, "details": {"causes": [answer]}}
+
+    class Server:
+        async def create(self, *_: Any, **__: Any) -> None:
+            raise of_status(status)
+
+    with pytest.raises(BadInput) as refusal:
+        asyncio.run(try_pod(Server(), shape(said), "worker", pod_of(said)))  # type: ignore[arg-type]
+    assert (refusal.value.place, refusal.value.anchor, refusal.value.status) == (place, "pod-refused", 2)
+    assert words in str(refusal.value)
+    assert UNDECODED not in str(refusal.value)

@@ -32,21 +32,21 @@ from trainmaster.engines.kubernetes.container.entry import (
     inside,
 )
 from trainmaster.engines.kubernetes.errors import failed
-from trainmaster.engines.kubernetes.master import waiting
 from trainmaster.engines.kubernetes.master.nodes import Nodes
 from trainmaster.engines.kubernetes.master.runtime import PORT, pod_of
 from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, run_name, selector
 from trainmaster.engines.kubernetes.pods.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
-from trainmaster.engines.kubernetes.settings import CLIENT, Settings, settings
+from trainmaster.engines.kubernetes.settings import CLIENT, MASTER, Settings, settings
 from trainmaster.engines.kubernetes.submit import initial_pods, masters, objects, rights, shipping
 from trainmaster.engines.kubernetes.submit.objects import ENDED, STAMP, master_name, owner_of
+from trainmaster.engines.kubernetes.submit.refusals import try_pod
 from trainmaster.engines.kubernetes.submit.store import Store, get_or_none, parts, stored_elsewhere
 from trainmaster.engines.packed import stores_of
 from trainmaster.kube.blocking import Blocking
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config, load
-from trainmaster.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from trainmaster.kube.errors import Forbidden, KubeError, NotFound
 from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, NODES, POD_GROUPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 from trainmaster.log.configmaps import SCHEME, url_of
 
@@ -113,7 +113,7 @@ class KubernetesClient:
         """Raise BadInput where the job cannot run there: no right to, no image, a pod that the cluster refuses."""
         options = settings(job.engines.get("kubernetes") or {})
         check(job, options)
-        for role in (MASTER_PART, *job.roles):
+        for role in (MASTER, *job.roles):
             image_of(job, role, self._image)
         if job.checkpoint is not None and not job.checkpoint.url and not stored_elsewhere(job):
             raise BadInput(
@@ -129,19 +129,15 @@ class KubernetesClient:
         shape = Shape(_DRY, job, options, self._image, None)
         requests_by_role = {request.role: request for request in requests}
         trial_pods = {
-            f"roles.{role}": task_pod(shape, request, inside(_DRY, role, [], "", {}, options.runtime_image))
+            role: task_pod(shape, request, inside(_DRY, role, [], "", {}, options.runtime_image))
             for role, request in requests_by_role.items()
         }
         if options.run_master != CLIENT:
             pod = master_pod(shape, inside(_DRY, "", [], "", {}, options.runtime_image))
-            trial_pods["master"] = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                **pod,
-                "metadata": {**pod["metadata"], "name": _DRY},
-            }
+            pod["metadata"]["name"] = _DRY
+            trial_pods[MASTER] = {"apiVersion": "v1", "kind": "Pod", **pod}
         answers = await asyncio.gather(
-            *(_try_pod(client, *entry) for entry in trial_pods.items()), return_exceptions=True
+            *(try_pod(client, shape, role, pod) for role, pod in trial_pods.items()), return_exceptions=True
         )
         for answer in answers:  # of several failures the first is raised
             if answer is not None:
@@ -487,24 +483,6 @@ async def exists(client: Client) -> None:
         ) from None  # fmt: skip
     except Forbidden:  # a user who may make pods in it need not be allowed to see it
         return
-
-
-async def _try_pod(client: Client, place: str, pod: Mapping[str, Any]) -> None:
-    """Raise BadInput where the cluster would not make such a pod, whose settings are at `place`: the server knows policies and classes."""
-    try:
-        await client.create(PODS, pod, dry_run=True, strict=True)
-    except Conflict:
-        return
-    except (Forbidden, Invalid) as error:
-        trouble = waiting.denial(error)
-        if trouble.hopeless is None:  # a quota that is full now
-            return
-        raise BadInput(
-            f"{place.rpartition('.')[2]}: {trouble.detail}",
-            place=place,
-            mend="change the job, or choose another namespace",
-            anchor="pod-refused",
-        ) from error
 
 
 _clients: dict[tuple[object, ...], Blocking] = {}

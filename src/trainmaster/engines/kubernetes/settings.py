@@ -141,15 +141,8 @@ def _pull(value: Any, place: str) -> str:
 
 
 def _tolerations(value: Any, place: str) -> tuple[dict[str, Any], ...]:
-    known = {"key": keys.label_name, "operator": keys.shape("Exists | Equal"), "value": keys.shape("text"),
-             "effect": keys.shape("NoSchedule | PreferNoSchedule | NoExecute"), "tolerationSeconds": keys.shape("number")}  # fmt: skip
     entries = keys.items(value, place, "[{key: KEY, operator: Exists}]")
-    return tuple(keys.section(known, entry, f"{place}[{at}]") for at, entry in enumerate(entries))
-
-
-def _affinity(value: Any, place: str) -> dict[str, Any]:
-    known = dict.fromkeys(("nodeAffinity", "podAffinity", "podAntiAffinity"), keys.mapping)
-    return keys.section(known, value, place)
+    return tuple(keys.mapping(entry, f"{place}[{at}]") for at, entry in enumerate(entries))
 
 
 def _priority(value: Any, place: str) -> Priority:
@@ -215,7 +208,7 @@ def _roles(value: Any, place: str) -> dict[str, dict[str, Any]]:
 
 
 _PODS: dict[str, keys.Reader] = {
-    "pull": _pull, "pull_secrets": keys.object_names, "node_selector": keys.labels, "affinity": _affinity,
+    "pull": _pull, "pull_secrets": keys.object_names, "node_selector": keys.labels, "affinity": keys.mapping,
     "tolerations": _tolerations, "volumes": volumes, "shm": _shm, "run_as": _run_as, "accelerator": _accelerator,
     "limit_cores": keys.flag, "labels": keys.labels, "annotations": keys.texts, "pod": _templates,
 }  # fmt: skip

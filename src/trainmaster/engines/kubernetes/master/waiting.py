@@ -42,6 +42,9 @@ class Trouble:
 # -- what the API server does not make --
 
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$", re.DOTALL)
+_REFUSED = re.compile(
+    r'^(?:pods|Pod) (?:"[^"]*" is (?:forbidden|invalid)|in version "v1" cannot be handled as a Pod): (?:strict decoding error: |json: )?'
+)
 _NEVER, _LATER = 0.0, None
 # A pattern of messages of 403, the resource that it names, whether it is for ever.
 _FORBIDDEN: tuple[tuple[str, str, float | None], ...] = (
@@ -77,7 +80,7 @@ def denial(error: KubeError) -> Trouble:
 
 def _without_pod_name(message: str) -> str:
     """Return a refusal without the name of the pod, which the user has not chosen."""
-    return re.sub(r'^(?:pods|Pod) "[^"]*" is (?:forbidden|invalid): ', "", " ".join(message.split()))[:600]
+    return _REFUSED.sub("", " ".join(message.split()))[:600]
 
 
 def _quota(message: str) -> Trouble | None:

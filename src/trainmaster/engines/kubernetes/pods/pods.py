@@ -192,9 +192,9 @@ def check(job: Job, settings: Settings) -> None:
     inside = PodBootstrap(init=[{"name": RUNTIME}], command=["true"])
     for name, role_spec in job.roles.items():
         _check_role(f"roles.{name}", role_spec, settings.of(name))
-        _check_whole(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
+        _check_images(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
     _check_nodes("master.nodes", job.master.nodes)
-    _check_whole({"metadata": {}, "spec": {}} | master_pod(shape, inside), settings.of(MASTER))
+    _check_images(master_pod(shape, inside), settings.of(MASTER))
 
 
 def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Request:
@@ -452,22 +452,12 @@ def _check_nodes(place: str, nodes: Nodes) -> None:
         keys.object_name(node, f"{place}.exclude[{at}]")
 
 
-def _check_whole(pod: Mapping[str, Any], options: Pods) -> None:
-    """Raise BadInput where containers of a template lack an image, or mounts a volume."""
+def _check_images(pod: Mapping[str, Any], options: Pods) -> None:
+    """Raise BadInput for a container of a template without an image, or with one whose name no kubelet takes: the API server takes any."""
     place = options.pod[-1].place if options.pod else keys.PLACE
-    spec = pod["spec"]
-    volumes = {volume["name"] for volume in spec["volumes"]}
-    if len(volumes) != len(spec["volumes"]):
-        raise keys.wrong(f"{keys.PLACE}.volumes", "two volumes have one name", "user, work, tmp and shm are ours")
     for kind in ("initContainers", "containers"):
-        for container in spec.get(kind, ()):
+        for container in pod["spec"].get(kind, ()):
             at = f"{place}.spec.{kind}[{container['name']}]"
             if not container.get("image"):
                 raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
             keys.image(container["image"], f"{at}.image")
-            for mount in container.get("volumeMounts", ()):
-                if mount.get("name") not in volumes:
-                    raise keys.wrong(
-                        f"{at}.volumeMounts[{mount['mountPath']}].name", f"there is no volume {mount.get('name')}",
-                        f"volumes: {', '.join(sorted(volumes))}",
-                    )  # fmt: skip

@@ -7,19 +7,19 @@ do what they do in `kubectl patch`. A volume of another kind takes the place of 
 A template cannot change what is ours, for a job would not run, or would get other pods than it asked for: `FIXED` says which paths are ours
 and which key to use instead. Every conflict is reported by its path in the template.
 
-Newer fields of Kubernetes are left to the API server, which knows them; a field that looks misspelt is refused here.
+Which fields a pod has, and what may be in them, the API server says (`submit.refusals`). It is asked once our pod is made, so a template is
+held here to what the merge needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from trainmaster.engines.kubernetes.pods.keys import wrong
+from trainmaster.engines.kubernetes.pods import keys
 
 PROGRAM, RUNTIME, FILES = (
     "program",
@@ -41,37 +41,12 @@ _KEYS: dict[Path, str] = {
 _SETS = frozenset({("metadata", "finalizers")})  # lists of texts that are joined
 _OF_ONE_KIND = (("spec", "volumes"), ("spec", "resourceClaims"))  # `retainKeys`
 
-_TEXT, _FLAG, _WHOLE, _LIST, _MAPPING = "a text", "true or false", "a whole number", "a list", "a mapping"
-_CLASSES = {_TEXT: str, _FLAG: bool, _WHOLE: int, _LIST: list, _MAPPING: dict}
-_ANY = ""  # of a field that no table has
-
-
-def _table(texts: str, flags: str, wholes: str, lists: str, mappings: str) -> dict[str, str]:
-    kinds = ((_TEXT, texts), (_FLAG, flags), (_WHOLE, wholes), (_LIST, lists), (_MAPPING, mappings))
-    return {name: kind for kind, names in kinds for name in names.split()}
-
-
-# Fields of Kubernetes 1.33: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
-_POD = _table("apiVersion kind", "", "", "", "metadata spec")
-_METADATA = _table("name generateName namespace", "", "", "finalizers ownerReferences", "labels annotations")
-_SPEC = _table(
-    "restartPolicy dnsPolicy serviceAccountName serviceAccount nodeName hostname subdomain schedulerName priorityClassName "
-    "runtimeClassName preemptionPolicy",
-    "automountServiceAccountToken hostNetwork hostPID hostIPC shareProcessNamespace enableServiceLinks setHostnameAsFQDN hostUsers",
-    "terminationGracePeriodSeconds activeDeadlineSeconds priority",
-    "volumes initContainers containers ephemeralContainers imagePullSecrets tolerations hostAliases readinessGates "
-    "topologySpreadConstraints schedulingGates resourceClaims",
-    "nodeSelector securityContext affinity dnsConfig overhead os resources",
-)  # fmt: skip
-_CONTAINER = _table(
-    "name image workingDir terminationMessagePath terminationMessagePolicy imagePullPolicy restartPolicy",
-    "stdin stdinOnce tty", "",
-    "command args ports envFrom env resizePolicy volumeMounts volumeDevices",
-    "resources livenessProbe readinessProbe startupProbe lifecycle securityContext",
-)  # fmt: skip
-_TABLES: dict[Path, dict[str, str]] = {
-    (): _POD, ("metadata",): _METADATA, ("spec",): _SPEC, ("spec", "containers"): _CONTAINER, ("spec", "initContainers"): _CONTAINER,
-}  # fmt: skip
+# Mappings that we read ourselves once the templates are merged.
+_MAPPINGS: frozenset[Path] = frozenset({
+    ("metadata",), ("spec",), ("spec", "affinity"), ("spec", "affinity", "nodeAffinity"), ("spec", "containers", "securityContext"),
+    ("spec", "initContainers", "securityContext"),
+})  # fmt: skip
+_QUANTITIES = frozenset({"requests", "limits", "sizeLimit", "overhead"})  # fields of them
 
 # Paths that are ours -> what to write instead. Elements of lists are named by their keys.
 _CONTAINERS = ("spec", "containers", PROGRAM)
@@ -101,9 +76,6 @@ FIXED: dict[Path, str] = {
 _OUR_NAMES = re.compile(r"trainmaster/.*|app\.kubernetes\.io/(instance|component|managed-by)")
 _NAMES = (("metadata", "labels"), ("metadata", "annotations"))
 
-# apimachinery, api/resource: Quantity.
-_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE])?")
-
 
 @attrs.frozen(slots=True)
 class Template:
@@ -115,10 +87,12 @@ class Template:
 
 def template(value: Any, place: str) -> Template:
     """Read a template. Raises BadInput for one that is no part of a pod."""
-    _check(value, (), place, _MAPPING)
+    _check(keys.mapping(value, place), (), place)
+    if others := [str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "spec")]:
+        raise keys.wrong(f"{place}.{others[0]}", "a pod has no such field", "write it below metadata: or spec:")
     kind, version = value.get("kind", "Pod"), value.get("apiVersion", "v1")
     if (kind, version) not in (("Pod", "v1"), ("PodTemplate", "v1")):
-        raise wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
+        raise keys.wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
     return Template(place, {name: value[name] for name in ("metadata", "spec") if name in value})
 
 
@@ -129,15 +103,15 @@ def check_conflicts(of: Template, pod: Mapping[str, Any], ours: Mapping[Path, st
         whole = value is None or value is _PATCH
         for at, mend in fixed.items():
             if path[: len(at)] == at or (whole and at[: len(path)] == path):
-                raise wrong(_path_text(of.place, path), "this is ours, and a template cannot change it", mend)
+                raise keys.wrong(_path_text(of.place, path), "this is ours, and a template cannot change it", mend)
         if path[:2] in _NAMES and len(path) > 2 and _OUR_NAMES.fullmatch(path[2]):
-            raise wrong(
+            raise keys.wrong(
                 _path_text(of.place, path),
                 "this says whose the pod is, and a template cannot change it",
                 "choose another name",
             )
         if whole and path in (*_NAMES, ("metadata",)):
-            raise wrong(
+            raise keys.wrong(
                 _path_text(of.place, path),
                 "this says whose the pod is, and a template cannot change it",
                 "leave it out",
@@ -210,7 +184,7 @@ def _changes(patch: Any, path: Path, base: Any) -> Iterator[tuple[Path, Any]]:
             yield path, _PATCH
         for name, value in patch.items():
             if name != _PATCH:
-                yield from _changes(value, (*path, name), base.get(name) if isinstance(base, Mapping) else None)
+                yield from _changes(value, (*path, str(name)), base.get(name) if isinstance(base, Mapping) else None)
         return
     key = _KEYS.get(_kind(path)) if isinstance(patch, list | tuple) else None
     if key is None:
@@ -242,82 +216,71 @@ def _kind(path: Path) -> Path:
     return named_path
 
 
-# -- what a template may hold --
+# -- what the merge needs --
 
 
-def _check(value: Any, path: Path, place: str, kind: str) -> None:
-    """Raise BadInput for a field that there is not, a value of another kind, a list's element without its key, a bad quantity."""
-    at = _path_text(place, path)
-    if value is None:
-        return
-    if kind != _ANY and (not isinstance(value, _CLASSES[kind]) or (kind == _WHOLE and isinstance(value, bool))):
-        raise wrong(at, f"{value!r} is not {kind}", f"write {kind}")
-    if isinstance(value, Mapping):
-        _check_mapping(value, path, place)
-    elif isinstance(value, list):
-        _check_list(value, path, place)
-
-
-def _check_mapping(value: Mapping[str, Any], path: Path, place: str) -> None:
-    table = _TABLES.get(_kind(path))
-    for name, content in value.items():
+def _check(fields: Mapping[str, Any], path: Path, place: str) -> None:
+    """Raise BadInput where the merge, or what we do with the merged pod, needs a list or a mapping and the template has something else."""
+    for name, value in fields.items():
         inner_path = (*path, str(name))
-        at = _path_text(place, inner_path)
-        if not isinstance(name, str):
-            raise wrong(at, f"{name!r} is no name of a field", "write it in quotes")
-        if name == _PATCH:
-            if content not in ("merge", "replace", "delete"):
-                raise wrong(at, f"there is no {content!r}", "write merge, replace or delete")
-            continue
-        if name.startswith("$"):
-            raise wrong(at, "of the directives of a strategic merge there is $patch alone", "leave it out")
-        if table is not None and name not in table:
-            _refuse_misspelt(name, table, path, at)
-        if (
-            _is_quantity(inner_path)
-            and content is not None
-            and (not isinstance(content, str | int | float) or not _QUANTITY.fullmatch(str(content)))
-        ):
-            raise wrong(at, f"{content!r} is no quantity of Kubernetes", "write one like 500m, 2 or 1Gi")
-        _check(content, inner_path, place, (table or {}).get(name, _ANY))
+        at, key = _path_text(place, inner_path), _KEYS.get(_kind(inner_path))
+        if name == _PATCH and value not in ("merge", "replace", "delete"):
+            raise keys.wrong(at, f"there is no {value!r}", "write merge, replace or delete")
+        if key is not None and value is not None:
+            _check_elements(keys.items(value, at, f"[{{{key}: ..}}]"), inner_path, place, key)
+        elif isinstance(value, Mapping):
+            _check(value, inner_path, place)
+        elif value is not None and _kind(inner_path) in _MAPPINGS:
+            keys.mapping(value, at)
 
 
-def _refuse_misspelt(name: str, table: Mapping[str, str], path: Path, at: str) -> None:
-    if not path and name in _SPEC:
-        raise wrong(at, "a pod has no such field, its spec has", f"write spec: {{{name}: ..}}")
-    if matches := get_close_matches(name, table, 1, 0.75):
-        raise wrong(at, "Kubernetes has no such field", f"did you mean {matches[0]}?")
-    if not path:
-        raise wrong(at, "a pod has no such field", "write metadata: and spec:")
-
-
-def _check_list(value: list[Any], path: Path, place: str) -> None:
-    key = _KEYS.get(_kind(path))
+def _check_elements(elements: Sequence[Any], path: Path, place: str, key: str) -> None:
     seen = set()
-    for number, element in enumerate(value):
+    for number, element in enumerate(elements):
         at = f"{_path_text(place, path)}[{number}]"
-        if key is None:
-            _check(element, (*path, f"[{number}]"), place, _ANY)
+        if keys.mapping(element, at) == {_PATCH: "replace"}:
             continue
-        if not isinstance(element, Mapping):
-            raise wrong(at, f"{element!r} is no mapping", f"write {{{key}: ..}}")
-        if element == {_PATCH: "replace"}:
-            continue
-        if element.get(key) is None:
-            raise wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
+        if not isinstance(element.get(key), str | int):
+            raise keys.wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
         if element[key] in seen:
-            raise wrong(at, f"there are two with {key}: {element[key]}", "leave one")
+            raise keys.wrong(at, f"there are two with {key}: {element[key]}", "leave one")
         seen.add(element[key])
-        _check(element, (*path, str(element[key])), place, _MAPPING)
+        _check(element, (*path, str(element[key])), place)
 
 
-def _is_quantity(path: Path) -> bool:
-    kind = _kind(path)
-    of_container = kind[:2] in (("spec", "containers"), ("spec", "initContainers")) and kind[2:3] == ("resources",)
-    return (of_container and kind[3:4] in (("requests",), ("limits",)) and len(kind) == 5) or kind[2:] == (
-        "emptyDir",
-        "sizeLimit",
-    )
+# -- where a template sets what the API server refuses --
+
+
+def place_of(field: str, pod: Mapping[str, Any], templates: Sequence[Template]) -> str:
+    """Return the place of a field of `pod`, as the API server names it, in the last template that sets it; "" where none does."""
+    section, name, *_ = *re.findall(r"[^.\[]+", field), ""
+    for template in reversed(templates):
+        if name in (template.data.get(section) or {}):
+            return f"{template.place}.{_named(field, pod)}"
+    return ""
+
+
+def place_of_quantity(pattern: str, templates: Sequence[Template]) -> str:
+    """Return the place of a quantity that does not match the pattern; "" where there is none. The API server names no field then."""
+    for template in templates:
+        for path, value in _changes(template.data, (), None):
+            if _QUANTITIES.intersection(path) and not re.fullmatch(pattern, str(value)):
+                return _path_text(template.place, path)
+    return ""
+
+
+def _named(field: str, pod: Any) -> str:
+    """Return a field, `spec.containers[0].image`, with elements of lists by their names: `spec.containers[program].image`."""
+    text = ""
+    path: Path = ()
+    for name, index in re.findall(r"([^.\[]+)(?:\[(.*?)\])?", field):
+        path = (*path, name)
+        pod = pod.get(name) if isinstance(pod, Mapping) else None
+        if index.isdigit() and isinstance(pod, list):
+            pod = pod[int(index)]
+            index = pod[_KEYS[path]] if path in _KEYS else index
+        text += f".{name}[{index}]" if index else f".{name}"
+    return text[1:]
 
 
 def _path_text(place: str, path: Path) -> str:

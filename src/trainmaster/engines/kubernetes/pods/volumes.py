@@ -1,7 +1,6 @@
 """Read the volumes that are mounted into pods, as users write them, into those of Kubernetes.
 
-One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`). The
-spelling of ElasticDL, `host_path=/data,mount_path=/data;claim_name=c1,mount_path=/p`, is read as the same entries.
+One entry is one volume and its one mount: a source (`claim: data`), the `path` in the container, and how (`sub_path`, `read_only`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from trainmaster.engines.kubernetes.pods import keys
 
 OURS = "/trainmaster"  # below it is what the agent needs
 _SOURCES = "host_path, claim, config_map, secret, empty, ephemeral or nfs"
-_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
-_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
-# ElasticDL's words (elasticdl_client/common/k8s_volume.py) and ours.
-_ELASTICDL = {"claim_name": "claim", "mount_path": "path"}
+# For ElasticDL's --volume, "claim_name=c,mount_path=/data", which is a text.
+_LIST = "[{claim: data, path: /data}]; ElasticDL's claim_name is claim here, and its mount_path is path"
 
 
 @attrs.frozen(slots=True)
@@ -45,12 +42,8 @@ class Volume:
 
 
 def volumes(setting: Any, place: str) -> tuple[Volume, ...]:
-    """Read volumes of a list of entries, or of ElasticDL's text. Raises BadInput."""
-    entries = _elasticdl(setting, place) if isinstance(setting, str) else setting
-    read = tuple(
-        _volume(entry, f"{place}[{at}]")
-        for at, entry in enumerate(keys.items(entries, place, "[{claim: data, path: /data}]"))
-    )
+    """Read a list of volumes. Raises BadInput."""
+    read = tuple(_volume(entry, f"{place}[{at}]") for at, entry in enumerate(keys.items(setting, place, _LIST)))
     for field in ("path", "name"):
         seen: set[str] = set()
         for at, volume in enumerate(read):
@@ -65,21 +58,6 @@ def joined(before: tuple[Volume, ...], more: tuple[Volume, ...]) -> tuple[Volume
     """Return the volumes of both; of two that share a path or a name, the later."""
     paths, names = {volume.path for volume in more}, {volume.name for volume in more if volume.name}
     return (*(volume for volume in before if volume.path not in paths and volume.name not in names), *more)
-
-
-def _elasticdl(text: str, place: str) -> list[dict[str, Any]]:
-    entries = []
-    for at, part in enumerate(entry_text for entry_text in text.split(";") if entry_text.strip()):
-        entry: dict[str, Any] = {}
-        for pair in part.split(","):
-            name, equals, value = (piece.strip() for piece in pair.partition("="))
-            if not equals or not value:
-                raise keys.wrong(
-                    f"{place}[{at}]", f"{pair!r} is no KEY=VALUE", "write host_path=/data,mount_path=/data"
-                )
-            entry[_ELASTICDL.get(name, name)] = value
-        entries.append(entry)
-    return entries
 
 
 def _volume(entry: Any, place: str) -> Volume:
@@ -119,17 +97,6 @@ def _below(value: Any, place: str) -> str:
             place, f"{value!r} is no path within the volume", "write one without / before it and without .."
         )
     return value
-
-
-def _one_of(values: tuple[str, ...]) -> keys.Reader:
-    def read(value: Any, place: str) -> str:
-        if value not in values:
-            raise keys.wrong(
-                place, f"there is no {value!r}", f"write one of {', '.join(word for word in values if word)}"
-            )
-        return str(value)
-
-    return read
 
 
 def _objects(value: Any, place: str) -> dict[str, Any]:
@@ -172,11 +139,14 @@ def _ephemeral(value: Any, place: str) -> dict[str, Any]:
     """Read a size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
     if isinstance(value, str):
         value = {"size": value}
-    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": _one_of(_MODES)}
+    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": keys.text}
     values = keys.section(readers, value, place)
     if "size" not in values:
         raise keys.wrong(f"{place}.size", "it is missing", "write how large it is to be, like size: 10GiB")
-    spec = {"accessModes": [values.get("mode", _MODES[0])], "resources": {"requests": {"storage": str(values["size"])}}}
+    spec = {
+        "accessModes": [values.get("mode", "ReadWriteOnce")],
+        "resources": {"requests": {"storage": str(values["size"])}},
+    }
     if "storage_class" in values:
         spec["storageClassName"] = values["storage_class"]
     return {"volumeClaimTemplate": {"spec": spec}}
@@ -198,7 +168,7 @@ _OBJECTS: dict[str, keys.Reader] = {"name": keys.object_name, "items": _chosen, 
 _READ: dict[str, keys.Reader] = {
     "host_path": _whole, "claim": keys.object_name, "config_map": _objects, "secret": _objects, "empty": _empty,
     "ephemeral": _ephemeral, "nfs": _nfs, "path": _path, "name": keys.object_name, "sub_path": _below, "read_only": keys.flag,
-    "type": _one_of(_TYPES),
+    "type": keys.text,
 }  # fmt: skip
 # source -> the volume of Kubernetes
 _SOURCE_OF: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
