@@ -7,3 +7,5 @@ NO_DEVICES = 77  # other programs use some of the devices that were counted
 OUT_OF_REACH = 78  # the agent reached no master for longer than it may work without one, or wait for its first one
 # The container's engine has ended it (128 and SIGTERM). With 0 a kubelet would forget why it evicted the pod.
 TERMINATED = 143
+
+REASONS = {NO_PYTHON: "no-python", NO_DEVICES: "devices-taken", OUT_OF_REACH: "no-master"}

@@ -36,6 +36,7 @@ from trainmaster.engines.kubernetes.master.nodes import Nodes
 from trainmaster.engines.kubernetes.master.runtime import PORT, pod_of
 from trainmaster.engines.kubernetes.names import JOB as LABEL
 from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, run_name, selector
+from trainmaster.engines.kubernetes.pods.keys import PLACE
 from trainmaster.engines.kubernetes.pods.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, MASTER, Settings, settings
 from trainmaster.engines.kubernetes.submit import initial_pods, masters, objects, rights, shipping
@@ -50,7 +51,6 @@ from trainmaster.kube.errors import Forbidden, KubeError, NotFound
 from trainmaster.kube.kinds import CONFIGMAPS, NAMESPACES, NODES, POD_GROUPS, PODS, REPLICA_SETS, SECRETS, SERVICES
 from trainmaster.log.configmaps import SCHEME, url_of
 
-PLACE = "engines.kubernetes"
 NOTHING_RUNS = "nothing runs its master: its submission was broken off, or somebody has deleted its ReplicaSet"
 UNDONE = 10.0  # s in which an interrupted submission removes its objects
 ENDED_WITHIN = 120.0  # s until the pods of a job that is ended by force are gone

@@ -16,6 +16,7 @@ from trainmaster.engines.kubernetes.pods import keys
 from trainmaster.engines.kubernetes.pods.keys import PLACE
 from trainmaster.engines.kubernetes.pods.templates import Template, template
 from trainmaster.engines.kubernetes.pods.volumes import Volume, joined, volumes
+from trainmaster.engines.sections import Reader, flag, items, mapping, section, shape, size, text, wrong
 
 MASTER = "master"  # among the roles: the job's master
 CLUSTER, CLIENT = "cluster", "client"  # where the master runs
@@ -89,11 +90,9 @@ class Settings:
 
 def settings(entries: Mapping[str, Any]) -> Settings:
     """Read the section of Kubernetes. Raises BadInput, naming key and nearest name."""
-    values = keys.section(_READ, entries, PLACE)
+    values = section(_READ, entries, PLACE)
     if values.get("queue") and values.get("volcano"):
-        raise keys.wrong(
-            f"{PLACE}.volcano", "queue names one of Kueue already", "name one of them: pods have one queue"
-        )
+        raise wrong(f"{PLACE}.volcano", "queue names one of Kueue already", "name one of them: pods have one queue")
     classes: dict[str, Priority] = values.pop("priority_class", {})
     of_roles: dict[str, dict[str, Any]] = values.pop("roles", {})
     general = _with(Pods(), {name: values.pop(name) for name in _PODS if name in values} | _class_of("", classes))
@@ -136,13 +135,13 @@ _JOINED: dict[str, Any] = {
 
 def _pull(value: Any, place: str) -> str:
     if value not in _PULL:
-        raise keys.wrong(place, f"there is no {value!r}", f"write one of {', '.join(_PULL)}")
+        raise wrong(place, f"there is no {value!r}", f"write one of {', '.join(_PULL)}")
     return _PULL[value]
 
 
 def _tolerations(value: Any, place: str) -> tuple[dict[str, Any], ...]:
-    entries = keys.items(value, place, "[{key: KEY, operator: Exists}]")
-    return tuple(keys.mapping(entry, f"{place}[{at}]") for at, entry in enumerate(entries))
+    entries = items(value, place, "[{key: KEY, operator: Exists}]")
+    return tuple(mapping(entry, f"{place}[{at}]") for at, entry in enumerate(entries))
 
 
 def _priority(value: Any, place: str) -> Priority:
@@ -151,9 +150,8 @@ def _priority(value: Any, place: str) -> Priority:
         return Priority(keys.object_name(value, place))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Priority(_HIGH, _fraction(value, place), _LOW)
-    values = keys.section({"class": keys.object_name, "fraction": _fraction, "other": keys.object_name}, value, place)
-    if "class" not in values:
-        raise keys.wrong(f"{place}.class", "it is missing", "write {class: NAME, fraction: 0.5, other: NAME}")
+    known = {"class": keys.object_name, "fraction": _fraction, "other": keys.object_name}
+    values = section(known, value, place, **{"class": "write {class: NAME, fraction: 0.5, other: NAME}"})
     return Priority(values["class"], values.get("fraction", 1.0), values.get("other", ""))
 
 
@@ -166,12 +164,12 @@ def _priorities(value: Any, place: str) -> dict[str, Priority]:
 
 def _fraction(value: Any, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise keys.wrong(place, f"{value!r} is no fraction", "write a part between 0 and 1")
+        raise wrong(place, f"{value!r} is no fraction", "write a part between 0 and 1")
     return float(value)
 
 
 def _shm(value: Any, place: str) -> int:
-    return NO_SHM if value in (None, "none") else int(keys.size(value, place))
+    return NO_SHM if value in (None, "none") else int(size(value, place))
 
 
 def _run_as(value: Any, place: str) -> RunAs:
@@ -179,20 +177,20 @@ def _run_as(value: Any, place: str) -> RunAs:
     if value == "image":
         return RunAs(None, None, None)
     known = dict.fromkeys(("user", "group", "fs_group"), _id)
-    ids = {"user": _id(value, place)} if type(value) is int else keys.section(known, value, place)
+    ids = {"user": _id(value, place)} if type(value) is int else section(known, value, place)
     group = ids.get("group", ids.get("user", USER))  # a group of one's own, as most images have it
     return RunAs(ids.get("user", USER), group, ids.get("fs_group", group))
 
 
 def _id(value: Any, place: str) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
-        raise keys.wrong(place, f"{value!r} is no number of a user or group", "write one, like 1000; or run_as: image")
+        raise wrong(place, f"{value!r} is no number of a user or group", "write one, like 1000; or run_as: image")
     return value
 
 
 def _accelerator(value: Any, place: str) -> str:
     if not keys.is_label_name(value) or "/" not in value:
-        raise keys.wrong(place, f"{value!r} is no resource that a device plug-in counts", f"write one like {NVIDIA}")
+        raise wrong(place, f"{value!r} is no resource that a device plug-in counts", f"write one like {NVIDIA}")
     return str(value)
 
 
@@ -201,20 +199,19 @@ def _templates(value: Any, place: str) -> tuple[Template, ...]:
 
 
 def _roles(value: Any, place: str) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, Mapping):
-        raise keys.wrong(place, f"{value!r} is no mapping", "write {ROLE: {node_selector: ..}}")
     known = {**_PODS, "priority_class": _priority}
-    return {str(role): keys.section(known, section, f"{place}.{role}") for role, section in value.items()}
+    roles = mapping(value, place, "{ROLE: {node_selector: ..}}")
+    return {str(role): section(known, entries, f"{place}.{role}") for role, entries in roles.items()}
 
 
-_PODS: dict[str, keys.Reader] = {
-    "pull": _pull, "pull_secrets": keys.object_names, "node_selector": keys.labels, "affinity": keys.mapping,
+_PODS: dict[str, Reader] = {
+    "pull": _pull, "pull_secrets": keys.object_names, "node_selector": keys.labels, "affinity": mapping,
     "tolerations": _tolerations, "volumes": volumes, "shm": _shm, "run_as": _run_as, "accelerator": _accelerator,
-    "limit_cores": keys.flag, "labels": keys.labels, "annotations": keys.texts, "pod": _templates,
+    "limit_cores": flag, "labels": keys.labels, "annotations": keys.texts, "pod": _templates,
 }  # fmt: skip
-_READ: dict[str, keys.Reader] = {
-    "context": keys.text, "namespace": keys.object_name, "service_account": keys.object_name,
-    "run_master": keys.shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
+_READ: dict[str, Reader] = {
+    "context": text, "namespace": keys.object_name, "service_account": keys.object_name,
+    "run_master": shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
     "runtime_image": keys.image, "queue": keys.object_name, "volcano": keys.object_name,
-    "gang_timeout": keys.shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
+    "gang_timeout": shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
 }  # fmt: skip

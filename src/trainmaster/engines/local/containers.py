@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainmaster.engines.local.template import Link, spawn
-from trainmaster.engines.statuses import OUT_OF_REACH
+from trainmaster.engines.statuses import REASONS
 from trainmaster.host import limits, linux, processes
 from trainmaster.host.processes import Process
 
@@ -194,7 +194,7 @@ class Containers:
         """Report an exit, once none of the container's processes is left."""
         agent = self._running.pop(key)
         await asyncio.to_thread(_clear, self._job, key, agent, status is not None)
-        self._ended(key, status, "no-master" if status == OUT_OF_REACH else None, {})
+        self._ended(key, status, REASONS.get(status or 0), {})
 
 
 def _clear(job: str, key: Key, agent: Process, ended: bool) -> None:

@@ -1,23 +1,17 @@
-"""Read one value of `engines.kubernetes`, and report a wrong one.
+"""Read names and labels of Kubernetes, in settings and elsewhere in a job.
 
-A reader takes the value and its place, `engines.kubernetes.volumes[0].path`, and returns the value to keep, or raises BadInput with the
-place and what to write instead. Names and labels of Kubernetes are held to its own rules here, so that a wrong one is reported at submit
-and by our key rather than by the API server and by a field of a pod that the user never wrote.
+They are held to Kubernetes' own rules here, so that a wrong one is reported at submit and by our key rather than by the API server and by a
+field of a pod that the user never wrote; of many names, an image's too, the server checks nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.quantities import SIZE_WORDS
-from trainmaster.core.spec.shapes import SHAPES, choice
+from trainmaster.engines.sections import items, mapping, shape, wrong
 
 PLACE = "engines.kubernetes"
-Reader = Callable[[Any, str], Any]
 
 # apimachinery, util/validation: names of objects (RFC 1123 subdomains), of labels, and what labels may hold.
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -33,50 +27,6 @@ _IMAGE = re.compile(
 )
 _LONGEST_IMAGE = 255  # of the name without tag and digest
 IMAGE_WORDS = "write [HOST[:PORT]/]PATH[:TAG] or ..@DIGEST; a path has small letters, digits and . _ - between them"
-
-
-def wrong(place: str, why: str, mend: str) -> BadInput:
-    return BadInput(f"{place}: {why}", place=place, mend=mend, anchor="engine-settings")
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean X?", or the names there are."""
-    names = list(known)
-    matches = get_close_matches(name, names, 1, 0.5)
-    return f"did you mean {matches[0]}?" if matches else f"keys: {', '.join(names)}"
-
-
-def section(readers: Mapping[str, Reader], entries: Any, place: str) -> dict[str, Any]:
-    """Read the entries that are written under `place`, each by its reader."""
-    if not isinstance(entries, Mapping):
-        raise wrong(place, f"{entries!r} is no mapping", f"write keys: {', '.join(readers)}")
-    for name in entries:
-        if name not in readers:
-            raise wrong(f"{place}.{name}", "there is no such key", near(str(name), readers))
-    return {name: readers[name](value, f"{place}.{name}") for name, value in entries.items()}
-
-
-def shape(name: str, mend: str = "") -> Reader:
-    """Return a reader by a shape of the job file."""
-    read = choice(name) or SHAPES[name][0]
-
-    def checked(value: Any, place: str) -> Any:
-        try:
-            return read(value)
-        except ValueError as error:
-            raise wrong(place, f"{value!r}: {error}", mend or "write what is expected") from error
-
-    return checked
-
-
-flag = shape("flag", "write true or false")
-size = shape("positive size", f"write {SIZE_WORDS}")
-
-
-def text(value: Any, place: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise wrong(place, f"{value!r} is no text", "write a text")
-    return value
 
 
 def object_name(value: Any, place: str) -> str:
@@ -118,15 +68,13 @@ def texts(value: Any, place: str) -> dict[str, str | None]:
     }
 
 
-def named(value: Any, place: str) -> Mapping[str, Any]:
+def named(value: Any, place: str) -> dict[str, Any]:
     """Read a mapping whose keys are names of labels or annotations, none of them ours."""
-    if not isinstance(value, Mapping):
-        raise wrong(place, f"{value!r} is no mapping", "write {NAME: VALUE}")
-    for name in value:
+    for name in mapping(value, place, "{NAME: VALUE}"):
         label_name(name, f"{place}.{name}")
         if str(name).startswith(_OURS):
             raise wrong(f"{place}.{name}", f"what begins with {_OURS} is ours", "choose another name")
-    return value
+    return dict(value)
 
 
 def _label_value(value: Any, place: str) -> str | None:
@@ -139,19 +87,6 @@ def _label_value(value: Any, place: str) -> str | None:
             place, f"{value!r} is no value of a label", "write up to 63 letters, digits, '-', '_' and '.' within it"
         )
     return str(value)
-
-
-def mapping(value: Any, place: str) -> dict[str, Any]:
-    """Read a mapping of Kubernetes' own, as it is."""
-    if not isinstance(value, Mapping):
-        raise wrong(place, f"{value!r} is no mapping", "write it as Kubernetes' documents do")
-    return dict(value)
-
-
-def items(value: Any, place: str, example: str) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise wrong(place, f"{value!r} is no list", f"write {example}")
-    return list(value)
 
 
 def is_object_name(value: Any) -> bool:

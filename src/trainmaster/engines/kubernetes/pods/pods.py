@@ -23,6 +23,7 @@ import attrs
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.dependencies import stages
 from trainmaster.core.spec.job import MIB, Job, Nodes, Role
+from trainmaster.core.spec.reading import nearest
 from trainmaster.engines.contract import Request
 from trainmaster.engines.kubernetes.names import (
     OUR_NAME,
@@ -46,6 +47,7 @@ from trainmaster.engines.kubernetes.pods.templates import (
 )
 from trainmaster.engines.kubernetes.pods.volumes import OURS
 from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
+from trainmaster.engines.sections import wrong
 
 WORK, HOME = (
     f"{OURS}/work",
@@ -178,9 +180,7 @@ def check(job: Job, settings: Settings) -> None:
     """Raise BadInput for a job that no cluster can take: roles that there are not, templates, names and amounts."""
     for role in settings.roles:
         if role not in job.roles and role != MASTER:
-            raise keys.wrong(
-                f"{keys.PLACE}.roles.{role}", "the job has no such role", keys.near(role, [*job.roles, MASTER])
-            )
+            raise wrong(f"{keys.PLACE}.roles.{role}", "the job has no such role", nearest(role, [*job.roles, MASTER]))
     keys.named(job.annotations, "annotations")
     if urlsplit(job.storage).scheme.lower() in ("file", "local"):
         raise BadInput(
@@ -459,5 +459,5 @@ def _check_images(pod: Mapping[str, Any], options: Pods) -> None:
         for container in pod["spec"].get(kind, ()):
             at = f"{place}.spec.{kind}[{container['name']}]"
             if not container.get("image"):
-                raise keys.wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
+                raise wrong(at, "it has no image", f"name one; our own container is called {PROGRAM}")
             keys.image(container["image"], f"{at}.image")

@@ -19,7 +19,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.engines.kubernetes.pods import keys
+from trainmaster.engines.sections import items, mapping, wrong
 
 PROGRAM, RUNTIME, FILES = (
     "program",
@@ -87,12 +87,12 @@ class Template:
 
 def template(value: Any, place: str) -> Template:
     """Read a template. Raises BadInput for one that is no part of a pod."""
-    _check(keys.mapping(value, place), (), place)
+    _check(mapping(value, place), (), place)
     if others := [str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "spec")]:
-        raise keys.wrong(f"{place}.{others[0]}", "a pod has no such field", "write it below metadata: or spec:")
+        raise wrong(f"{place}.{others[0]}", "a pod has no such field", "write it below metadata: or spec:")
     kind, version = value.get("kind", "Pod"), value.get("apiVersion", "v1")
     if (kind, version) not in (("Pod", "v1"), ("PodTemplate", "v1")):
-        raise keys.wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
+        raise wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
     return Template(place, {name: value[name] for name in ("metadata", "spec") if name in value})
 
 
@@ -103,15 +103,15 @@ def check_conflicts(of: Template, pod: Mapping[str, Any], ours: Mapping[Path, st
         whole = value is None or value is _PATCH
         for at, mend in fixed.items():
             if path[: len(at)] == at or (whole and at[: len(path)] == path):
-                raise keys.wrong(_path_text(of.place, path), "this is ours, and a template cannot change it", mend)
+                raise wrong(_path_text(of.place, path), "this is ours, and a template cannot change it", mend)
         if path[:2] in _NAMES and len(path) > 2 and _OUR_NAMES.fullmatch(path[2]):
-            raise keys.wrong(
+            raise wrong(
                 _path_text(of.place, path),
                 "this says whose the pod is, and a template cannot change it",
                 "choose another name",
             )
         if whole and path in (*_NAMES, ("metadata",)):
-            raise keys.wrong(
+            raise wrong(
                 _path_text(of.place, path),
                 "this says whose the pod is, and a template cannot change it",
                 "leave it out",
@@ -225,25 +225,25 @@ def _check(fields: Mapping[str, Any], path: Path, place: str) -> None:
         inner_path = (*path, str(name))
         at, key = _path_text(place, inner_path), _KEYS.get(_kind(inner_path))
         if name == _PATCH and value not in ("merge", "replace", "delete"):
-            raise keys.wrong(at, f"there is no {value!r}", "write merge, replace or delete")
+            raise wrong(at, f"there is no {value!r}", "write merge, replace or delete")
         if key is not None and value is not None:
-            _check_elements(keys.items(value, at, f"[{{{key}: ..}}]"), inner_path, place, key)
+            _check_elements(items(value, at, f"[{{{key}: ..}}]"), inner_path, place, key)
         elif isinstance(value, Mapping):
             _check(value, inner_path, place)
         elif value is not None and _kind(inner_path) in _MAPPINGS:
-            keys.mapping(value, at)
+            mapping(value, at)
 
 
 def _check_elements(elements: Sequence[Any], path: Path, place: str, key: str) -> None:
     seen = set()
     for number, element in enumerate(elements):
         at = f"{_path_text(place, path)}[{number}]"
-        if keys.mapping(element, at) == {_PATCH: "replace"}:
+        if mapping(element, at) == {_PATCH: "replace"}:
             continue
         if not isinstance(element.get(key), str | int):
-            raise keys.wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
+            raise wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
         if element[key] in seen:
-            raise keys.wrong(at, f"there are two with {key}: {element[key]}", "leave one")
+            raise wrong(at, f"there are two with {key}: {element[key]}", "leave one")
         seen.add(element[key])
         _check(element, (*path, str(element[key])), place)
 

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from trainmaster.engines.kubernetes.pods import keys
+from trainmaster.engines.sections import Reader, flag, items, section, size, text, wrong
 
 OURS = "/trainmaster"  # below it is what the agent needs
 _SOURCES = "host_path, claim, config_map, secret, empty, ephemeral or nfs"
@@ -43,13 +44,13 @@ class Volume:
 
 def volumes(setting: Any, place: str) -> tuple[Volume, ...]:
     """Read a list of volumes. Raises BadInput."""
-    read = tuple(_volume(entry, f"{place}[{at}]") for at, entry in enumerate(keys.items(setting, place, _LIST)))
+    read = tuple(_volume(entry, f"{place}[{at}]") for at, entry in enumerate(items(setting, place, _LIST)))
     for field in ("path", "name"):
         seen: set[str] = set()
         for at, volume in enumerate(read):
             value = getattr(volume, field)
             if value and value in seen:
-                raise keys.wrong(f"{place}[{at}].{field}", f"two volumes have {value}", "give one of them another")
+                raise wrong(f"{place}[{at}].{field}", f"two volumes have {value}", "give one of them another")
             seen.add(value)
     return read
 
@@ -61,15 +62,15 @@ def joined(before: tuple[Volume, ...], more: tuple[Volume, ...]) -> tuple[Volume
 
 
 def _volume(entry: Any, place: str) -> Volume:
-    values = keys.section(_READ, entry, place)
+    values = section(_READ, entry, place)
     sources = [name for name in _SOURCE_OF if name in values]
     if len(sources) != 1:
         why = f"{' and '.join(sources)} in one entry" if sources else "it has no source"
-        raise keys.wrong(place, why, f"write one of {_SOURCES}")
+        raise wrong(place, why, f"write one of {_SOURCES}")
     if "path" not in values:
-        raise keys.wrong(f"{place}.path", "it is missing", "write where it is to be in the container, like path: /data")
+        raise wrong(f"{place}.path", "it is missing", "write where it is to be in the container, like path: /data")
     if "type" in values and sources[0] != "host_path":
-        raise keys.wrong(f"{place}.type", f"a {sources[0]} has no type", "leave it out; host_path has one")
+        raise wrong(f"{place}.type", f"a {sources[0]} has no type", "leave it out; host_path has one")
     return Volume(
         values["path"], _SOURCE_OF[sources[0]](values), values.get("name", ""), values.get("sub_path", ""), values.get("read_only", False)
     )  # fmt: skip
@@ -79,23 +80,21 @@ def _path(value: Any, place: str) -> str:
     """Read a path in the container, none of ours."""
     path = _whole(value, place)
     if path == "/" or path == OURS or path.startswith(f"{OURS}/"):
-        raise keys.wrong(place, f"nothing can be mounted at {path}", f"choose another than / and what is below {OURS}")
+        raise wrong(place, f"nothing can be mounted at {path}", f"choose another than / and what is below {OURS}")
     if ":" in path:
-        raise keys.wrong(place, f"{path!r} has a ':', which Kubernetes does not take", "choose another path")
+        raise wrong(place, f"{path!r} has a ':', which Kubernetes does not take", "choose another path")
     return path
 
 
 def _whole(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ".." in value.split("/"):
-        raise keys.wrong(place, f"{value!r} is no whole path", "write one that begins with / and has no ..")
+        raise wrong(place, f"{value!r} is no whole path", "write one that begins with / and has no ..")
     return posixpath.normpath(value).replace("//", "/")
 
 
 def _below(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/"):
-        raise keys.wrong(
-            place, f"{value!r} is no path within the volume", "write one without / before it and without .."
-        )
+        raise wrong(place, f"{value!r} is no path within the volume", "write one without / before it and without ..")
     return value
 
 
@@ -103,15 +102,12 @@ def _objects(value: Any, place: str) -> dict[str, Any]:
     """Read the name of a ConfigMap or Secret, or {name, items: {KEY: PATH}, optional, mode}."""
     if isinstance(value, str):
         return {"name": keys.object_name(value, place)}
-    values = keys.section(_OBJECTS, value, place)
-    if "name" not in values:
-        raise keys.wrong(f"{place}.name", "it is missing", "write whose contents are to be mounted")
-    return values
+    return section(_OBJECTS, value, place, name="write whose contents are to be mounted")
 
 
 def _chosen(value: Any, place: str) -> list[dict[str, str]]:
     if not isinstance(value, Mapping):
-        raise keys.wrong(place, f"{value!r} is no mapping", "write {KEY: PATH}")
+        raise wrong(place, f"{value!r} is no mapping", "write {KEY: PATH}")
     return [{"key": str(key), "path": _below(path, f"{place}.{key}")} for key, path in value.items()]
 
 
@@ -120,7 +116,7 @@ def _mode(value: Any, place: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and set(value) <= set("01234567"):
         value = int(value, 8)
     if type(value) is not int or not 0 <= value <= 0o777:
-        raise keys.wrong(place, f"{value!r} is no mode", 'write "0440"')
+        raise wrong(place, f"{value!r} is no mode", 'write "0440"')
     return value
 
 
@@ -129,8 +125,8 @@ def _empty(value: Any, place: str) -> dict[str, Any]:
     if value is None or value is True or value == "true":
         return {}
     if isinstance(value, str):
-        return {"sizeLimit": str(keys.size(value, place))}
-    values = keys.section({"size": keys.size, "memory": keys.flag}, value, place)
+        return {"sizeLimit": str(size(value, place))}
+    values = section({"size": size, "memory": flag}, value, place)
     source = {"medium": "Memory"} if values.get("memory") else {}
     return {**source, "sizeLimit": str(values["size"])} if "size" in values else source
 
@@ -139,10 +135,8 @@ def _ephemeral(value: Any, place: str) -> dict[str, Any]:
     """Read a size, or {size, storage_class, mode}: a claim made for each pod and removed with it."""
     if isinstance(value, str):
         value = {"size": value}
-    readers = {"size": keys.size, "storage_class": keys.object_name, "mode": keys.text}
-    values = keys.section(readers, value, place)
-    if "size" not in values:
-        raise keys.wrong(f"{place}.size", "it is missing", "write how large it is to be, like size: 10GiB")
+    readers = {"size": size, "storage_class": keys.object_name, "mode": text}
+    values = section(readers, value, place, size="write how large it is to be, like size: 10GiB")
     spec = {
         "accessModes": [values.get("mode", "ReadWriteOnce")],
         "resources": {"requests": {"storage": str(values["size"])}},
@@ -155,7 +149,7 @@ def _ephemeral(value: Any, place: str) -> dict[str, Any]:
 def _nfs(value: Any, place: str) -> dict[str, Any]:
     server, colon, path = value.partition(":/") if isinstance(value, str) else ("", "", "")
     if not server or not colon:
-        raise keys.wrong(place, f"{value!r} is no SERVER:/PATH", "write files.example.org:/data")
+        raise wrong(place, f"{value!r} is no SERVER:/PATH", "write files.example.org:/data")
     return {"server": server, "path": _whole(f"/{path}", place)}
 
 
@@ -164,11 +158,11 @@ def _of_objects(values: Mapping[str, Any], key: str, named: str) -> dict[str, An
 
 
 _OBJECT_FIELDS = {"mode": "defaultMode"}
-_OBJECTS: dict[str, keys.Reader] = {"name": keys.object_name, "items": _chosen, "optional": keys.flag, "mode": _mode}
-_READ: dict[str, keys.Reader] = {
+_OBJECTS: dict[str, Reader] = {"name": keys.object_name, "items": _chosen, "optional": flag, "mode": _mode}
+_READ: dict[str, Reader] = {
     "host_path": _whole, "claim": keys.object_name, "config_map": _objects, "secret": _objects, "empty": _empty,
-    "ephemeral": _ephemeral, "nfs": _nfs, "path": _path, "name": keys.object_name, "sub_path": _below, "read_only": keys.flag,
-    "type": keys.text,
+    "ephemeral": _ephemeral, "nfs": _nfs, "path": _path, "name": keys.object_name, "sub_path": _below, "read_only": flag,
+    "type": text,
 }  # fmt: skip
 # source -> the volume of Kubernetes
 _SOURCE_OF: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainmaster.engines.statuses import NO_DEVICES, NO_PYTHON, OUT_OF_REACH, TERMINATED
+from trainmaster.engines import statuses
+from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 
 ABORTED = -100  # the container was given back, or its node is gone: the diagnostics tell which
 REASONS: dict[int, str] = {
+    **statuses.REASONS,
     -101: "disks-failed",
     -102: "preempted",
     -103: "out-of-memory",  # virtual memory
@@ -41,12 +43,6 @@ def blames(status: int) -> bool:
 
 def reason(status: int, diagnostics: str, node: str) -> tuple[str | None, dict[str, Any]]:
     """Return the reason, where YARN knows one, and its figures."""
-    if status == NO_PYTHON:
-        return "no-python", {"node": node}
-    if status == NO_DEVICES:
-        return "devices-taken", {"node": node}
-    if status == OUT_OF_REACH:
-        return "no-master", {"node": node}
     name = REASONS.get(status, _OTHERS if status < ABORTED else None)
     if name == "out-of-memory" and (amounts := _USED.search(diagnostics)):
         return name, {"used": _bytes(amounts[1]), "limit": _bytes(amounts[2])}
