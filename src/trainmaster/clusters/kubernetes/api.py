@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,6 +23,7 @@ _TIMEOUT = 10.0  # s
 _LIFECYCLE = tuple(
     f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "network-unavailable")
 )  # taints
+_LISTEN = "0A"  # net/tcp_states.h
 _AT_ONCE = 16
 _PEOPLE = {"edit": "edit", "view": "view"}  # user -> the stock role it has in both namespaces
 
@@ -205,6 +207,19 @@ def _simulated(settings: Settings) -> _Manifests:
         )
         for name in names_of_nodes(settings)[settings.nodes :]
     ]  # fmt: skip
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether a process's network has a listening TCP socket at a port (proc_pid_net(5))."""
+    for family in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for _, local, _, state, *_ in (line.split() for line in lines):
+            if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
+                return True
+    return False
 
 
 def serves(address: str, port: int, path: str) -> bool:

@@ -238,6 +238,7 @@ class Cluster:
                 api.waits(self.place, self.tokens["admin"], self.settings)
                 or self._waits_for_rights()
                 or self._waits_for_dns()
+                or self._waits_for_control_plane()
             ),
             self.names,
             limit,
@@ -250,6 +251,14 @@ class Cluster:
 
     def _waits_for_dns(self) -> str:
         return "" if not self.settings.nodes or api.serves(self.place.ip, 8181, "/ready") else "the DNS is not ready"
+
+    def _waits_for_control_plane(self) -> str:
+        """Return a message while a daemon, which may still end for a fault of its own, does not listen, else ""."""
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            daemon = self.daemon(name)
+            if not (daemon.alive and api.listens(daemon.started.pid, self.place.ports[name])):
+                return f"the {name} does not serve yet"
+        return ""
 
     def _wait(self, waits: Any, names: Iterable[str], limit: float = READY) -> None:
         end = time.monotonic() + limit
