@@ -98,19 +98,21 @@ def main() -> None:
 async def ours(pairs: int, batch: str) -> float:
     """Pairs/s of two programs, from their common start to the last shard's being done."""
     from trainmaster.agent.link.programs import Programs
+    from trainmaster.core.input.leases import Leases
     from trainmaster.core.input.shards import Options, ShardTable
 
     table = ShardTable.make([("part", pairs)], Options(size=1), name="train")
+    leases = Leases({"train": table})
     agents = []
     with tempfile.TemporaryDirectory() as place:
         for index in range(CLIENTS):
-            holder = (f"worker:{index}", 1)
+            task = f"worker:{index}"
 
-            async def lease(name: str, want: int, done: Any, back: Any, holder: Any = holder) -> Any:
-                if done and (payload := table.done(holder, done["ranges"], done["records"])):
-                    table.apply("shards-done", payload)
-                table.give_back(holder, back)
-                return table.answer(table.lease(holder, want))
+            async def lease(name: str, want: int, done: Any, back: Any, task: str = task) -> Any:
+                if done:
+                    count(table, leases, task, done)
+                leases.give_back(name, task, back)
+                return table.answer(leases.lease(name, task, want))
 
             agents.append(Programs(f"{place}/{index}.sock", lease))
             await agents[-1].start()
@@ -122,6 +124,16 @@ async def ours(pairs: int, batch: str) -> float:
             for agent in agents:
                 await agent.close()
             assert table.finished
+
+
+def count(table: Any, leases: Any, task: str, report: dict[str, Any]) -> None:
+    """Take a report in, as a master's turn does."""
+    from trainmaster.core.machine.events import Event
+
+    part = leases.held_part(task, {"input": table.name, **report})
+    if payload := table.done(task, 1, part["ranges"], part["records"]):
+        table.apply("shards-done", payload)
+        leases.follow([Event(1, 0.0, 1, "shards-done", payload)])
 
 
 def peer(pairs: int) -> float:
@@ -171,21 +183,21 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def memory(shuffle: bool) -> int:
     """Peak bytes of a table of a million shards, 40,000 of them leased and every other one of those reported."""
+    from trainmaster.core.input.leases import Leases
     from trainmaster.core.input.shards import Options, ShardTable
 
     tracemalloc.start()
     try:
         files = [(f"hdfs:///data/part-{i:05}", 1000 * 2**20) for i in range(1000)]
         table = ShardTable.make(files, Options(size=2**20, shuffle=shuffle), name="train")
+        leases = Leases({"train": table})
         assert table.total == MILLION
         for step in range(40):
-            holder = (f"worker:{step % 100}", 1)
-            leased = table.lease(holder, 1000)
+            task = f"worker:{step % 100}"
+            leased = leases.lease("train", task, 1000)
             for first in range(0, len(leased), 2):  # every other one is done
                 number = leased[first].number
-                payload = table.done(holder, [[number, number + 1]], [7])
-                assert payload is not None
-                table.apply("shards-done", payload)
+                count(table, leases, task, {"ranges": [[number, number + 1]], "records": [7]})
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -231,6 +231,7 @@ def test_a_job_that_has_not_ended_is_said_in_one_line() -> None:
 def test_shards_are_counted_in_words() -> None:
     told = shard_figures({"done": 1580, "held": 40, "free": 80, "total": 1700})
     assert told == "1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out"
+    assert shard_figures({"done": 1580, "total": 1700}) == "1,580 of 1,700 shards done", "no master is there to ask"
 
 
 def test_only_the_last_lines_of_a_failing_task_are_shown() -> None:

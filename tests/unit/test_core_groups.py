@@ -233,7 +233,7 @@ def test_a_group_goes_back_to_one_checkpoint_and_returns_what_came_after() -> No
     script.take(stimuli.Did((Step("list-inputs"),), {"listings": listing}))
     script.start("worker:0", "worker:1")
     table = script.state.shards["train"]
-    first, second = (table.lease((key, 1), 1)[0].number for key in ("worker:0", "worker:1"))
+    first, second = 0, 1
     script.report("worker:0", "shards-done", input="train", ranges=[[first, first + 1]])
     script.report("worker:0", "checkpoint", set=1, files=1, bytes=1, marks={"train": table.marks()})
     script.report("worker:1", "shards-done", input="train", ranges=[[second, second + 1]])

@@ -21,6 +21,7 @@ from trainmaster import __version__
 from trainmaster.client.jobs.this_machine import connect_to
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.live import Live
+from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import decode
 from trainmaster.core.machine.state import State, populate
@@ -32,6 +33,7 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.connections import feed
 from trainmaster.master.connections.feed import Feed
 from trainmaster.master.connections.serve import Listener
+from trainmaster.master.turn import Turns
 from trainmaster.web.bare import TAIL, bare
 from trainmaster.web.rest import _Encoded, rest
 
@@ -54,6 +56,7 @@ class Host:
         self.storage_trouble = ""
         self.over = False
         self.state = State(id="t-aaaaaa")
+        self.turns = Turns(Drive(self.state))
         populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true"}}}))
         self.feed = Feed(self)  # type: ignore[arg-type]
         self._writer = open_writer(self.storage, 1, 0)

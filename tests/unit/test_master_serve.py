@@ -17,6 +17,7 @@ from waiting import until_async
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from trainmaster.core.decide.drive import Drive
 from trainmaster.core.frames import split
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.state import State, populate
@@ -25,6 +26,7 @@ from trainmaster.master.connections import agents as agents_of_master
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.master.connections.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener, everywhere
 from trainmaster.master.connections.strangers import Crowd, peer_of
+from trainmaster.master.turn import Turns
 from trainmaster.transports import cut
 
 TOKEN = "secret"
@@ -35,8 +37,8 @@ class Host:
     epoch = 1
 
     def __init__(self) -> None:
-        self.state = State(id="t-aaaaaa")
-        populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true", "replicas": 2}}}))
+        self.turns = Turns(Drive(State(id="t-aaaaaa")))
+        populate(self.turns.state, job_from({"name": "t", "roles": {"worker": {"command": "true", "replicas": 2}}}))
         self.told: list[object] = []
         self.gone: list[object] = []
         self.job_warnings: list[int] = []
@@ -128,7 +130,7 @@ def test_an_agent_that_says_malformed_what_it_holds_is_refused_and_its_connectio
 
     async def scene() -> None:
         host = Host()
-        host.state.shards["train"] = ShardTable.make([("f", 100)], name="train")
+        host.turns.state.shards["train"] = ShardTable.make([("f", 100)], name="train")
         agents = Agents(host)  # type: ignore[arg-type]
         path = str(tmp_path / "agents.sock")
         listener = AgentSocket(path, TOKEN)

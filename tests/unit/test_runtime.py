@@ -21,6 +21,7 @@ import pytest
 from conftest import Home
 from hypothesis import given
 from hypothesis import strategies as st
+from leasing import Shards
 from waiting import until_async
 
 import trainmaster.runtime
@@ -65,7 +66,7 @@ class Scene:
     """Agents of one job, with a master in their place: the table, a log, and absence on demand."""
 
     def __init__(self, home: Home, bare: Path, table: ShardTable) -> None:
-        self.home, self.bare, self.table = home, bare, table
+        self.home, self.bare, self.shards = home, bare, Shards(table)
         self.log: list[Event] = []
         self.agents: list[Programs] = []
         self.running: list[asyncio.subprocess.Process] = []
@@ -77,13 +78,13 @@ class Scene:
             await turn()
             if self.away:
                 raise ConnectionError("the master is away")
-            if name != self.table.name:
+            if name != self.shards.table.name:
                 return {"unknown": True}
             holder = (f"worker:{index}", attempt)
             if done:
                 self.report(holder, done)
-            self.table.give_back(holder, back)
-            return self.table.answer(self.table.lease(holder, want))
+            self.shards.give_back(holder, back)
+            return self.shards.answer(self.shards.lease(holder, want))
 
         made = Programs(
             str(self.home.runtime / f"worker-{index}-{attempt}.sock"),
@@ -98,10 +99,9 @@ class Scene:
         return made
 
     def report(self, holder: tuple[str, int], done: dict[str, Any]) -> None:
-        payload = self.table.done(holder, done["ranges"], done["records"])
+        payload = self.shards.report(holder, done["ranges"], done["records"])
         if payload is not None:
             self.log.append(Event(len(self.log) + 1, 0.0, 1, "shards-done", payload))
-            self.table.apply("shards-done", payload)
 
     def environment(self, agent: Programs, **more: str) -> dict[str, str]:
         told = {
@@ -159,7 +159,7 @@ def records(*outs: Path) -> list[str]:
 
 
 def counted(scene: Scene) -> list[str]:
-    verdict = audit(scene.log, {scene.table.name: ShardTable.from_listing(scene.table.listing())})
+    verdict = audit(scene.log, {scene.shards.table.name: ShardTable.from_listing(scene.shards.table.listing())})
     assert verdict.complete, verdict.lines()
     return verdict.lines()
 
@@ -339,8 +339,8 @@ def test_a_killed_program_counts_only_what_it_moved_past_and_another_attempt_rea
             await asyncio.wait_for(first.drain(), 60)
             assert 0 < table.figures["done"] < table.total
             first.end()
-            assert table.figures["held"] > 0
-            table.write_off(("worker:0", 1))
+            assert s.shards.figures["held"] > 0
+            s.shards.write_off(("worker:0", 1))
             second, rest = await s.agent(0, attempt=2), tmp_path / "1"
             await output(await s.read(second, rest))
             assert set(records(out, rest)) == set(LINES)  # trained on at least once
@@ -376,18 +376,17 @@ def test_the_master_may_be_away_and_come_back_knowing_only_the_log(
             outs = [tmp_path / str(i) for i in range(2)]
             programs = [await s.read(agent, out) for agent, out in zip(agents, outs, strict=True)]
             for part in range(1, 4):
-                await until_async(lambda part=part: s.table.figures["done"] > part * 0.2 * table.total)
+                await until_async(lambda part=part: s.shards.figures["done"] > part * 0.2 * table.total)
                 s.away = True
                 await turn()
                 fresh = ShardTable.from_listing(table.listing())
                 for event in s.log:
                     fresh.apply(event.type, event.data)
-                fresh.expect([("worker:0", 1), ("worker:1", 1)])
-                s.table, s.away = fresh, False
+                s.shards, s.away = Shards(fresh, ["worker:0", "worker:1"]), False
                 for i, agent in enumerate(agents):
                     for ranges in agent.held().values():
-                        agent.drop("train", fresh.hold((f"worker:{i}", 1), ranges))
-                    fresh.hold((f"worker:{i}", 1), agent.held().get("train", []))
+                        agent.drop("train", s.shards.hold((f"worker:{i}", 1), ranges))
+                    s.shards.hold((f"worker:{i}", 1), agent.held().get("train", []))
                     agent.wake()
             for program in programs:
                 await output(program)
@@ -705,7 +704,7 @@ def test_programs_of_another_attempt_are_refused(home: Home, bare: Path) -> None
             assert "refused" in told
             assert "shards" not in told
             writer.close()
-            assert s.table.figures["held"] == 0
+            assert s.shards.figures["held"] == 0
 
     run(main())
 

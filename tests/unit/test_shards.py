@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from leasing import Shards
 
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.ranges import RangeSet
@@ -31,14 +32,6 @@ def small(**options: Any) -> ShardTable:
 
 def plain(count: int, epochs: int = 1) -> ShardTable:
     return ShardTable.make([("f", count * 10)], Options(size=10, epochs=epochs), name="train")
-
-
-def count(table: ShardTable, holder: tuple[str, int], ranges: Any, records: Any = None) -> dict[str, Any] | None:
-    """Report and apply, as the core does."""
-    payload = table.done(holder, ranges, records)
-    if payload is not None:
-        table.apply("shards-done", payload)
-    return payload
 
 
 def numbers(shards: Any) -> list[int]:
@@ -96,10 +89,10 @@ def test_a_shuffled_order_is_the_same_on_every_python() -> None:
 
 
 def test_done_is_counted_once_and_only_for_the_holder() -> None:
-    table = plain(8)
+    table = Shards(plain(8))
     assert numbers(table.lease(A, 4)) == [0, 1, 2, 3]
-    assert count(table, B, [[0, 4]]) is None
-    payload = count(table, A, [[0, 2]], [5, 6])
+    assert table.report(B, [[0, 4]]) is None
+    payload = table.report(A, [[0, 2]], [5, 6])
     assert payload == {
         "input": "train",
         "ranges": [[0, 2]],
@@ -108,8 +101,8 @@ def test_done_is_counted_once_and_only_for_the_holder() -> None:
         "records": [5, 6],
         "mark": 1,
     }
-    assert count(table, A, [[0, 2]], [5, 6]) is None
-    again = count(table, A, [[0, 3]], [5, 6, 7])
+    assert table.report(A, [[0, 2]], [5, 6]) is None
+    again = table.report(A, [[0, 3]], [5, 6, 7])
     assert again is not None
     assert again["ranges"] == [[2, 3]]
     assert again["records"] == [7]
@@ -117,27 +110,28 @@ def test_done_is_counted_once_and_only_for_the_holder() -> None:
 
 
 def test_what_a_written_off_attempt_held_goes_to_others_and_its_late_report_counts_nothing() -> None:
-    table = plain(8)
+    table = Shards(plain(8))
     table.lease(A, 4)
     table.write_off(A)
     assert table.figures["free"] == 8
     assert numbers(table.lease(B, 4)) == [0, 1, 2, 3]
-    assert count(table, A, [[0, 4]]) is None
+    assert table.report(A, [[0, 4]]) is None
     assert table.lease(A, 1) == []
     assert table.hold(A, [[0, 1]]) == [[0, 1]]
     assert numbers(table.lease(("worker:0", 2), 1)) == [4]
 
 
 def test_a_newer_attempt_of_a_task_ends_the_leases_of_the_older() -> None:
-    table = plain(8)
+    table = Shards(plain(8))
     table.lease(A, 4)
+    table.write_off(A)
     assert numbers(table.lease(("worker:0", 2), 2)) == [0, 1]
-    assert count(table, A, [[0, 1]]) is None
+    assert table.report(A, [[0, 1]]) is None
     assert table.lease(A, 1) == []
 
 
 def test_near_the_end_leases_shrink_so_that_nobody_takes_all_that_is_left() -> None:
-    table = plain(64)
+    table = Shards(plain(64))
     table.lease(B, 1)
     table.give_back(B, [[0, 1]])
     taken = []
@@ -147,29 +141,26 @@ def test_near_the_end_leases_shrink_so_that_nobody_takes_all_that_is_left() -> N
 
 
 def test_a_restarted_master_leases_nothing_that_an_agent_may_still_hold() -> None:
-    table = plain(16)
+    table = Shards(plain(16))
     table.lease(A, 4)
     table.lease(B, 4)
-    event = count(table, A, [[0, 1]], [3])
+    event = table.report(A, [[0, 1]], [3])
     assert event is not None
-    after = plain(16)
+    after = Shards(plain(16), [A[0], B[0]])
     after.apply("shards-done", event)
-    after.expect([A, B])
     assert after.lease(A, 1) == []
     assert after.hold(A, [[0, 4]]) == [[0, 1]]  # its report had been counted
     assert after.lease(A, 1) == []
-    early = count(after, B, [[4, 5]], [9])  # a report before it said what it holds
-    assert early is not None
-    assert early["ranges"] == [[4, 5]]
-    assert after.hold(B, [[4, 8]]) == [[4, 5]]
+    assert after.report(B, [[4, 5]], [9]) is None  # it has not said what it holds
+    assert after.hold(B, [[4, 8]]) == []
+    assert after.report(B, [[4, 5]], [9]) is not None
     assert numbers(after.lease(A, 2)) == [8, 9]
 
 
 def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() -> None:
     """The first attempt ended and the second was ordered; the master died before its agent was told."""
-    table = plain(16)
-    table.write_off(A)
-    table.expect([("worker:0", 2), B])
+    table = Shards(plain(16), [A[0], B[0]])
+    table.barred[A[0]] = A[1]
     assert table.hold(A, []) == []
     assert table.hold(B, []) == []
     assert numbers(table.lease(B, 1)) == [0]
@@ -177,7 +168,7 @@ def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() 
 
 
 def test_an_answer_lost_on_the_way_is_leased_again_once_the_agent_says_what_it_has() -> None:
-    table = plain(16)
+    table = Shards(plain(16))
     table.lease(A, 4)
     table.lease(A, 4)
     assert table.hold(A, [[0, 4]]) == []
@@ -185,49 +176,49 @@ def test_an_answer_lost_on_the_way_is_leased_again_once_the_agent_says_what_it_h
 
 
 def test_records_are_fixed_by_the_first_report_and_a_difference_is_named() -> None:
-    table = plain(4, epochs=2)
+    table = Shards(plain(4, epochs=2))
     table.lease(A, 2)
-    count(table, A, [[0, 2]], [10, None])
+    table.report(A, [[0, 2]], [10, None])
     for _ in range(8):
         table.lease(A, 4)
-    payload = count(table, A, [[4, 6]], [11, 12])
+    payload = table.report(A, [[4, 6]], [11, 12])
     assert payload is not None
     assert payload["differing"] == [[4, 10, 11]]
 
 
 def test_a_restore_takes_back_what_was_done_since_the_set() -> None:
-    table = plain(16)
+    table = Shards(plain(16))
     table.lease(A, 8)
-    count(table, A, [[0, 2]])
-    at = table.mark
-    count(table, A, [[2, 3]])
-    count(table, A, [[4, 5]])
-    assert table.marks(at) == [[0, 2]]
-    payload = table.restore(table.marks(at), "7")
+    table.report(A, [[0, 2]])
+    at = table.table.mark
+    table.report(A, [[2, 3]])
+    table.report(A, [[4, 5]])
+    assert table.table.marks(at) == [[0, 2]]
+    payload = table.table.restore(table.table.marks(at), "7")
     table.apply("shards-returned", payload)
     assert payload == {"input": "train", "ranges": [[2, 3], [4, 5]], "set": "7", "mark": 5}
-    assert table.marks() == [[0, 2]]
-    assert table.marks(3) == [[0, 3], [4, 5]]
+    assert table.table.marks() == [[0, 2]]
+    assert table.table.marks(3) == [[0, 3], [4, 5]]
     assert numbers(table.lease(B, 2)) == [2, 4]
 
 
 def test_what_the_table_said_of_a_moment_it_has_forgotten_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainmaster.core.input.shards._JOURNAL", 8)
-    table, moments = plain(40), {}
+    table, moments = Shards(plain(40)), {}
     for _ in range(20):
         table.lease(A, 2)
-    while held := list(table._held[A]):
-        count(table, A, [[held[0], held[0] + 1]])
-        moments[table.mark] = table.marks()
+    while held := list(table.leases._input("train").held["worker:0"]):
+        table.report(A, [[held[0], held[0] + 1]])
+        moments[table.table.mark] = table.table.marks()
     for at, then in moments.items():
-        assert table.marks(at) in (then, [])
-    assert table.marks(table.mark - 3) == moments[table.mark - 3]
+        assert table.table.marks(at) in (then, [])
+    assert table.table.marks(table.table.mark - 3) == moments[table.table.mark - 3]
 
 
 def test_events_are_applied_once_and_a_missing_one_is_noticed() -> None:
-    table = plain(8)
+    table = Shards(plain(8))
     table.lease(A, 4)
-    one, two = count(table, A, [[0, 1]]), count(table, A, [[1, 2]])
+    one, two = table.report(A, [[0, 1]]), table.report(A, [[1, 2]])
     assert one is not None
     assert two is not None
     table.apply("shards-done", one)
@@ -245,16 +236,16 @@ def test_events_are_applied_once_and_a_missing_one_is_noticed() -> None:
     [("x", None), ([[3, 1]], None), ([[0, 2]], [1]), ([[0, 1]], ["1"]), ([[0, 2], [0, 2]], [1, 1])],
 )
 def test_a_garbled_report_is_refused_and_changes_nothing(ranges: Any, records: Any) -> None:
-    table = plain(8)
+    table = Shards(plain(8))
     table.lease(A, 4)
     with pytest.raises(ValueError, match=r"range|count"):
-        count(table, A, ranges, records)
+        table.report(A, ranges, records)
     assert table.figures["done"] == 0
 
 
 def test_an_input_of_nothing_is_finished() -> None:
-    table = ShardTable.make([("empty", 0)], name="train")
-    assert table.finished
+    table = Shards(ShardTable.make([("empty", 0)], name="train"))
+    assert table.table.finished
     assert table.lease(A, 3) == []
     assert table.answer([])["end"] is True
 
@@ -270,14 +261,13 @@ def test_the_answer_names_each_path_once() -> None:
 def test_a_million_shards_take_less_than_50_mib() -> None:
     tracemalloc.start()
     try:
-        table = ShardTable.make(
-            [(f"hdfs:///data/part-{i:05}", 1000 * 2**20) for i in range(1000)], Options(size=2**20, shuffle=True)
-        )
+        files = [(f"hdfs:///data/part-{i:05}", 1000 * 2**20) for i in range(1000)]
+        table = Shards(ShardTable.make(files, Options(size=2**20, shuffle=True)))
         for held in (A, B):
             table.lease(held, 20_000)
         for number in range(0, 40_000, 2):  # as scattered as can be
-            count(table, A if number < 20_000 else B, [[number, number + 1]], [7])
-        assert table.total == 1_000_000
+            table.report(A if number < 20_000 else B, [[number, number + 1]], [7])
+        assert table.table.total == 1_000_000
         assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
     finally:
         tracemalloc.stop()
@@ -343,13 +333,17 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize(shuffle=st.booleans())
     def begin(self, shuffle: bool) -> None:
         self.options = Options(size=10, epochs=EPOCHS, shuffle=shuffle, seed=3)
-        self.table = self.fresh()
+        self.shards = Shards(self.fresh())
         self.log: list[Logged] = []
         self.agents = [Agent((f"worker:{i}", 1)) for i in range(3)]
         self.gone: list[Agent] = []
         self.counted: dict[int, int] = {}
         self.sets: list[tuple[str, list[list[int]]]] = []
         self.moments: dict[int, set[int]] = {0: set()}  # mark -> what was done then
+
+    @property
+    def table(self) -> ShardTable:
+        return self.shards.table
 
     def fresh(self) -> ShardTable:
         return ShardTable.make([("f", COUNT * 10)], self.options, name="train")
@@ -358,10 +352,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.log.append(Logged(len(self.log) + 1, kind, json.loads(json.dumps(data))))
 
     def report(self, agent: Agent, ranges: list[list[int]]) -> None:
-        payload = self.table.done(agent.holder, ranges, [self.table.index(n) for a, b in ranges for n in range(a, b)])
+        records = [self.table.index(n) for a, b in ranges for n in range(a, b)]
+        payload = self.shards.report(agent.holder, ranges, records)
         if payload is None:
             return
-        self.table.apply("shards-done", payload)
         assert not agent.barred, "a barred attempt counted"
         assert payload["records"] == [self.table.index(n) for n in RangeSet.from_json(payload["ranges"])]
         self.append("shards-done", payload)
@@ -371,7 +365,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2), want=st.integers(1, 9), lost=st.booleans())
     def lease(self, which: int, want: int, lost: bool) -> None:
         agent = self.agents[which]
-        leased = {shard.number for shard in self.table.lease(agent.holder, want)}
+        leased = {shard.number for shard in self.shards.lease(agent.holder, want)}
         others = set().union(*(other.has | other.unacked for other in self.agents if other is not agent))
         assert not leased & others, "leased to two living agents"
         assert not leased & set(self.counted), "leased again what is done"
@@ -382,7 +376,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def reconnect(self, agent: Agent) -> None:
         dropped = set(
-            RangeSet.from_json(self.table.hold(agent.holder, RangeSet.of(agent.has | agent.unacked).to_json()))
+            RangeSet.from_json(self.shards.hold(agent.holder, RangeSet.of(agent.has | agent.unacked).to_json()))
         )
         agent.has -= dropped
         agent.unacked -= dropped
@@ -421,7 +415,7 @@ class AnyOrder(RuleBasedStateMachine):
         agent = self.agents[which]
         task, attempt = agent.holder
         self.append("attempt-written-off", {"task": task, "attempt": attempt})
-        self.table.write_off(agent.holder)
+        self.shards.write_off(agent.holder)
         agent.barred = True
         self.gone.append(agent)
         self.agents[which] = Agent((task, attempt + 1))
@@ -429,17 +423,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2))
     def give_back(self, which: int) -> None:
         agent = self.agents[which]
-        self.table.give_back(agent.holder, RangeSet.of(sorted(agent.has)).to_json())
+        self.shards.give_back(agent.holder, RangeSet.of(sorted(agent.has)).to_json())
         agent.has.clear()
 
     @rule(from_snapshot=st.booleans(), order=st.permutations([0, 1, 2]), known=st.integers(0, 3))
     def master_restarts(self, from_snapshot: bool, order: list[int], known: int) -> None:
         old = self.table
-        self.table = ShardTable.from_snapshot(json.loads(json.dumps(old.snapshot()))) if from_snapshot else self.fresh()
+        table = ShardTable.from_snapshot(json.loads(json.dumps(old.snapshot()))) if from_snapshot else self.fresh()
         for event in self.log:
-            self.table.apply(event.type, event.data)
-        assert self.table.snapshot() == {**old.snapshot(), "off": self.table.snapshot()["off"]}
-        self.table.expect([agent.holder for agent in self.agents])
+            table.apply(event.type, event.data)
+        assert table.snapshot() == old.snapshot()
+        barred = self.shards.barred
+        self.shards = Shards(table, [agent.holder[0] for agent in self.agents])
+        self.shards.barred = barred
         for which in order[:known]:  # the others come back later, or never
             self.reconnect(self.agents[which])
 
@@ -462,7 +458,7 @@ class AnyOrder(RuleBasedStateMachine):
         for which in range(3):
             self.write_off(which)
         payload = self.table.restore(marks, name)
-        self.table.apply("shards-returned", payload)
+        self.shards.apply("shards-returned", payload)
         self.append("shards-returned", payload)
         for n in RangeSet.from_json(payload["ranges"]):
             self.counted[n] -= 1
@@ -471,18 +467,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def each_shard_is_in_one_place_and_counted_once(self) -> None:
-        if not hasattr(self, "table"):
+        if not hasattr(self, "shards"):
             return
         assert all(times == 1 for times in self.counted.values())
         done = set(RangeSet.from_json(self.table.marks()))
         assert done == set(self.counted)
-        places = [done, set(self.table._free), *(set(held) for held in self.table._held.values())]
+        free, held = self.shards.leases._input("train")
+        places = [done, set(free), *map(set, held.values())]
         assert sum(map(len, places)) == COUNT * EPOCHS
         assert set().union(*places) == set(range(COUNT * EPOCHS))
         self.moments[self.table.mark] = done
 
     def teardown(self) -> None:
-        if not hasattr(self, "table"):
+        if not hasattr(self, "shards"):
             return
         for which in (1, 2):
             self.write_off(which)
@@ -491,7 +488,7 @@ class AnyOrder(RuleBasedStateMachine):
         for _ in range(1000):  # once faults cease, one reader finishes
             if self.table.finished:
                 break
-            last.has |= {shard.number for shard in self.table.lease(last.holder, 9)}
+            last.has |= {shard.number for shard in self.shards.lease(last.holder, 9)}
             self.report(last, RangeSet.of(sorted(last.has | last.unacked)).to_json())
             last.has, last.unacked = set(), set()
         verdict = audit(self.log, {"train": self.fresh()})

@@ -323,8 +323,6 @@ class _Life:
         for task in state.tasks.values():  # a container that ended while there was no master: no agent of it will call
             if task.hold == GRANTED and (task.key, task.serial) not in holding:
                 first.append(ContainerExited(task.key, task.serial, None, why))
-        for table in state.shards.values():
-            table.expect([(task.key, task.attempt) for task in state.tasks.values() if task.live])
         self.shell.tell(*first)
 
     def _leave_words(self, error: Exception) -> None:

@@ -169,7 +169,9 @@ class Shell:
         elif kind == "log":
             self.feed.piece(message)
         elif kind == "lease":
-            self._lease(connection, message)
+            name, want = str(message.get("input", "")), int(message.get("want") or 0)
+            answer = self.turns.lease(connection.task, message.get("attempt"), name, want, message.get("back") or ())
+            connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
         elif kind == "log-end":
             await self._keep_end(connection, message)
         elif kind == "tokens" and self._tokens is not None:
@@ -189,18 +191,6 @@ class Shell:
             if error.anchor != "configmaps-full":
                 return  # the agent sends it again
         connection.send({"type": "log-end-kept", "attempt": attempt})
-
-    def _lease(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Answer an ask for shards. Leases are soft state: they are not logged, since agents tell a new master which shards they hold."""
-        task = self.state.tasks[connection.task]
-        table = self.state.shards.get(str(message.get("input", "")))
-        answer: dict[str, Any] = {"files": [], "shards": []} | ({"unknown": True} if table is None else {})
-        if table is not None and task.attempt == message.get("attempt") and task.live and not task.doomed:
-            holder = (task.key, task.attempt)
-            if message.get("back"):
-                table.give_back(holder, message["back"])
-            answer |= table.answer(table.lease(holder, min(int(message.get("want") or 0), 4096)))
-        connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
 
     # -- what users do (the `Acts` of the REST interface) --
 

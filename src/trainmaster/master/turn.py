@@ -4,8 +4,9 @@ A shell drives it: `master.shell` where jobs run, `simulation.master` where they
 
     tell  ->  take  ->  the shell writes the events, synced where one is a barrier  ->  perform  ->  the shell does that  ->  tell ...
 
-Three rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
-carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out.
+Four rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
+carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. What
+tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import attrs
 
 from trainmaster.core.decide.drive import Drive, needs_barrier
 from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.input.leases import Leases
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.state import ASKED, State
 from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Report, Stimulus, StorageLost, Tick
 from trainmaster.core.plain import Plain
 
+LEASED_AT_ONCE = 4096  # shards
 BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
 
 Key: TypeAlias = tuple[str, int]  # of a container: its task, and the ask's serial number
@@ -58,6 +62,8 @@ class Turns:
         self.is_unwritable = False
         self._doing: set[Action] = set()
         self._asked: list[Key] = []
+        reading = [task.key for task in self.state.tasks.values() if task.phase in READING]
+        self.leases = Leases(self.state.shards, reading)
 
     @property
     def state(self) -> State:
@@ -81,7 +87,8 @@ class Turns:
         while end < len(self.inbox) and isinstance(self.inbox[end], Granted):
             end += 1  # a gang is sized with all that was granted at once
         batch, self.inbox = self.inbox[:end] or [Tick()], self.inbox[end:]
-        events, actions = self.drive.take(batch, now)
+        events, actions = self.drive.take(map(self._held_part, batch) if self.state.shards else batch, now)
+        self.leases.follow(events)
         self._doing.difference_update(action for did in batch if isinstance(did, Did) for action in did.actions)
         heard = {(report.task, report.serial): report.n for report in batch if isinstance(report, Report)}
         lost = [(container.task, container.serial) for container in batch if isinstance(container, ContainerLost)]
@@ -113,3 +120,27 @@ class Turns:
         """Return the containers that were asked for, and neither granted nor withdrawn."""
         tasks = self.state.tasks
         return [key for key in self._asked if tasks[key[0]].hold == ASKED and tasks[key[0]].serial == key[1]]
+
+    # -- leases --
+
+    def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
+        """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""
+        if (table := self.state.shards.get(name)) is None:
+            return {"files": [], "shards": [], "unknown": True}
+        if not self._may_hold(task, attempt) or self.state.tasks[task].doomed:
+            return {"files": [], "shards": []}
+        self.leases.give_back(name, task, unread)
+        return table.answer(self.leases.lease(name, task, min(want, LEASED_AT_ONCE)))
+
+    def hold(self, task: str, attempt: int, holds: Mapping[str, Any]) -> dict[str, list[list[int]]]:
+        """Note which shards (input -> ranges) the agent of an attempt says that it holds. Return those that it must drop."""
+        return self.leases.hold(task, holds, may_hold=self._may_hold(task, attempt))
+
+    def _may_hold(self, task: str, attempt: Any) -> bool:
+        present = self.state.tasks[task]
+        return present.attempt == attempt and present.phase in READING
+
+    def _held_part(self, stimulus: Stimulus) -> Stimulus:
+        if isinstance(stimulus, Report) and stimulus.kind == "shards-done":
+            return attrs.evolve(stimulus, data=self.leases.held_part(stimulus.task, stimulus.data))
+        return stimulus

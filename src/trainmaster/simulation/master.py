@@ -59,8 +59,6 @@ class SimulatedMaster:
         self._heard: dict[tuple[str, int], int] = {}  # the newest report of each agent that is not acknowledged
         self._failing_since: float | None = None
         engine.tell = self.tell
-        for table in self.state.shards.values():
-            table.expect([(task.key, task.attempt) for task in self.state.tasks.values() if task.live])
         self.stir()
 
     @property
@@ -100,8 +98,7 @@ class SimulatedMaster:
             before.close()
         self.links[agent.key] = link
         self.tell(Connected(*agent.key, {"node": agent.container.node, "container": agent.container.name}))
-        for table in self.state.shards.values():
-            table.hold((agent.key[0], agent.attempt), agent.holds())
+        self.turns.hold(agent.key[0], agent.attempt, {name: agent.holds() for name in self.state.shards})
         return ""
 
     def hear(self, agent: Agent, report: dict[str, Any]) -> None:
@@ -114,14 +111,10 @@ class SimulatedMaster:
 
     def lease(self, agent: Agent, name: str) -> int | None:
         """Return a shard's number, None for not now, -1 at the end."""
-        table = self.state.shards.get(name)
-        task = self.state.tasks[agent.key[0]]
-        if not self.alive or table is None or task.attempt != agent.attempt or not task.live or task.doomed:
-            return None
-        if table.finished:
+        answer = self.turns.lease(agent.key[0], agent.attempt, name, 1) if self.alive else {}
+        if answer.get("end"):
             return -1
-        shards = table.lease((task.key, task.attempt), 1)
-        return shards[0].number if shards else None
+        return answer["shards"][0][0] if answer.get("shards") else None
 
     # -- turns --
 

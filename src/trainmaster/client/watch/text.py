@@ -133,9 +133,9 @@ def standing(status: Mapping[str, Any], now: float) -> str:
 
 
 def shard_figures(shards: Mapping[str, int]) -> str:
-    """Return `1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`."""
+    """Return `1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`; the log alone says what is done, and no more."""
     done = f"{shards['done']:,} of {format_count(shards['total'], 'shard')} done"
-    return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out"
+    return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out" if "held" in shards else done
 
 
 def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:

@@ -16,7 +16,7 @@ from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
-from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import GRANTED, State, Task, gets_further, unit_of, units_of
 
 STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
@@ -294,10 +294,10 @@ def _left(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     table = state.shards.get(data.get("input", ""))
-    if table is None:
+    if table is None or task.phase not in READING:
         return []
     try:
-        payload = table.done((task.key, task.attempt), data.get("ranges"), data.get("records"))
+        payload = table.done(task.key, task.attempt, data.get("ranges"), data.get("records"))
     except (ValueError, TypeError):  # not what an agent of ours says
         return []
     return [] if payload is None else [("shards-done", payload)]

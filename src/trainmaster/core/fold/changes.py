@@ -17,7 +17,6 @@ from trainmaster.core.fold.moves import (
     drop,
     finalize,
     move,
-    return_leases,
 )
 from trainmaster.core.fold.saving import arm_save, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
@@ -297,7 +296,6 @@ def _progressed(state: State, task: Task, data: Data, at: float) -> None:
 
 def _exited(state: State, task: Task, data: Data, at: float) -> None:
     move(state, task, EXITED if task.commits else UPLOADED, at)
-    return_leases(state, task)
     group = state.groups[task.group]
     if task.whole and task.counts and not group.finishing:
         group.finishing = True

@@ -14,7 +14,6 @@ from trainmaster.core.fold.moves import (
     finalize,
     move,
     renew,
-    return_leases,
     undoom,
 )
 from trainmaster.core.machine.phases import COMMITTING, ENDED, LIVE, NEW
@@ -51,7 +50,6 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     task.past.append(Past(task.attempt, reason, figures, at))
     task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
     _evidence(state, task, data)
-    return_leases(state, task)
     doomed = task.doomed
     move(state, task, ENDED, at)
     state.arm("start", task.key, None)

@@ -105,9 +105,3 @@ def finalize(state: State, task: Task, final: str) -> None:
         for name in state.known_job.roles:
             touch_role(state, name)
     state.touch(task)
-
-
-def return_leases(state: State, task: Task) -> None:
-    """Free the shards that the attempt leased and did not report; it counts no shards from now on."""
-    for table in state.shards.values():
-        table.write_off((task.key, task.attempt))

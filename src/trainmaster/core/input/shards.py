@@ -6,16 +6,11 @@ data and a *number* in the order of reading: number = epoch x shards + position,
 epoch maps positions to indexes. All books are kept in numbers, so that shards leased together and done together
 stay one range, shuffled or not.
 
-Every number is in exactly one of three places: free, held by one holder (task, attempt), or done:
-
-    free --lease--> held --done--> done          held --write off, give back--> free          done --restore--> free
-
-A report counts only for shards that its holder holds, so a report that comes twice, late, or from an attempt that was
-written off counts nothing. Done and returned ranges are events (barriers); leases are not. A restarted master learns
-from the log which shards are done, and leases nothing until each holder that it must `expect` has named the shards
-that it holds, or was written off. Each event carries the *mark* (the number of journal entries) that follows it, so
-that applying an event twice changes nothing and a missing one is noticed. A mark also names a moment: `marks(at)` are
-the shards done by then, which are those that a checkpoint set has seen.
+The table knows which shards are done, and follows from the log alone; `leases` knows who holds the others. Done and
+returned ranges are events (barriers). A shard that is done counts no second time, however often it is reported. Each
+event carries the *mark* (the number of journal entries) that follows it, so that applying an event twice changes
+nothing and a missing one is noticed. A mark also names a moment: `marks(at)` are the shards done by then, which are
+those that a checkpoint set has seen.
 
 The first report fixes the number of records of a shard; a later report that differs (the file was changed) is named
 in its event.
@@ -26,15 +21,13 @@ from __future__ import annotations
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
 
 from trainmaster.core.input.ranges import Range, RangeSet
 from trainmaster.core.plain import Plain
-
-Holder = tuple[str, int]  # a task and the number of its attempt
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
@@ -74,7 +67,7 @@ class Shard(NamedTuple):
 
 
 class ShardTable:
-    """The free, held and done shards of one input. Created by `make` or `from_snapshot`."""
+    """The shards of one input, and which of them are done. Created by `make` or `from_snapshot`."""
 
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
@@ -85,10 +78,6 @@ class ShardTable:
         self.count = self._firsts[-1]  # shards of an epoch
         self.total = self.count * options.epochs
         self._orders: dict[int, array[int]] = {}
-        self._free = RangeSet([(0, self.total)])
-        self._held: dict[Holder, RangeSet] = {}
-        self._expected: set[Holder] = set()
-        self._off: dict[str, int] = {}  # task -> its last attempt that was written off
         self._done = RangeSet()
         self._records = array("I", [_UNKNOWN]) * self.count  # by index
         self._journal_firsts, self._journal_ends = array("q"), array("q")  # returned ranges are kept inverted (~n)
@@ -121,8 +110,7 @@ class ShardTable:
 
     @property
     def figures(self) -> dict[str, int]:
-        held_count = sum(ranges.count for ranges in self._held.values())
-        return {"done": self._done.count, "held": held_count, "free": self._free.count, "total": self.total}
+        return {"done": self._done.count, "total": self.total}
 
     @property
     def mark(self) -> int:
@@ -158,19 +146,9 @@ class ShardTable:
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
         return Shard(number, file.path, kind, piece, piece + 1)
 
-    # -- leasing and counting --
-
-    def lease(self, holder: Holder, want: int) -> list[Shard]:
-        """Lease up to `want` shards to `holder`, the lowest free numbers; none while an expected holder may still hold them."""
-        if self._expected or want < 1 or not self._admit(holder):
-            return []
-        holder_ranges = self._held.setdefault(holder, RangeSet())
-        fair = self._free.count // (2 * len(self._held))  # guided self-scheduling: batches shrink near the end
-        leased = []
-        for first, end in self._free.take(max(1, min(want, fair))):
-            holder_ranges.add(first, end)
-            leased += [self.shard(number) for number in range(first, end)]
-        return leased
+    def remaining(self) -> RangeSet:
+        """Return the shards that are not done."""
+        return RangeSet([(0, self.total)]).difference(self._done)
 
     def answer(self, shards: Sequence[Shard]) -> dict[str, Any]:
         """Return the answer to an agent that asked for shards: the leased ones in JSON form, each path once."""
@@ -184,24 +162,25 @@ class ShardTable:
             "end": self.finished,
         }
 
-    def done(self, holder: Holder, ranges: Any, records: Any = None) -> dict[str, Any] | None:
-        """Return the part of a report of `holder` that counts, as the payload of `shards-done`; None where nothing does. `apply` counts it.
+    # -- counting --
+
+    def done(self, task: str, attempt: int, ranges: Any, records: Any = None) -> dict[str, Any] | None:
+        """Return the part of a report that counts, as the payload of `shards-done`; None where nothing does. `apply` counts it.
 
         `ranges`: JSON form. `records`: the number of records of each shard (None: unknown), in the order of `ranges`. Raises ValueError
         on other forms.
         """
         reported = RangeSet.from_json(ranges)
-        counts = _by_number(ranges, reported, records)
-        accepted = reported.intersection(self._held.get(holder, RangeSet()))
-        if holder in self._expected:  # it may report shards done before it names those that it holds
-            accepted.update(reported.intersection(self._free))
+        counts = records_by_number(ranges, reported, records)
+        accepted = reported.intersection(RangeSet([(0, self.total)]))
+        accepted.subtract(accepted.intersection(self._done))
         if not accepted:
             return None
         payload: dict[str, Any] = {
             "input": self.name,
             "ranges": accepted.to_json(),
-            "task": holder[0],
-            "attempt": holder[1],
+            "task": task,
+            "attempt": attempt,
         }
         payload["records"] = None if counts is None else [counts[number] for number in accepted]
         if differing := self._differing(payload):
@@ -209,42 +188,10 @@ class ShardTable:
         payload["mark"] = self.mark + len(accepted)
         return payload
 
-    def give_back(self, holder: Holder, ranges: Any) -> None:
-        """Free the ranges that `holder` will not read after all."""
-        if holder in self._held:
-            self._release(holder, RangeSet.from_json(ranges).intersection(self._held[holder]))
-
-    def write_off(self, holder: Holder) -> None:
-        """Bar `holder`, and every earlier attempt of its task: their reports count nothing from now on, and their shards are free."""
-        task, attempt = holder
-        self._off[task] = max(attempt, self._off.get(task, 0))
-        for other in [other for other in self._held if other[0] == task and other[1] <= attempt]:
-            self._release(other, self._held[other].copy())
-            del self._held[other]
-        self._expected -= {other for other in self._expected if other[0] == task and other[1] <= attempt}
-
-    def expect(self, holders: Collection[Holder]) -> None:
-        """Expect holders of leases of the master before. Nothing is leased until each has named its shards or was written off."""
-        self._expected |= {holder for holder in holders if self._off.get(holder[0], 0) < holder[1]}
-
-    def hold(self, holder: Holder, ranges: Any) -> list[list[int]]:
-        """Note that `holder` holds exactly these (it tells on every connection). Return those that it must drop: done, or another's."""
-        reported = RangeSet.from_json(ranges)
-        # Whichever attempt of the task was expected: this holder has the task's one container, and no other may hold anything.
-        self._expected -= {other for other in self._expected if other[0] == holder[0]}
-        if not self._admit(holder):
-            return reported.to_json()
-        holder_ranges = self._held.setdefault(holder, RangeSet())
-        self._release(holder, holder_ranges.difference(reported))  # an answer of ours was lost on the way
-        newly_held = reported.intersection(self._free)
-        self._free.subtract(newly_held)
-        holder_ranges.update(newly_held)
-        return reported.difference(holder_ranges).to_json()
-
     def restore(self, marks: Any, checkpoint: Any = "") -> dict[str, Any]:
         """Return the shards done later than a restored checkpoint set, as the payload of `shards-returned`.
 
-        `marks`: the shards that the set has seen, as JSON ranges. `apply` then frees the others. Programs keep those that they still hold.
+        `marks`: the shards that the set has seen, as JSON ranges. `apply` then takes the others back. Programs keep what they hold.
         """
         returned = self._done.difference(RangeSet.from_json(marks))
         return {"input": self.name, "ranges": returned.to_json(), "set": checkpoint, "mark": self.mark + len(returned)}
@@ -270,20 +217,18 @@ class ShardTable:
     # -- snapshot --
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the table after its events, in JSON form, without leases."""
+        """Return the state of the table after its events, in JSON form."""
         return {
             "listing": self.listing(),
             "done": self._done.to_json(),
             "records": _packed(self._records),
             "journal": [_packed(self._journal_firsts), _packed(self._journal_ends), self._forgotten],
-            "off": dict(self._off),
         }
 
     @classmethod
     def from_snapshot(cls, value: Mapping[str, Any]) -> ShardTable:
         table = cls.from_listing(value["listing"])
         table._done = RangeSet.from_json(value["done"])
-        table._free.subtract(table._done)
         table._records = _unpacked("I", value["records"])
         firsts, ends, forgotten = value["journal"]
         table._journal_firsts, table._journal_ends, table._forgotten = (
@@ -291,37 +236,15 @@ class ShardTable:
             _unpacked("q", ends),
             forgotten,
         )
-        table._off = dict(value["off"])
         return table
 
     # -- private --
 
-    def _admit(self, holder: Holder) -> bool:
-        task, attempt = holder
-        if attempt <= self._off.get(task, 0):
-            return False
-        if holder not in self._held and any(other[0] == task for other in self._held):
-            if any(other[0] == task and other[1] > attempt for other in self._held):
-                return False
-            self.write_off((task, attempt - 1))  # a task has one living attempt
-        return True
-
-    def _release(self, holder: Holder, ranges: RangeSet) -> None:
-        self._held[holder].subtract(ranges)
-        self._free.update(ranges)
-
     def _count(self, payload: Mapping[str, Any]) -> None:
-        """Count the payload's ranges as done, whoever held them, and fix their records."""
+        """Count the payload's ranges as done, and fix their records."""
         ranges = [(first, end) for first, end in payload["ranges"]]
-        holder_ranges = self._held.get((payload["task"], payload["attempt"]))
         for first, end in ranges:
             self._done.add(first, end)
-            if holder_ranges is not None and holder_ranges.covers(first, end):
-                holder_ranges.discard(first, end)
-                continue
-            self._free.discard(first, end)  # an event of the master before
-            for other_ranges in self._held.values():
-                other_ranges.discard(first, end)
         self._note(ranges)
         for index, _, records in self._counted(payload):
             if self._records[index] == _UNKNOWN:
@@ -345,7 +268,6 @@ class ShardTable:
 
     def _return(self, ranges: RangeSet) -> None:
         self._done.subtract(ranges)
-        self._free.update(ranges)
         self._note([(~first, ~end) for first, end in ranges.ranges()])
 
     def _note(self, entries: list[Range]) -> None:
@@ -370,6 +292,24 @@ class ShardTable:
         return self._orders[epoch]
 
 
+def records_by_number(ranges: Any, reported: RangeSet, records: Any) -> dict[int, int | None] | None:
+    """Return shard number -> records of a report, None where it counts none. Raises ValueError where the two do not fit.
+
+    `ranges`: JSON form, and `reported` as a set; `records`: in the order of `ranges`.
+    """
+    if records is None:
+        return None
+    if (
+        not isinstance(records, list)
+        or len(records) != reported.count
+        or sum(b - a for a, b in ranges) != reported.count
+    ):
+        raise ValueError("one record count a shard is due")
+    if not all(count is None or (type(count) is int and 0 <= count < _UNKNOWN) for count in records):
+        raise ValueError("a record count is a whole number")
+    return dict(zip((number for first, end in ranges for number in range(first, end)), records, strict=True))
+
+
 def _kind(file: File) -> str:
     if file.groups is not None:
         return ROWS
@@ -387,20 +327,6 @@ def _fitting_size(files: Iterable[File]) -> int:
     """Return a power of two that cuts the input into about `_WANTED` shards."""
     shard_size = sum(file.size for file in files if _kind(file) == LINES) // _WANTED
     return max(_SMALLEST, min(_LARGEST, 1 << max(shard_size - 1, 0).bit_length()))
-
-
-def _by_number(ranges: Any, reported: RangeSet, records: Any) -> dict[int, int | None] | None:
-    if records is None:
-        return None
-    if (
-        not isinstance(records, list)
-        or len(records) != reported.count
-        or sum(b - a for a, b in ranges) != reported.count
-    ):
-        raise ValueError("one record count a shard is due")
-    if not all(count is None or (type(count) is int and 0 <= count < _UNKNOWN) for count in records):
-        raise ValueError("a record count is a whole number")
-    return dict(zip((number for first, end in ranges for number in range(first, end)), records, strict=True))
 
 
 def _packed(numbers: array[int]) -> str:

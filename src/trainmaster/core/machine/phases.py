@@ -24,6 +24,7 @@ DONE = "done"
 ENDED = "ended"  # ended otherwise
 
 LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
+READING = frozenset({STARTING, RUNNING})  # its program may run: it may hold shards and report them
 STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
 PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, DONE, ENDED)
 

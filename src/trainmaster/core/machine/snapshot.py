@@ -1,9 +1,8 @@
 """A state as plain JSON-able data and back: `load(dump(state))` is the same state.
 
-A snapshot spares a restarted master the fold of a long log; it contains only facts of the events up to `n`. So it leaves out all that does
-not follow from events: shard leases (agents report them again), and which tasks were settled (after `load` none is, which costs one full
-comparison). Fields that have their default are left out too. A field that a later version does not know makes `load` fail, and the whole
-log is folded instead.
+A snapshot spares a restarted master the fold of a long log; it contains only facts of the events up to `n`. So it leaves out which tasks
+were settled: after `load` none is, which costs one full comparison. Fields that have their default are left out too. A field that a later
+version does not know makes `load` fail, and the whole log is folded instead.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from trainmaster.core.frames import FrameError, Joiner, split
 from trainmaster.core.machine.events import VERSION
-from trainmaster.core.machine.state import State
 from trainmaster.core.machine.stimuli import Connected, Disconnected, Report, Stimulus
 from trainmaster.master.connections.fields import check
+from trainmaster.master.turn import Turns
 
 PATH = "/api/v1/agent"
 HELLO_WITHIN = 10.0  # s
@@ -32,9 +32,7 @@ class Host(Protocol):
     """A host is the master, as far as its connections need it."""
 
     epoch: int
-
-    @property
-    def state(self) -> State: ...
+    turns: Turns
 
     def tell(self, *stimuli: Stimulus) -> None: ...
 
@@ -106,7 +104,7 @@ class Agents:
 
     def of(self, task: str) -> Connection | None:
         """Return the connection of the task's present container."""
-        return self.connections.get((task, self._host.state.tasks[task].serial))
+        return self.connections.get((task, self._host.turns.state.tasks[task].serial))
 
     def acknowledge(self, task: str, serial: int, n: int) -> None:
         self._acked[task, serial] = max(n, self._acked.get((task, serial), 0))
@@ -161,10 +159,10 @@ class Agents:
         if epoch > self._host.epoch:
             self._host.doubt(epoch)
             return f"stale-epoch: this master has epoch {self._host.epoch}, a later one {epoch}"
-        if not self._host.state.admits(task, serial):
+        if not self._host.turns.state.admits(task, serial):
             return f"written-off: container {serial} of {task} is not the present one"
         connection = Connection(task, serial, hello)
-        connection.drop = _held(self._host.state, connection)
+        connection.drop = _held(self._host.turns, connection)
         return connection
 
     async def _converse(self, connection: Connection, receive: Receive, send: Send) -> None:
@@ -172,7 +170,7 @@ class Agents:
         if (before := self.connections.pop(key, None)) is not None:
             before.close()
         self.connections[key] = connection
-        task = self._host.state.tasks[connection.task]
+        task = self._host.turns.state.tasks[connection.task]
         connection.received = task.reported if task.serial == connection.serial else 0
         # Reports that we have taken in may not be on the log yet; those that we read in the log are.
         acked = self._acked.setdefault(key, connection.received)
@@ -225,18 +223,15 @@ class Agents:
         self._host.tell(Report(connection.task, connection.serial, n, attempt, kind, message))
 
 
-def _held(state: State, connection: Connection) -> dict[str, Any]:
+def _held(turns: Turns, connection: Connection) -> dict[str, Any]:
     """Take in the shards that the agent says it holds; return those that it must drop, by input."""
     holds, attempt = connection.hello.get("holds") or {}, connection.hello.get("attempt")
     if not isinstance(holds, Mapping) or type(attempt) is not int:
         return {}
     try:
-        to_drop = {
-            name: table.hold((connection.task, attempt), holds.get(name, [])) for name, table in state.shards.items()
-        }
+        return turns.hold(connection.task, attempt, holds)
     except (ValueError, TypeError) as error:
         raise FrameError(f"what it holds is not said in ranges: {error}") from error
-    return {name: ranges for name, ranges in to_drop.items() if ranges}
 
 
 async def _next(receive: Receive, joiner: Joiner) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.connections.agents import Agents, Connection
+from trainmaster.master.turn import Turns
 from trainmaster.web.contract import Unknown
 
 RECENT = 10_000  # events kept for readers; older ones are read from the log
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
+    turns: Turns
     agents: Agents
     storage: Storage
     samples: dict[str, dict[str, Any]]
@@ -107,6 +109,8 @@ class Feed:
         facts = status(self._host.state) | self.beside()
         if self._host.storage_trouble:
             facts["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
+        for name, figures in facts["shards"].items():
+            figures |= self._host.turns.leases.figures(name)
         for task in facts["tasks"]:
             sample = self._host.samples.get(task["task"], {}) if task["node"] else {}
             task |= {name: value for name, value in sample.items() if name not in ("type", "task", "phase")}

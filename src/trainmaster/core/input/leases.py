@@ -1,0 +1,119 @@
+"""Lease shards to tasks. Leases are soft state: no event tells of them, and the state of a job knows nothing of them.
+
+Every shard is in exactly one of three places. The done ones are in its input's `ShardTable`, the others here:
+
+    free --lease--> held --its task reports it--> done          held --give back, write off--> free          done --restore--> free
+
+A task has one living attempt, so leases are the task's; `master.turn` lets only that attempt ask, and has the leases `follow` the events
+of each turn. `held_part` cuts a report down to the shards that its task holds, so one that comes twice or late counts nothing.
+
+A restarted master learns from the log which shards are done. It leases nothing until each task that it must expect, since its program may
+run, has named the shards that it holds, as agents do on every connection, or its attempt is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import Shard, ShardTable, records_by_number
+from trainmaster.core.machine.events import Recorded
+
+OVER = frozenset({"exited", "attempt-ended", "attempt-written-off"})  # events after which an attempt holds no shards
+
+
+class _Input(NamedTuple):
+    """The shards of one input that are not done."""
+
+    free: RangeSet
+    held: dict[str, RangeSet]  # by task
+
+
+class Leases:
+    """The leases of one master, of all inputs. `tables`: the tables of the job's state, by input; `expected`: tasks."""
+
+    def __init__(self, tables: Mapping[str, ShardTable], expected: Iterable[str] = ()) -> None:
+        self._tables, self._expected = tables, set(expected)
+        self._inputs: dict[str, _Input] = {}
+
+    def figures(self, name: str) -> dict[str, int]:
+        free, held = self._input(name)
+        return {"held": sum(ranges.count for ranges in held.values()), "free": free.count}
+
+    def lease(self, name: str, task: str, want: int) -> list[Shard]:
+        """Lease up to `want` shards, the lowest free numbers; none while an expected task may still hold them."""
+        if self._expected or want < 1:
+            return []
+        free, held = self._input(name)
+        task_ranges = held.setdefault(task, RangeSet())
+        fair = free.count // (2 * len(held))  # guided self-scheduling: batches shrink near the end
+        leased = []
+        for first, end in free.take(max(1, min(want, fair))):
+            task_ranges.add(first, end)
+            leased += [self._tables[name].shard(number) for number in range(first, end)]
+        return leased
+
+    def give_back(self, name: str, task: str, ranges: Any) -> None:
+        """Free the ranges (JSON form) that the task will not read after all. Raises ValueError on other forms."""
+        free, held = self._input(name)
+        if task in held:
+            unread = RangeSet.from_json(ranges).intersection(held[task])
+            held[task].subtract(unread)
+            free.update(unread)
+
+    def hold(self, task: str, holds: Mapping[str, Any], *, may_hold: bool = True) -> dict[str, list[list[int]]]:
+        """Note that the task holds exactly these (input -> ranges). Return those that it must drop: done, or another's.
+
+        `may_hold` is False where another attempt than the present one says so: it must drop all. The task is expected no longer even then:
+        it has one container, and the agent in that has spoken. Raises ValueError where the ranges are none.
+        """
+        reported = {name: RangeSet.from_json(holds.get(name, [])) for name in self._tables}
+        self._expected.discard(task)
+        for name, ranges in reported.items() if may_hold else ():
+            free, held = self._input(name)
+            free.update(held.pop(task, RangeSet()))  # it may name less: an answer of ours was lost on the way
+            if kept := ranges.intersection(free):
+                free.subtract(kept)
+                ranges.subtract(kept)
+                held[task] = kept
+        return {name: ranges.to_json() for name, ranges in reported.items() if ranges}
+
+    def write_off(self, task: str) -> None:
+        """Free what the task holds: its attempt is over."""
+        self._expected.discard(task)
+        for free, held in self._inputs.values():
+            free.update(held.pop(task, RangeSet()))
+
+    def held_part(self, task: str, report: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a report of done shards (`input`, `ranges`, `records`) with those alone that the task holds. A malformed one stays."""
+        if (name := str(report.get("input"))) not in self._tables:
+            return report
+        held = self._input(name).held.get(task, RangeSet())
+        try:
+            reported = RangeSet.from_json(report.get("ranges"))
+            if all(held.covers(first, end) for first, end in reported.ranges()):
+                return report
+            records = records_by_number(report["ranges"], reported, report.get("records"))
+        except ValueError:
+            return report
+        part = reported.intersection(held)
+        return {**report, "ranges": part.to_json(), "records": records and [records[number] for number in part]}
+
+    def follow(self, events: Iterable[Recorded]) -> None:
+        """Follow the events of a turn: attempts that are over, shards that are done or returned."""
+        for event in events:
+            if event.type in OVER:
+                self.write_off(event.data["task"])
+            elif event.type in ("shards-done", "shards-returned") and (name := event.data["input"]) in self._inputs:
+                free, held = self._inputs[name]
+                for first, end in event.data["ranges"]:
+                    if event.type == "shards-returned":
+                        free.add(first, end)
+                    elif (ranges := held.get(event.data["task"])) is not None:
+                        ranges.discard(first, end)
+
+    def _input(self, name: str) -> _Input:
+        if name not in self._inputs:
+            self._inputs[name] = _Input(self._tables[name].remaining(), {})
+        return self._inputs[name]
