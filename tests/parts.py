@@ -79,6 +79,15 @@ def need_control_groups() -> None:
         not_run("no control group can be made here", AS_ROOT)
 
 
+def need_network_namespaces() -> None:
+    """End the present test as one that has not run, where no network namespace with a bridge can be made."""
+    if shutil.which("ip") is None:
+        not_run("there is no ip on the path", "apt-get install iproute2")
+    command = ["unshare", "--net", "ip", "link", "add", "br0", "type", "bridge"]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        not_run("no network namespace with a bridge can be made here", AS_ROOT)
+
+
 def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str]]:
     """Return the names of the tests that have not run, by reason, out of the reports of skipped tests."""
     tests: dict[str, list[str]] = {}

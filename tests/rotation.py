@@ -54,6 +54,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"tests/(rotation|parts)\.py|tests/.*test_\w+\.py", NO_TEST, NO_TEST),  # a test's own file is another matter
     (r"tests/(hadoop|kdc|unmanaged)|tests/programs/.*java|tools/(hadoop|formats)", NO_TEST, ON_HADOOP),
     (r"tests/(kubernetes|conformance/kubernetes_engine)\.py|tools/kubernetes", NO_TEST, ON_KUBERNETES),
+    (r"tests/(netns_engine/|conformance/netns_engine\.py)", r"\[netns", NO_TEST),
     (r"tests/s3\.py|tools/s3server", r"test_stores|test_storage", ON_KUBERNETES),
     (r"examples/", r"test_digits|tests/frameworks/", NO_TEST),
     (r"src/trainmaster/(hadoop/|engines/yarn/|log/(hdfs|dfs)|data/(store/hdfs|formats/(jvm|hadoop_formats)|java))", ON_HADOOP, NO_TEST),
@@ -62,6 +63,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"src/trainmaster/clusters/", r"test_cluster_", f"{ON_HADOOP}|{ON_KUBERNETES}"),
     (r"src/trainmaster/(kube/|engines/kubernetes/)", ON_KUBERNETES, NO_TEST),
     (r"src/trainmaster/log/configmaps", r"test_configmaps", ON_KUBERNETES),
+    (r"src/trainmaster/engines/(contract|registry|changes|runtime_archive)\.py", r"tests/(chaos|simulation)/|\[(local|netns)", ALL),
     (r"src/trainmaster/engines/local/", r"\[local|test_kills|test_one_copy", r"kubernetes-client"),
     (r"src/trainmaster/integrations/", r"dialects", NO_TEST),
     (r"src/trainmaster/(frameworks|runtime)/", r"tests/frameworks/|test_digits|test_channel", ALL),

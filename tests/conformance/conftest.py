@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from conformance.engines import Engine, Local, Yarn
 from conformance.kubernetes_engine import BesideClient, Kubernetes, OnHost
+from conformance.netns_engine import Netns
 from hadoop import revived
+from parts import need_network_namespaces
 from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {
     "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,
+    "netns": Netns,
 }  # fmt: skip
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
 # Of the brief tests: what a row runs in `make test`, or in `make test-full`; the others are one step later.
@@ -29,7 +32,12 @@ BRIEF = {  # rows of brief tests alone
     ),
 }  # fmt: skip
 # Where a job takes ten seconds, what is not brief is for the soak.
-LONG = {"yarn": pytest.mark.full, "kubernetes": pytest.mark.soak, "kubernetes-host": pytest.mark.soak}
+LONG = {
+    "yarn": pytest.mark.full,
+    "netns": pytest.mark.full,
+    "kubernetes": pytest.mark.soak,
+    "kubernetes-host": pytest.mark.soak,
+}
 MARKS = {
     "yarn": pytest.mark.xdist_group("hadoop"),
     "kubernetes": pytest.mark.xdist_group("kubernetes"),
@@ -92,4 +100,7 @@ def _made(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monk
         made = ROWS[request.param]
         assert issubclass(made, Kubernetes)
         return made(folder, cluster, server)
+    if request.param == "netns":
+        need_network_namespaces()
+        return Netns(folder, monkeypatch)
     return Local(folder)

@@ -245,6 +245,14 @@ class Engine:
         """Keys that every job needs on this engine."""
         return {}
 
+    def share(self, name: str, place: Path) -> None:
+        """Have all tests of a run share what is at `place`: it is made once a run, not once a test."""
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shared = self.folder.parent.parent / name
+        shared.mkdir(exist_ok=True)
+        if not place.exists():
+            place.symlink_to(shared)
+
     def close(self) -> None:
         """Take everything down; fails where a job left something that the engine can see."""
 
@@ -302,13 +310,7 @@ class Yarn(Engine):
         super().__init__(folder)
         self.cluster = cluster
         self.root = f"/tmp/tests-{uuid.uuid4().hex[:12]}"
-        # The archive of the runtime is made once a run, not once a test.
-        runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
-        runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shared = folder.parent.parent / "runtime"
-        shared.mkdir(exist_ok=True)
-        if not runtime.exists():
-            runtime.symlink_to(shared)
+        self.share("runtime", Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime"))
 
     def place(self, name: str) -> str:
         return f"hdfs://{self.root}/{name}"

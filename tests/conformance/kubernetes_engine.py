@@ -74,13 +74,7 @@ class Kubernetes(Engine):
         self._kube = Blocking(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=self.namespace))
         for kind, made in zip((VOLUMES, CLAIMS), self._claimed(), strict=True):
             self._kube.create(kind, made)
-        # The archive of the runtime is made once a run, not once a test.
-        runtime = Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime")
-        runtime.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shared = folder.parent.parent / "runtime"
-        shared.mkdir(exist_ok=True)
-        if not runtime.exists():
-            runtime.symlink_to(shared)
+        self.share("runtime", Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime"))
 
     @staticmethod
     def namespace_of(cluster: Cluster) -> str:

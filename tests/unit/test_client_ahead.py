@@ -24,7 +24,7 @@ def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkey
     made = runtime_archive.archive(tmp_path)
     if dies:
         monkeypatch.setattr(ahead, "_certificate", lambda: signal.pause())
-    ahead.begin()
+    ahead.begin("yarn")
     assert ahead._coming is not None
     pid = ahead._coming[0]
     if dies:
@@ -34,8 +34,8 @@ def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkey
     assert x509.load_pem_x509_certificate(certificate.encode()).subject.rfc4514_string() == "CN=trainmaster"
     assert "PRIVATE KEY" in key
     if not dies:
-        monkeypatch.setattr(runtime_archive, "files", lambda: pytest.fail("the other process has looked at them"))
-    assert ahead.runtime(tmp_path) == made
+        monkeypatch.setattr(runtime_archive, "files", lambda *_: pytest.fail("the other process has looked at them"))
+    assert ahead.runtime(tmp_path, "yarn") == made
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
@@ -77,3 +77,14 @@ def test_an_archive_that_jobs_use_is_not_pruned_and_drafts_go(home, monkeypatch:
     assert str(made.parent) not in [entry.place for entry in unused_since(time.time() - 60)]
     assert not clear(used), "a job has taken it since it was listed"
     assert made.exists()
+
+
+def test_the_archive_has_the_package_of_the_jobs_engine_and_the_way_to_it() -> None:
+    """Else neither a container nor a master would find an engine that another package adds."""
+    built_in = dict(runtime_archive.files(engine="yarn"))
+    added = dict(runtime_archive.files(engine="netns"))
+    more = {name for name in added if name not in built_in}
+    assert more >= {"trainmaster_netns/__init__.py", "trainmaster_netns/engine.py"}
+    (points,) = (name for name in more if name.endswith("/entry_points.txt"))
+    assert "netns = trainmaster_netns:ENGINE" in Path(added[points]).read_text()
+    assert all(name.startswith("trainmaster_netns") for name in more), "nothing else"

@@ -40,13 +40,15 @@ class Cluster:
     present: str = "ended"
     asked: list[str] = attrs.field(factory=list)
 
-    def found(self, _: str) -> dict[str, str]:
+    def find_jobs(self, _: str) -> dict[str, str]:
         return {JOB: f"context@namespace/{JOB}"}
 
-    def store(self) -> Cluster:
+    jobs = "configmaps://context@namespace"
+
+    def store(self, _: Any = None) -> Cluster:
         return self
 
-    def kept(self, _: str) -> dict[str, Any]:
+    def job_access(self, _: str) -> dict[str, Any]:
         return self.note
 
     def master_payload(self, _: str) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class Cluster:
     def application_state(self, _: str) -> tuple[str, str]:
         return self.present, "it was removed"
 
-    def waits(self, application: str, _: Any) -> str:
+    def waiting_reason(self, application: str, _: Any) -> str:
         return f"the cluster has {application} as {self.present}"
 
     def end(self, application: str) -> None:

@@ -299,8 +299,9 @@ def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_to_be_had_here_is_refused(keys: dict[str, object], key: str) -> None:
+    job = job_from({"roles": {"worker": {"command": "true"}}, **keys})
     with pytest.raises(BadInput, match=key):
-        check(job_from({"roles": {"worker": {"command": "true"}}, **keys}), backend("local"))
+        check(job, backend("local"), job)
 
 
 @pytest.mark.parametrize(
@@ -330,4 +331,4 @@ def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pyte
     monkeypatch.setattr(KubernetesClient, "check", lambda self, job, requests: None)
     job = job_from({"environment": {"archive": "s3://b/env.tar.gz"}, "roles": {"worker": {"command": "true"}}})
     with pytest.raises(BadInput, match="kubernetes brings an archive that is a file of this machine"):
-        check(job, backend("kubernetes"))
+        check(job, backend("kubernetes"), job)

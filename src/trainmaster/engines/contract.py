@@ -9,7 +9,10 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
     ContainerSide   runs first in a container: reads what the engine put there for the agent, or for the job's master
     MasterSide      runs inside the job's master: asks for containers, and tells what becomes of them, in the stimuli of the core
 
-`registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`.
+`registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
+brings that package into the containers of its jobs: all of it, and nothing else that it may need.
+
+An engine's classes inherit from these protocols. What only some engines have is done here as engines do that have it not.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
 
+from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.stimuli import (
     ContainerExited,
     ContainerLost,
@@ -201,7 +206,7 @@ class ClientSide(Protocol):
 
     def fetches(self, url: str) -> bool:
         """Return True where containers get the file at `url` without our doing."""
-        ...
+        return False
 
     def free(self) -> Sequence[Free]:
         """Return what is free on each node."""
@@ -209,7 +214,7 @@ class ClientSide(Protocol):
 
     def queues(self) -> Sequence[Queue]:
         """Return the queues; none where the engine has none."""
-        ...
+        return ()
 
     def application_state(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
@@ -280,9 +285,16 @@ class Submitted(Plain):
 class ClusterStore(Protocol):
     """The place where a cluster keeps our jobs, and the data that came with them."""
 
-    jobs: str  # the URL below which jobs without `storage` have theirs
-    inputs: str
-    outputs: str
+    @property
+    def jobs(self) -> str:
+        """Return the URL below which jobs without `storage` have theirs; commands of this machine read it."""
+        ...
+
+    @property
+    def inputs(self) -> str: ...
+
+    @property
+    def outputs(self) -> str: ...
 
     def private(self, kind: str) -> str:
         """Make the folder `inputs` or `outputs`, which nobody else reads; returns its URL."""
@@ -296,7 +308,10 @@ class ClusterStore(Protocol):
 class OnCluster(ClientSide, Protocol):
     """The client side of an engine whose containers are on other machines."""
 
-    place: str  # where the cluster is, for people
+    @property
+    def place(self) -> str:
+        """Return where the cluster is, for people."""
+        ...
 
     def store(self, job: Any = None) -> ClusterStore: ...
 
@@ -310,23 +325,23 @@ class OnCluster(ClientSide, Protocol):
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """Return a connection to the job's master. Raises OSError without one, BadInput without the right."""
-        ...
+        return reached(application, address, within)
 
     def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what a job waits for while its master does not answer."""
-        ...
+        return "its cluster has it as {}: {}".format(*self.application_state(application))
 
     def failure_reason(self, application: str) -> tuple[str, dict[str, Any]]:
-        """Return why the engine gave a job up (state `failed`): the reason, and its figures."""
-        ...
+        """Return why the engine gave a job up (fate `failed`): the reason, and its figures."""
+        return "master-failed", {"detail": self.application_state(application)[1]}
 
     def master_payload(self, application: str) -> Mapping[str, Any] | None:
         """Return the payload of a master that takes up the job on this machine; None where there is nothing to take up."""
-        ...
+        return None
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
         """Fetch new tokens for a running job, in the form that its master accepts. Raises BadInput where its cluster has none."""
-        ...
+        raise BadInput("jobs of this cluster have no tokens that end", place=self.place, anchor="tokens")
 
     def forget(self, job_id: str, application: str) -> None:
         """Remove all that the engine keeps of a job that is over, except its storage. Do nothing where the engine keeps nothing of it."""
@@ -334,15 +349,15 @@ class OnCluster(ClientSide, Protocol):
 
     def caches(self) -> Sequence[tuple[str, int, float]]:
         """List what the engine keeps for many jobs of ours: URL, bytes, and when it was put there."""
-        ...
+        return ()
 
     def clear(self, url: str) -> None:
         """Remove one entry of `caches`."""
-        ...
+        raise BadInput(f"{url} is in no cache of ours", anchor="storage-path")
 
     def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Return what submitting would create, where the engine's `dry_run_objects` says so; without secrets."""
-        ...
+        return []
 
 
 AgentSpec = Callable[
@@ -373,11 +388,11 @@ class MasterContainer(Protocol):
     """The container in which a job's master runs, or the place of a master on the client's machine."""
 
     address: str  # the host under which others reach the master
-    port: int  # 0: any
-    agents: Mapping[str, Any]  # more for the specs of agents
-    begun_again: bool  # whether the cluster restarts what ends in the container
-    proxies: Collection[str]  # addresses of the cluster's own web proxies, which get a bare page
-    tokens: Tokens | None
+    port: int = 0  # 0: any
+    agents: Mapping[str, Any] = MappingProxyType({})  # more for the specs of agents
+    begun_again: bool = False  # whether the cluster restarts what ends in the container
+    proxies: Collection[str] = ()  # addresses of the cluster's own web proxies, which get a bare page
+    tokens: Tokens | None = None
 
     def engine(self, job: Any, spec: AgentSpec, page: Callable[[], str]) -> MasterSide:
         """Return the engine as this job's master uses it. `page` returns the address of the job's page, once there is one."""
@@ -385,10 +400,11 @@ class MasterContainer(Protocol):
 
     def may_view(self, user: str) -> bool:
         """Tell whether `user`, as the cluster's proxy names the reader, may see the page."""
-        ...
+        return False
 
     def leave(self) -> None:
         """Remove from the cluster, at the end of the job, what the job alone needed. The container goes with all that it holds."""
+        return
 
 
 class ContainerSide(Protocol):
@@ -403,7 +419,7 @@ class ContainerSide(Protocol):
         ...
 
     def client_side_master(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:
-        """Return the place of a master on its client's machine (see `OnCluster.master_payload`)."""
+        """Return the place of a master on its client's machine. Needed where `OnCluster.master_payload` or `Submitted.master` gives one."""
         ...
 
 

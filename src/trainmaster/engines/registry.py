@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import functools
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.contract import Engine
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DEFAULT = "local"
 BUILT_IN = {  # name -> the package whose ENGINE it is
@@ -25,14 +29,21 @@ def engine(name: str) -> Engine:
     if name in BUILT_IN:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=GROUP, name=name):
+    if (point := entry_point(name)) is not None:
         added: Engine = point.load()
         return added
     raise BadInput(
         f"there is no engine {name!r}", place=f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
     )  # fmt: skip
+
+
+def entry_point(name: str) -> EntryPoint | None:
+    """Return the entry point by which another package adds the engine of this name; None where there is none, or the engine is built in."""
+    if name in BUILT_IN:
+        return None
+    from importlib.metadata import entry_points
+
+    return next(iter(entry_points(group=GROUP, name=name)), None)
 
 
 def is_mount(url: str, name: str) -> bool:

@@ -1,7 +1,8 @@
 """The one archive that a container needs: our code and the packages that it uses, for any CPython >= 3.11 of the submitter's platform.
 
 It is a `tar.gz` of `start`, a shell script that finds such a Python, `begin.py`, and `lib/`, with the bytecode of the Python that made it.
-Its files are those installed at the submitter, so a container runs the same code. Compiled modules are refused unless they are `abi3`:
+Its files are those installed at the submitter, so a container runs the same code. Of an engine of another package it has that package too,
+with the entry point by which the master finds it. Compiled modules are refused unless they are `abi3`:
 those of one Python version are left out where the package works without (websockets' `speedups`). The same content gives the same bytes,
 and its digest is its name, so it is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the
 installed files.
@@ -21,6 +22,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
+from trainmaster.engines.registry import DEFAULT, entry_point
 from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.log.storage import draft_of, remove_drafts
 
@@ -57,15 +59,15 @@ exit {NO_PYTHON}
 """
 
 
-def archive(folder: Path, known: str = "", without: Collection[str] = ()) -> Path:
+def archive(folder: Path, known: str = "", without: Collection[str] = (), engine: str = DEFAULT) -> Path:
     """Return the path of the archive, `<digest>.tar.gz` below `folder`; make it where it does not exist yet.
 
-    `known`: the `state` of its files, from a moment ago. `without`: packages that its job has no use for. Raises BadInput where a package
-    is missing.
+    `known`: the `state` of its files, from a moment ago. `without`: packages that its job has no use for. `engine`: the job's. Raises
+    BadInput where a package is missing.
     """
     if known and (existing := _existing_archive(folder / known)):
         return existing
-    sources = files(without)
+    sources = files(without, engine)
     place = folder / state(sources)
     if existing := _existing_archive(place):
         return existing
@@ -89,9 +91,9 @@ def state(files: Sequence[tuple[str, str]]) -> str:
     return digest.hexdigest()[:32]
 
 
-def files(without: Collection[str] = ()) -> list[tuple[str, str]]:
+def files(without: Collection[str] = (), engine: str = DEFAULT) -> list[tuple[str, str]]:
     """Return (name in `lib/`, path) of all that is packed, except bytecode. Raises BadInput where a package is missing."""
-    return sorted(_files(without))
+    return sorted([*_files(without), *_files_of_engine(engine)])
 
 
 def _existing_archive(place: Path) -> Path | None:
@@ -106,12 +108,7 @@ def _existing_archive(place: Path) -> Path | None:
 def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
     import importlib.metadata  # 20 ms, which a command that only asks the cluster need not spend
 
-    ours = str(Path(__file__).parent.parent)
-    for folder, folders, names in os.walk(ours):
-        folders[:] = [name for name in folders if name != "__pycache__" and (folder != ours or name not in _OURS)]
-        for name in names:
-            path = os.path.join(folder, name)
-            yield f"trainmaster{path.removeprefix(ours)}", path
+    yield from _package_files("trainmaster", str(Path(__file__).parent.parent), _OURS)
     for distribution in (*DISTRIBUTIONS, *_WHERE_INSTALLED):
         if distribution in without:
             continue
@@ -129,6 +126,28 @@ def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
         for file in installed.files or ():
             if _is_needed(file.parts):
                 yield str(file), os.path.join(root, file)
+
+
+def _files_of_engine(engine: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of the package that adds an engine; none where the engine is built in."""
+    if (point := entry_point(engine)) is None or point.dist is None:
+        return
+    package = point.module.partition(".")[0]
+    spec = importlib.util.find_spec(package)  # of an editable installation no metadata list the package's files
+    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+        yield from _package_files(package, folder)
+    for file in point.dist.files or ():
+        if file.name == "entry_points.txt":
+            yield str(file), str(file.locate())
+
+
+def _package_files(package: str, place: str, without: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the files of an installed package, but for some of its own packages."""
+    for folder, folders, names in os.walk(place):
+        folders[:] = [name for name in folders if name != "__pycache__" and (folder != place or name not in without)]
+        for name in names:
+            path = os.path.join(folder, name)
+            yield f"{package}{path.removeprefix(place)}", path
 
 
 def _is_needed(parts: Sequence[str]) -> bool:

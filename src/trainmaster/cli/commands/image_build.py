@@ -55,7 +55,7 @@ def command(
     archive = None
     if runtime:
         from trainmaster.client.jobs.places import state_dir
-        from trainmaster.client.submit.ahead import runtime as runtime_archive
+        from trainmaster.engines.runtime_archive import archive as runtime_archive
 
         archive = runtime_archive(state_dir() / "runtime")
     recipes.build(chosen, name, text, requirements, archive, more)

@@ -60,7 +60,7 @@ class Cluster:
     def prepare(self) -> None:
         from trainmaster.client.submit.ahead import begin
 
-        begin()
+        begin(self.engine)
 
     def place(self, job: Job) -> Job:
         from trainmaster.client.submit.for_cluster import adapted
@@ -124,7 +124,7 @@ class Cluster:
         }
 
         def runtime_archive(without: Collection[str] = ()) -> Path:
-            return runtime(state_dir() / "runtime", without)
+            return runtime(state_dir() / "runtime", self.engine, without)
 
         submission = Submission(name, job, site, secret, certificate, files, at_once(job), runtime_archive)
         submitted = client.submit(submission)
@@ -349,10 +349,13 @@ def _is_ours(job: str) -> bool:
 
 
 def _is_unseen(job: str) -> bool:
-    """Tell whether the job's log is at a path where this machine sees no events: the nodes may have another directory there."""
-    if local_path(described(job).storage) is None or site_of(job).get("beside"):
+    """Tell whether the job's log is at a path where this machine sees no events: the nodes may have another directory there, unless that is
+    the cluster's own place for jobs.
+    """
+    storage, site = described(job).storage, site_of(job)
+    if local_path(storage) is None or site.get("beside") or _has_events(job):
         return False
-    return not _has_events(job)
+    return bool(storage != client_side(site["engine"]).store(described(job)).jobs)
 
 
 def _is_removed(job: str) -> bool:

@@ -18,8 +18,8 @@ from trainmaster.core.errors import BadInput
 _coming: tuple[int, BinaryIO] | None = None  # the process, and the pipe that it writes both to, a line each
 
 
-def begin() -> None:
-    """Start the process that makes both. Called before there is any thread."""
+def begin(engine: str) -> None:
+    """Start the process that makes both, for a job on this engine. Called before there is any thread."""
     global _coming
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -30,7 +30,7 @@ def begin() -> None:
             os.write(
                 theirs, json.dumps(_certificate()).encode() + b"\n"
             )  # less than a pipe holds: the process waits for nobody
-            os.write(theirs, json.dumps(_state()).encode() + b"\n")
+            os.write(theirs, json.dumps(_state(engine)).encode() + b"\n")
             status = 0
         finally:
             os._exit(status)
@@ -46,28 +46,28 @@ def certified() -> tuple[str, str]:
     return certificate, key
 
 
-def runtime(folder: Path, without: Collection[str] = ()) -> Path:
-    """Return the runtime archive, below `folder`; called after `certified`. `without`: see `runtime_archive.archive`. Raises BadInput where
-    a package is missing.
+def runtime(folder: Path, engine: str, without: Collection[str] = ()) -> Path:
+    """Return the runtime archive, below `folder`; called after `certified`. `engine` is the one that `begin` was told, `without`: see
+    `runtime_archive.archive`. Raises BadInput where a package is missing.
     """
     global _coming
     from trainmaster.engines.runtime_archive import archive
 
     if _coming is None:
-        return archive(folder, without=without)
+        return archive(folder, without=without, engine=engine)
     (pid, pipe), _coming = _coming, None
     with pipe:
         line = pipe.readline()
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
         os.waitpid(pid, 0)
-    return archive(folder, json.loads(line) if line and not without else "", without)
+    return archive(folder, json.loads(line) if line and not without else "", without, engine)
 
 
-def _state() -> str:
+def _state(engine: str) -> str:
     from trainmaster.engines.runtime_archive import files, state
 
     try:
-        return state(files())
+        return state(files(engine=engine))
     except BadInput:  # `runtime` raises it again
         return ""
 

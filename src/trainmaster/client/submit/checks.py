@@ -14,14 +14,16 @@ from trainmaster.core.spec.job import HADOOP, Job
 from trainmaster.engines.registry import is_mount
 
 
-def check(job: Job, where: Backend, probe: bool = True) -> None:
-    """Raise BadInput where the job can never run there. `probe`: outputs may be tried by writing to them."""
+def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
+    """Raise BadInput where the job can never run there. `described`: the job as its user wrote it; inputs that it names by paths of this
+    machine are carried to a cluster later. `probe`: outputs may be tried by writing to them.
+    """
     from trainmaster import frameworks
 
     frameworks.load(job.framework)
     where.check(job)
     _check_schemes(job)
-    _check_inputs(job, where.engine)
+    _check_inputs(job, where, described)
     if job.outputs:
         from trainmaster.data.checks import check_outputs
 
@@ -52,13 +54,13 @@ def _check_schemes(job: Job) -> None:
             check_scheme(url, key)
 
 
-def _check_inputs(job: Job, engine: str) -> None:
+def _check_inputs(job: Job, where: Backend, described: Job) -> None:
     if not job.inputs:
         return
     from trainmaster.data.store.stores import local_path
 
     for name, source in job.inputs.items():
-        if is_mount(source.url, engine):
+        if is_mount(source.url, where.engine):
             continue
         if source.format.startswith(HADOOP) or source.options:
             from trainmaster.data.formats.hadoop_formats import check
@@ -70,7 +72,8 @@ def _check_inputs(job: Job, engine: str) -> None:
 
             known(source.format, f"inputs.{name}.format")
         # Others are listed by the master, which waits for nobody.
-        if source.as_ == "mount" or local_path(source.url) is not None:
+        is_carried = not where.on_this_machine and not URL.match(described.inputs[name].url)
+        if source.as_ == "mount" or (local_path(source.url) is not None and not is_carried):
             from trainmaster.data.sources import list_input
 
             list_input(source)

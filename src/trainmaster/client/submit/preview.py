@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trainmaster.client.jobs.backends import backend
-from trainmaster.client.jobs.places import client_side
+from trainmaster.client.jobs.places import URL, client_side
 from trainmaster.client.spec.commands import check_commands
 from trainmaster.client.spec.secrets import names
 from trainmaster.client.submit.checks import check
@@ -35,7 +35,7 @@ def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
     """Return the preview as plain data. Raises BadInput as submitting would."""
     where = backend(engine)
     plain, values = place(job, base, os.environ, where)
-    check(plain, where, probe=False)
+    check(plain, where, job, probe=False)
     if where.on_this_machine and plain.environment == Environment():
         check_commands(plain, base, os.environ)
     container_requests = requests(plain)
@@ -51,7 +51,7 @@ def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
         **objects,
         "threads": thread_shares(plain, engine),
         **_files(plain, job, base),
-        "inputs": {name: _input(plain, name, engine) for name in plain.inputs},
+        "inputs": {name: _input(plain, name, engine, job.inputs[name].url) for name in plain.inputs},
     }
 
 
@@ -113,8 +113,8 @@ def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
-    """Return how an input of this machine divides; others are listed when the job runs."""
+def _input(job: Job, name: str, engine: str, described: str) -> dict[str, Any]:
+    """Return how an input of this machine divides; others are listed when the job runs. `described`: its URL as its user wrote it."""
     from trainmaster.data.store.stores import local_path
 
     source = job.inputs[name]
@@ -124,7 +124,8 @@ def _input(job: Job, name: str, engine: str) -> dict[str, Any]:
         if source in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    elsewhere = local_path(source.url) is None or registry.is_mount(source.url, engine)
+    is_carried = not registry.engine(engine).capabilities.on_this_machine and not URL.match(described)
+    elsewhere = is_carried or local_path(source.url) is None or registry.is_mount(source.url, engine)
     if source.as_ == "mount" or elsewhere or source.format.startswith(HADOOP):
         return {"url": source.url, "as": source.as_, "readers": readers}
     from trainmaster.core.input.splits import parts

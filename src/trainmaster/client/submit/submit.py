@@ -73,7 +73,7 @@ def submit(
                 return known
             state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
         placed, values = place(job, base, submitter, where)
-        check(placed, where)
+        check(placed, where, job)
         site, payload = ship(job, placed, values, base, submitter, where)
         with postponing():
             with record(placed, site, payload, key, claim_of(job, base, engine)) as name:

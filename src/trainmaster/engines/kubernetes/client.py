@@ -21,7 +21,7 @@ from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.redaction import secrets_of
-from trainmaster.engines.contract import Free, Queue, Request, Shipped, Submission, Submitted
+from trainmaster.engines.contract import Free, OnCluster, Request, Shipped, Submission, Submitted
 from trainmaster.engines.kubernetes.container.entry import (
     MASTER_SECRET,
     RUNTIME,
@@ -60,8 +60,8 @@ _SHOWN = 40  # characters of a name in an id
 T = TypeVar("T")
 
 
-class KubernetesClient:
-    """`OnCluster` of Kubernetes."""
+class KubernetesClient(OnCluster):
+    """The client side of Kubernetes."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, context: str = "", namespace: str = "") -> None:
         self._environ = dict(os.environ if environ is None else environ)
@@ -199,10 +199,6 @@ class KubernetesClient:
 
         return self.call(self.config(), look)
 
-    def queues(self) -> Sequence[Queue]:
-        """Return none: on Kubernetes a component of its own shares a cluster out."""
-        return ()
-
     # -- submitting --
 
     def store(self, job: Any = None) -> Store:
@@ -305,13 +301,6 @@ class KubernetesClient:
         await initial_pods.make(client, job_id, submission.requests, pod_of(of_master, shape, spec))
         return None
 
-    def fetches(self, url: str) -> bool:
-        """Tell whether the cluster brings a file of its own to containers: never."""
-        return False
-
-    def newer_tokens(self, job: Any) -> dict[str, Any]:
-        raise BadInput("a job on Kubernetes has no tokens that end: its pods have accounts", anchor="tokens")
-
     # -- afterwards --
 
     def find_jobs(self, wanted: str) -> dict[str, str]:
@@ -413,13 +402,6 @@ class KubernetesClient:
             await client.delete(CONFIGMAPS, job_id, propagation="Background")
 
         self.call(self.config(application=application), remove)
-
-    def caches(self) -> Sequence[tuple[str, int, float]]:
-        """Return none: nothing outlasts its job there."""
-        return ()
-
-    def clear(self, url: str) -> None:
-        """Do nothing: there is no cache."""
 
     def master_payload(self, application: str) -> dict[str, Any] | None:
         """Return the payload of a master that takes up a job beside its client; None where there is nothing to take up."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.contract import Free, Queue, Request
+from trainmaster.engines.contract import Free, OnThisMachine, Request
 from trainmaster.engines.local import launch
 from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
@@ -22,8 +22,8 @@ _FILES_A_TASK, _FILES = 4, 64  # of the master: for a task a connection, a pidfd
 _PROCESSES_A_TASK, _PROCESSES = (8, 16)
 
 
-class LocalClient:
-    """`OnThisMachine` of the local engine."""
+class LocalClient(OnThisMachine):
+    """The client side of this machine."""
 
     # -- submitting --
 
@@ -90,9 +90,6 @@ class LocalClient:
                 max(0, free.cores) / 1000, max(0, free.memory), free.gpus,
             )
         ]  # fmt: skip
-
-    def queues(self) -> Sequence[Queue]:
-        return ()
 
     # -- afterwards --
 

@@ -16,7 +16,7 @@ from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.redaction import is_secret
-from trainmaster.engines.contract import Free, Queue, Request, Submission, Submitted, reached
+from trainmaster.engines.contract import Free, OnCluster, Queue, Request, Submission, Submitted
 from trainmaster.engines.yarn import ENGINE
 from trainmaster.engines.yarn.master.asks import INT, label_of, resource
 from trainmaster.engines.yarn.master.exits import given_up, line
@@ -67,10 +67,8 @@ _ENDED = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}  # the wo
 T = TypeVar("T")
 
 
-class YarnClient:
-    """The client side of YARN: `OnCluster`."""
-
-    reach = staticmethod(reached)
+class YarnClient(OnCluster):
+    """The client side of YARN."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, folder: str = "") -> None:
         """Read the configuration in `folder`, else where HADOOP_CONF_DIR says."""
@@ -305,9 +303,8 @@ class YarnClient:
                 resources[file.name] = store.put(file.path, "files", unpacked=file.unpacked, own=file.own)
         return resources
 
-    @staticmethod
-    def fetches(url: str) -> bool:
-        """Tell whether YARN itself fetches this file of the cluster to containers."""
+    def fetches(self, url: str) -> bool:
+        """Tell whether YARN itself brings this file of the cluster to containers."""
         return fetches(url)
 
     def _submission(
@@ -337,18 +334,11 @@ class YarnClient:
             node_label_expression=label or None,
         )  # fmt: skip
 
-    def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """YARN has no objects of a job."""
-        return []
-
-    def master_payload(self, application: str) -> None:
-        """YARN starts every master itself."""
-
     # -- afterwards --
 
-    def find_jobs(self, prefix: str) -> dict[str, str]:
-        """Return our jobs that YARN remembers and that `prefix` may mean, the beginning of an id or an application: id -> application."""
-        return _answer_of(self._find(prefix))
+    def find_jobs(self, wanted: str) -> dict[str, str]:
+        """Return our jobs that YARN remembers and that `wanted` may mean, the beginning of an id or an application: id -> application."""
+        return _answer_of(self._find(wanted))
 
     async def _find(self, prefix: str) -> dict[str, str]:
         async with ResourceManager.of(self.conf, self._auth()) as manager:

@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import MasterSide, Request
+from trainmaster.engines.contract import MasterContainer, MasterSide, Request
 from trainmaster.engines.kubernetes.container.entry import Piece, inside
 from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master.engine import AT_ONCE, BESIDE, KubernetesMaster
@@ -35,13 +35,10 @@ GONE_WITHIN = 20.0  # s that our own pod may live on after the job's end
 _SECRET = ("token", "secrets")  # of a spec: agents have it from the job's Secret
 
 
-class ContainerRuntime:
+class ContainerRuntime(MasterContainer):
     """`uid`: of the job's Secret. `address`: by which agents reach the master. `config`: of the API server, where we are not in a pod of
     the cluster.
     """
-
-    tokens = None
-    proxies: Collection[str] = ()
 
     def __init__(
         self, payload: Mapping[str, Any], uid: str, address: str, port: int = PORT, config: Config | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.contract import MasterContainer, MasterSide
 from trainmaster.engines.packed import stores_of
 from trainmaster.engines.yarn.master.ending import Ending
 from trainmaster.engines.yarn.master.engine import YarnMaster
@@ -24,11 +24,10 @@ from trainmaster.hadoop.yarn import ResourceManager, Scheduler, container_id
 AGENT = "trainmaster.agent.container:main"
 
 
-class ContainerRuntime:
-    """The host of a master in a container of YARN."""
+class ContainerRuntime(MasterContainer):
+    """The parts of a master's seat in a container of YARN."""
 
-    port = 0
-    begun_again = False
+    tokens: MasterTokens | None
 
     def __init__(self, payload: Mapping[str, Any], credentials: Credentials) -> None:
         self._payload, self._credentials = payload, credentials
@@ -72,9 +71,6 @@ class ContainerRuntime:
     def may_view(self, user: str) -> bool:
         """Tell whether the cluster's rules, as the submitter's configuration has them, let a reader see the job's page."""
         return may_view(self._conf, self._payload["user"], self._view, user)
-
-    def leave(self) -> None:
-        """Leave nothing behind: YARN removes the rest when it is told of the end."""
 
     def _own_tokens(self) -> MasterTokens | None:
         """Return our tokens, where the cluster is secure."""

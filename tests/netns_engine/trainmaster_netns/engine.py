@@ -1,0 +1,172 @@
+"""The engine as the submitting side, containers and masters use it. What a container needs comes on its stdin, so it is in no file."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.core.machine import stimuli
+from trainmaster.core.spec.reading import job_to
+from trainmaster.engines import contract
+from trainmaster.engines.changes import Changes
+from trainmaster.engines.contract import Free, Holder, MasterContainer, MasterSide, OnCluster, Request
+from trainmaster_netns import ENGINE
+
+FOLDER = "TRAINMASTER_NETNS"  # the variable that names the cloud's folder
+MACHINE = Free("new", 8.0, 8 * 2**30, 2, 8.0, 8 * 2**30, 2)  # the largest, of which there are always more
+
+
+def call(folder: str, verb: str, **arguments: Any) -> Any:
+    """Ask the cloud, and return its answer. The path of its socket goes by a descriptor: it may be longer than such paths may be."""
+    directory = os.open(folder, os.O_PATH)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f"/proc/self/fd/{directory}/socket")
+            connection.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            return json.loads(connection.makefile().readline())
+    except (OSError, ValueError) as error:
+        raise EngineFailed(f"the cloud does not answer: {error}", place=folder, anchor="netns") from error
+    finally:
+        os.close(directory)
+
+
+class Store:
+    """`ClusterStore`: the cloud's folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.jobs, self.inputs, self.outputs = map(self.private, ("jobs", "inputs", "outputs"))
+
+    def private(self, kind: str) -> str:
+        return f"file://{self._folder}/{kind}"
+
+    def job_access(self, job: str) -> dict[str, Any] | None:
+        _, payload = call(self._folder, "applications").get(f"netns-{job}", (None, None))
+        return dict(payload) if payload else None
+
+
+class NetnsClient(OnCluster):
+    @property
+    def place(self) -> str:
+        if FOLDER not in os.environ:
+            raise BadInput("no cloud is named", mend=f"set {FOLDER} to its folder", anchor="netns")
+        return os.environ[FOLDER]
+
+    def check(self, job: Any, requests: Sequence[Request]) -> None:
+        for request in requests:
+            larger = [name for name in ("cores", "memory", "gpus") if getattr(request, name) > getattr(MACHINE, name)]
+            if missing := [*larger, *request.extended, *request.nodes.get("labels", ())]:
+                text = f"{request.role} asks for more than a machine has: {', '.join(missing)}".replace("gpus", "GPUs")
+                raise BadInput(text, place=f"roles.{request.role}", anchor="larger-than-the-cluster")
+
+    def free(self) -> Sequence[Free]:
+        return [MACHINE]
+
+    def store(self, job: Any = None) -> Store:
+        return Store(self.place)
+
+    def submit(self, submission: contract.Submission) -> contract.Submitted:
+        application = f"netns-{submission.job_id}"
+        payload = {
+            "job_id": submission.job_id, "job": job_to(submission.job), "site": {**submission.site, "application": application},
+            "certificate": submission.certificate, **submission.secret, "folder": self.place, "application": application,
+        }  # fmt: skip
+        environ = {"TRAINMASTER_CONTAINER": ENGINE.container_side}
+        if environment := submission.site.get("environment"):
+            environ["TRAINMASTER_PYTHON"] = f"{environment}/bin/python3"
+        files = [("runtime", str(submission.runtime(())), True)]
+        files += [(file.name, str(file.path), file.unpacked) for file in submission.files]
+        call(self.place, "submit", name=application, payload=payload, environ=environ, files=files)
+        return contract.Submitted(application)
+
+    def find_jobs(self, wanted: str) -> dict[str, str]:
+        jobs = {name.removeprefix("netns-"): name for name in call(self.place, "applications")}
+        return {job: name for job, name in jobs.items() if job.startswith(wanted) or name == wanted}
+
+    def application_state(self, application: str) -> tuple[str, str]:
+        unknown = (("unknown", "the cloud does not know it"), None)
+        (state, why), _ = call(self.place, "applications").get(application, unknown)
+        return state, why
+
+    def reach(self, application: str, address: str, within: float) -> socket.socket:
+        """Connect to the master in its network: a socket is of the namespace of the thread that makes it."""
+
+        def connect() -> socket.socket:
+            with open(call(self.place, "network", application=application) or "") as network:
+                ctypes.CDLL(None).setns(network.fileno(), 0)
+            return contract.reached(application, address, within)
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(connect).result()
+
+    def end(self, application: str) -> None:
+        call(self.place, "end", application=application)
+
+    def forget(self, job_id: str, application: str) -> None:
+        call(self.place, "end", application=application, forget=True)
+
+
+def agent() -> dict[str, Any]:
+    spec, private, work = json.load(sys.stdin), os.path.abspath(".trainmaster"), os.path.abspath("work")
+    for place in (private, work):
+        os.mkdir(place, mode=0o700)
+    del os.environ["TRAINMASTER_CONTAINER"]
+    sockets = f"/proc/{os.getpid()}/fd/{os.open(private, os.O_PATH)}"  # a short name: sockets' paths are limited
+    return {**spec, "work": work, "runtime": private, "sockets": sockets}
+
+
+def master() -> tuple[str, dict[str, Any], MasterContainer]:
+    payload = json.load(sys.stdin)
+    directory = Path("jobs", payload["job_id"]).absolute()
+    directory.mkdir(parents=True)
+    for name in ("job", "site"):
+        (directory / f"{name}.json").write_text(json.dumps(payload[name]))
+    return str(directory), payload, NetnsContainer(payload)
+
+
+class NetnsContainer(MasterContainer, MasterSide):
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        self.address, self._changes = str(payload["address"]), Changes()
+        self._call = partial(call, payload["folder"], application=payload["application"])
+
+    def engine(self, job: Any, spec: contract.AgentSpec, page: Callable[[], str]) -> MasterSide:
+        self._spec = spec
+        return self
+
+    async def open(self, epoch: int) -> Sequence[Holder]:
+        held, seen = await asyncio.to_thread(self._call, "open")
+        self._changes.start(self._listen(seen))
+        return [Holder(*(row[name] for name in ("task", "serial", "container", "node"))) for row in held]
+
+    async def ask(self, requests: Sequence[Request]) -> None:
+        specs = [self._spec(request, [*map(str, range(request.gpus))]) for request in requests]
+        await asyncio.to_thread(self._call, "ask", specs=specs)
+
+    async def release(self, task: str, serial: int) -> None:
+        await asyncio.to_thread(self._call, "release", task=task, serial=serial)
+
+    def changes(self) -> AsyncIterator[contract.Change]:
+        return self._changes.stream()
+
+    async def free(self) -> Sequence[Free]:
+        return [MACHINE]
+
+    async def close(self, state: str) -> None:
+        await self._changes.cancel()
+        await asyncio.to_thread(self._call, "close", state=state)
+
+    async def _listen(self, seen: int) -> None:
+        while True:
+            for name, fields in await asyncio.to_thread(self._call, "changes", seen=seen):
+                self._changes.report(getattr(stimuli, name)(**fields))
+                seen += 1
