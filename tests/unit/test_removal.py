@@ -188,7 +188,7 @@ def test_a_cluster_that_cannot_be_asked_hides_no_job(monkeypatch: pytest.MonkeyP
         raise trainmaster.EngineFailed("yarn does not answer")
 
     monkeypatch.setattr(listing, "clusters", lambda engine: ["yarn"])
-    monkeypatch.setattr(listing, "client_side", lambda engine: SimpleNamespace(found=found))
+    monkeypatch.setattr(listing, "client_side", lambda engine: SimpleNamespace(find_jobs=found))
     with pytest.warns(trainmaster.JobWarning, match="yarn does not answer"):
         assert trainmaster.jobs() == []
     with pytest.raises(trainmaster.EngineFailed):
