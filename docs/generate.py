@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ def reasons() -> str:
 def events() -> str:
     """The types of events, their fields, and the phases of an attempt that they lead to."""
     from trainmaster.core.machine.events import EVENTS, VERSION
+    from trainmaster.core.machine.orders import ORDERS
     from trainmaster.core.machine.phases import TRANSITIONS
 
     head = (
@@ -160,10 +161,7 @@ def events() -> str:
         "Unknown types and fields are kept."
     )
     rows = [(code(key), "barrier" if kind.barrier else "note", kind.text) for key, kind in EVENTS.items()]
-    fields = [
-        (code(key), ", ".join(f"{code(name)} ({shape})" for name, shape in kind.fields.items()) or "none")
-        for key, kind in EVENTS.items()
-    ]
+    fields = _fields({key: kind.fields for key, kind in EVENTS.items()})
     phases = [
         (code(event), ", ".join(map(code, before)), " or ".join(map(code, after)))
         for event, before, after in TRANSITIONS
@@ -173,10 +171,20 @@ def events() -> str:
             "# Events", "", head, "", table(("type", "class", "in words"), rows), "",
             "## Fields", "", "A field whose shape ends with `?` may be left out; times and durations are in seconds.", "",
             table(("type", "fields"), fields), "",
+            "## Orders", "",
+            "The fields of the orders to agents, of which `ordered` is the record. An agent ignores fields that it does not know.", "",
+            table(("verb", "fields"), _fields(ORDERS)), "",
             "## Phases of an attempt", "", "An event that finds an attempt in another phase is refused, and changes nothing.", "",
             table(("event", "from", "to"), phases), "",
         ]
     )  # fmt: skip
+
+
+def _fields(shapes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, ...]]:
+    return [
+        (code(key), ", ".join(f"{code(name)} ({shape})" for name, shape in fields.items()) or "none")
+        for key, fields in shapes.items()
+    ]
 
 
 def python() -> str:

@@ -18,7 +18,8 @@ from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.agent.link.channel import Link
 from trainmaster.agent.link.programs import Programs
 from trainmaster.agent.output.shipping import Shipping
-from trainmaster.agent.supervise import Agent
+from trainmaster.agent.supervise import _VERBS, Agent
+from trainmaster.core.machine.orders import ORDERS, order_fields, order_message
 from trainmaster.host.allowance import Allowance
 from trainmaster.log.storage import LocalStorage
 
@@ -32,9 +33,14 @@ class Slow(Workplace):
         self.answers = threading.Event()
 
     def furnish(self, order: Any) -> None:
-        self.steps.append(f"begin {order['name']}")
+        self.steps.append(f"begin {order['cwd']}")
         assert self.answers.wait(60)
-        self.steps.append(f"end {order['name']}")
+        self.steps.append(f"end {order['cwd']}")
+
+
+def order(verb: str, **more: Any) -> dict[str, Any]:
+    """The fields of an order that has only what it must, and `more`."""
+    return order_fields(order_message(1, 1, verb, **{"workdir": "share"} | more if verb == "prepare" else more))
 
 
 def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) -> Place:
@@ -47,6 +53,10 @@ def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) ->
         allowance=Allowance.present(), environ={}, secrets={}, report=lambda kind, number, **fields: reports.append((kind, number)),
         acknowledged=nothing, sample=lambda message: None, grown=lambda: None,
     )  # fmt: skip
+
+
+def test_an_agent_obeys_each_verb() -> None:
+    assert {*_VERBS, "leave"} == {*ORDERS}
 
 
 def test_the_password_of_a_url_is_covered_by_itself_too(tmp_path: Path) -> None:
@@ -76,9 +86,9 @@ def test_the_control_group_of_a_program_that_could_not_start_is_removed(
 
     async def act() -> None:
         attempt = Attempt(1, place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports))
-        attempt.prepare({})
+        attempt.prepare(order("prepare"))
         await until_async(lambda: ("ready", 1) in reports)
-        attempt.start({"command": ["./missing"], "memory": 1 << 30})
+        attempt.start(order("start", command=["./missing"], memory=1 << 30))
         await until_async(lambda: ("ended", 1) in reports)
         await attempt.end()
 
@@ -96,9 +106,9 @@ def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_pa
         shared = place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports)
         agent.settle(shared, Shipping(lambda: stored, "worker:0"))
         running = asyncio.create_task(agent.run())
-        agent.receive({"type": "order", "verb": "prepare", "attempt": 1})
+        agent.receive(order_message(1, 1, "prepare", workdir="share"))
         await until_async(lambda: ("ready", 1) in reports)
-        agent.receive({"type": "order", "verb": "start", "attempt": 1, "command": command})
+        agent.receive(order_message(1, 1, "start", command=command))
         await until_async(lambda: (tmp_path / "1.log").exists() and "ready" in (tmp_path / "1.log").read_text())
         agent.over("terminated")
         await running
@@ -124,11 +134,11 @@ def test_a_copy_that_does_not_give_up_is_over_before_the_next_attempt_begins(
         shared = place(tmp_path, workplace, reports)
         first, second = Attempt(1, shared), Attempt(2, shared)
         try:
-            first.prepare({"name": "first"})
+            first.prepare(order("prepare", cwd="first"))
             await until_async(lambda: workplace.steps == ["begin first"])
             await first.stop(None, None)
             assert reports == [("ended", 1)], "an end is told in time, whatever hangs"
-            second.prepare({"name": "second"})
+            second.prepare(order("prepare", cwd="second"))
             await turns()
         finally:
             workplace.answers.set()
@@ -142,7 +152,7 @@ def test_a_stopped_attempt_has_ended_when_its_copy_has_given_up(tmp_path: Path) 
     async def act() -> None:
         workplace, reports = Slow(tmp_path), []
         first = Attempt(1, place(tmp_path, workplace, reports))
-        first.prepare({"name": "first"})
+        first.prepare(order("prepare", cwd="first"))
         await until_async(lambda: workplace.steps == ["begin first"])
         stopping = asyncio.create_task(first.stop(None, None))
         await turns()

@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 import trainmaster
 from trainmaster.core.frames import Joiner, content_frames, split
+from trainmaster.core.machine.orders import order_faults, order_message
 from trainmaster.data.archives import pack
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
@@ -114,8 +115,9 @@ class Master:
             await self.connection.send(frame)
 
     async def order(self, verb: str, attempt: int = 1, **fields: Any) -> None:
-        message = {"type": "order", "epoch": self.epoch, "attempt": attempt, "verb": verb, "id": str(attempt)}
-        await self.say({**message, **fields})
+        order = order_message(self.epoch, attempt, verb, **{"id": str(attempt)} | fields)
+        assert order_faults(order) == []
+        await self.say(order)
 
     async def report(self, kind: str, attempt: int = 1) -> dict[str, Any]:
         """The first report of a kind about an attempt, once it has come."""
@@ -419,6 +421,19 @@ def test_a_prepare_command_that_fails_ends_the_attempt(play: Callable[..., None]
         await master.order("prepare", workdir="share", cwd=str(master.folder), prepare="echo no; exit 5")
         ended = await master.report("ended")
         assert (ended["reason"], ended["figures"], ended["tail"]) == ("prepare-failed", {"status": 5}, ["no"])
+
+    play(act)
+
+
+def test_an_order_of_a_newer_master_is_obeyed_and_a_malformed_one_ends_the_attempt(play: Callable[..., None]) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.say(order_message(1, 1, "prepare", workdir="share", cwd=str(master.folder), colour="green"))
+        await master.report("ready")
+        await master.say(order_message(1, 1, "start", memory="much"))
+        ended = await master.report("ended")
+        detail = "a malformed order to start: command is missing, memory is 'much', and no whole"
+        assert (ended["reason"], ended["figures"]) == ("agent-lost", {"detail": detail})
 
     play(act)
 

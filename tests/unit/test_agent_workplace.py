@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainmaster.agent.attempt.workplace import Workplace
+from trainmaster.core.machine.orders import order_fields, order_message
 from trainmaster.data.archives import pack
 
 OUTPUTS = {"model": {"as": "upload", "local": "out/model"}}
@@ -21,7 +22,7 @@ def order(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "project/train.py").write_text("print(1)")
     (tmp_path / "project/out/model/vocabulary").write_text("shipped")
     archive = pack(["."], f"{tmp_path}/files", f"{tmp_path}/project").path
-    return {"workdir": "copy", "archive": archive, "outputs": OUTPUTS}
+    return order_fields(order_message(1, 1, "prepare", workdir="copy", archive=archive, outputs=OUTPUTS))
 
 
 def contents(place: Path) -> set[str]:
@@ -64,5 +65,5 @@ def test_what_lies_elsewhere_is_not_removed(tmp_path: Path, order: dict[str, Any
     site = Workplace(f"{tmp_path}/work", f"{tmp_path}/private")
     (tmp_path / "work").mkdir()
     os.symlink(tmp_path / "disk", tmp_path / "work/out")
-    site.furnish({"workdir": "copy", "outputs": OUTPUTS})
+    site.furnish(order_fields(order_message(1, 1, "prepare", workdir="copy", outputs=OUTPUTS)))
     assert (tmp_path / "disk/model/mine").read_text() == "of the user"

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from trainmaster.core.frames import Joiner, content_of
+from trainmaster.core.input.splits import Listing
 from trainmaster.core.machine.actions import Order
+from trainmaster.core.machine.orders import ORDERS, order_faults, order_fields, order_message
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
 from trainmaster.master.orders import Orders
@@ -54,3 +56,25 @@ def test_the_peers_of_many_tasks_go_ahead_of_each_start_as_the_same_frames() -> 
     peers = json.loads(content_of(message))["worker"]
     assert peers[1_999] == {"address": "10.0.7.207", "ports": {"main": 24_999}}
     assert sum(map(len, ahead[0])) < len(content_of(message)) / 2
+
+
+def test_each_order_has_the_fields_of_its_verb_and_no_others() -> None:
+    data = {
+        "name": "t",
+        "roles": {"worker": {"command": "true", "workdir": "copy", "prepare": "make", "stop": {"warn": "SIGUSR1"}}},
+        "outputs": {"model": {"url": "memory://out"}},
+        "inputs": {"train": {"url": "memory://data", "as": "shards"}},
+        "checkpoint": {"path": "ckpt", "url": "memory://ckpt"},
+    }
+    job = job_from(data)
+    state = State(id="t-aaaaaa")
+    populate(state, job)
+    orders = Orders(job, {"cwd": "/", "archive": "a.zip"})
+    orders.listings = {"train": Listing("", ())}
+    task = state.tasks["worker:0"]
+    task.address, task.warned = "10.0.0.1", {"seconds": 30.0, "reason": "preempted", "figures": {"by": "another"}}
+    for verb in ORDERS:
+        order = Order("worker:0", 1, 1, verb, "1")
+        message = order_message(1, order.attempt, verb, order.id, **orders.payload(state, order))
+        assert order_faults(message) == []
+        assert order_fields({**message, "colour": "green"}) == order_fields(json.loads(json.dumps(message)))

@@ -22,6 +22,7 @@ from trainmaster.agent.output.followers import Follows, Source
 from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.output.tails import Tails
 from trainmaster.core.frames import content_of
+from trainmaster.core.machine.orders import ORDERS, BadOrder, order_fields
 from trainmaster.host.allowance import signal_number
 from trainmaster.host.process_tree import Orphans, end_all, kin
 from trainmaster.log.output import first_size
@@ -254,18 +255,21 @@ class Agent:
 
     async def _obey(self, order: Mapping[str, Any]) -> None:
         verb, number = str(order.get("verb")), order.get("attempt")
-        act = _VERBS.get(verb)
-        if (act is None and verb != "leave") or type(number) is not int:
+        if verb not in ORDERS or type(number) is not int:
             log.warning("an order that is not known: %s", str(order)[:200])
             return
         key = (number, verb, str(order.get("id", "")))
         if verb != "dump" and key in self._done:
             return
         self._done.add(key)
-        if act is None:
+        if verb == "leave":
             await self._leave(number)
         elif number >= self._current:
-            await act(self, await self._attempt(number), order)
+            attempt = await self._attempt(number)
+            try:
+                await _VERBS[verb](self, attempt, order_fields(order))
+            except BadOrder as fault:
+                await attempt.fail(fault)
 
     async def _attempt(self, number: int) -> Attempt:
         """Return the attempt, made where it is new. Earlier attempts are ended first."""
@@ -289,23 +293,20 @@ class Agent:
         attempt.start(order)
 
     async def _stop(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        name, grace = order.get("signal"), order.get("grace")
-        await attempt.stop(None if name is None else signal_number(str(name)), None if grace is None else float(grace))
+        await attempt.stop(signal_number(order["signal"]) if order["signal"] else None, order["grace"])
 
     async def _commit(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.commit(order)
 
     async def _save(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        attempt.save(str(order.get("id")))
+        attempt.save(order["id"])
 
     async def _warn(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        name = order.get("signal")
-        attempt.warn(
-            float(order.get("seconds", 0.0)), str(order.get("why", "")), signal_number(str(name)) if name else None
-        )
+        number = signal_number(order["signal"]) if order["signal"] else None
+        attempt.warn(order["seconds"] or 0.0, order["why"], number)
 
     async def _peer_finished(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        attempt.peer_finished(order.get("limit"))
+        attempt.peer_finished(order["limit"])
 
     async def _dump(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.dump()

@@ -101,7 +101,7 @@ class Orders:
     # -- to agents --
 
     def payload(self, state: State, order: Order) -> dict[str, Any]:
-        """Return the fields of an order beside its head (epoch, attempt, verb, id)."""
+        """Return the fields of an order beside its head: those of its verb in `core.machine.orders`."""
         task = state.tasks[order.task]
         role = state.role(task)
         if order.verb == "prepare":

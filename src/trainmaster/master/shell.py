@@ -18,6 +18,7 @@ from trainmaster.core.decide.plan import makes_room
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
+from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
     KillRequested,
@@ -219,9 +220,7 @@ class Shell:
 
     async def dump(self, task: str) -> None:
         if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
-            connection.send(
-                {"type": "order", "epoch": self.epoch, "attempt": self.state.tasks[task].attempt, "verb": "dump"}
-            )
+            connection.send(order_message(self.epoch, self.state.tasks[task].attempt, "dump"))
 
     # -- turns --
 
@@ -379,8 +378,8 @@ class Shell:
         if connection is None:
             return False
         payload = self.orders.payload(self.state, order)
-        head = {"type": "order", "epoch": self.epoch, "attempt": order.attempt, "verb": order.verb, "id": order.id}
-        return connection.send({**head, **payload}, self.orders.ahead(payload))
+        message = order_message(self.epoch, order.attempt, order.verb, order.id, **payload)
+        return connection.send(message, self.orders.ahead(payload))
 
     async def _carry_out(self, action: CommitFor | Step) -> None:
         """Carry out a commit in an agent's place, or a step of the beginning or end; `act` bounds its time."""

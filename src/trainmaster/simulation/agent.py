@@ -7,17 +7,18 @@ when it was cut off beyond its grace. An agent whose program has ended waits lon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.link.outbox import Outbox
+from trainmaster.core.machine.orders import order_faults, order_fields
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
-from trainmaster.simulation.world import GRACE, World
+from trainmaster.simulation.world import GRACE, Violation, World
 
 STAY = 100.0  # s without a master, for an agent whose program has ended; within a play's SETTLED
 STALL = 1800.0  # s without progress after which an agent ends its program
@@ -69,7 +70,7 @@ class Agent:
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
-        self._work: dict[str, Any] = {}  # the fields of the start order
+        self._env: Mapping[str, Any] = {}  # the environment of the running program
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
         self._outbox = Outbox()
         self._sends_at = 0.0  # when the next report that waited is sent
@@ -167,14 +168,17 @@ class Agent:
 
     # -- orders --
 
-    def obey(self, epoch: int, verb: str, attempt: int, order: str, extra: dict[str, Any]) -> None:
-        if epoch < self.epoch:
+    def obey(self, message: Mapping[str, Any]) -> None:
+        if wrong := order_faults(message):
+            raise Violation(f"a malformed order: {wrong}")
+        if message["epoch"] < self.epoch:
             return
-        self.epoch = epoch
-        if (attempt, verb, order) not in self._obeyed and attempt >= self.attempt:
-            self._obeyed.add((attempt, verb, order))
-            if (act := _VERBS.get(verb)) is not None:
-                act(self, attempt, extra)
+        self.epoch = message["epoch"]
+        key = (message["attempt"], message["verb"], message["id"])
+        if key not in self._obeyed and message["attempt"] >= self.attempt:
+            self._obeyed.add(key)
+            if (act := _VERBS.get(message["verb"])) is not None:
+                act(self, message["attempt"], order_fields(message))
 
     def _course(self, attempt: int) -> Course:
         """Return the course of an attempt that is not over before the newest one; a new attempt ends those before it."""
@@ -183,11 +187,11 @@ class Agent:
             self.course, self._unacknowledged = Course(attempt), {}
         return self.course
 
-    def _prepare(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _prepare(self, attempt: int, order: Mapping[str, Any]) -> None:
         course = self._course(attempt)
         if not course.enter(STAGING):
             return
-        self._restored = extra["set"]
+        self._restored = order["checkpoint"]["set"]
         seconds = self.world.rng.uniform(*self.habits.staging)
         if seconds > self.habits.tells_staging:
             self.world.at(self.habits.tells_staging, self._staging, course)
@@ -207,28 +211,28 @@ class Agent:
         elif course.enter(READY):
             self.report("ready", course.number, address=self.container.node, ports={"main": 20000 + self._outbox.last})
 
-    def _start(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _start(self, attempt: int, order: Mapping[str, Any]) -> None:
         course = self._course(attempt)
         if not course.enter(STARTING):
             return
-        self.world.program_starts(self.container.task, attempt, extra.get("generation"), self._restored)
-        self.running, self._work, self.reading = attempt, extra, []
+        self.running, self._env, self.reading = attempt, order["env"], []
+        self.world.program_starts(self.container.task, attempt, self._env.get("generation"), self._restored)
         course.launch()
         course.enter(RUNNING)
         self.report("started", attempt, pid=1)
         rng, habits = self.world.rng, self.habits
         if habits.hangs and rng.random() < habits.hangs:
             self.world.at(STALL, self.end_program, attempt, {"reason": "stalled", "figures": {"seconds": STALL}})
-        elif extra.get("input"):
+        elif self._env.get("input"):
             self.world.at(0.01, self._read_shards, attempt)
         elif habits.runs[0] < math.inf:
             self.world.at(rng.uniform(*habits.runs), self._program_over, attempt)
         if habits.progresses:
             self.world.at(rng.uniform(5, 15), self._progress, attempt)
-        if habits.saves_every and extra.get("marks"):
+        if habits.saves_every and self._env.get("marks"):
             self.world.at(habits.saves_every, self._checkpoint, attempt)
 
-    def _stop(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _stop(self, attempt: int, order: Mapping[str, Any]) -> None:
         if self.habits.deaf and self.world.rng.random() < self.habits.deaf:
             return
         course = self._course(attempt)  # perhaps of an attempt that was never heard of before
@@ -236,7 +240,7 @@ class Agent:
         if not course.stop(is_reclaimed=False, has_died=stores) or stores:
             return  # what is stored ends by itself
         slow = self.running and self.world.rng.random() < self.habits.ignores_term
-        self.world.at(extra["grace"] if slow else self.world.rng.uniform(0.0, 0.1), self._stopped, course)
+        self.world.at(order["grace"] if slow else self.world.rng.uniform(0.0, 0.1), self._stopped, course)
 
     def _stopped(self, course: Course) -> None:
         if self.alive and course is self.course and course.end():
@@ -247,14 +251,14 @@ class Agent:
                 "ended", course.number, reason="signal", figures={"name": "SIGTERM"}, elapsed=1.0, **stop_fields
             )
 
-    def _peer_finished(self, attempt: int, extra: dict[str, Any]) -> None:
-        self.world.at(extra["limit"], self._hung, attempt, extra["limit"])
+    def _peer_finished(self, attempt: int, order: Mapping[str, Any]) -> None:
+        self.world.at(order["limit"], self._hung, attempt, order["limit"])
 
     def _hung(self, attempt: int, limit: float) -> None:
         if self.habits.hangs:
             self.end_program(attempt, {"reason": "hung-after-peer-finished", "figures": {"seconds": limit}})
 
-    def _commit(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _commit(self, attempt: int, order: Mapping[str, Any]) -> None:
         course = self._course(attempt)
         if course.enter(COMMITTING):
             self.world.at(self.world.rng.uniform(0.0, self.habits.commits), self._committed, course)
@@ -266,12 +270,12 @@ class Agent:
             if course.enter(DONE):
                 self.report("committed", course.number, outputs={})
 
-    def _save(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _save(self, attempt: int, order: Mapping[str, Any]) -> None:
         if self.running == attempt:
             self.report("warned", attempt, what="log", detail="its disk was full for a while")
-            self.report("saved", attempt, save=extra["id"], files=1, bytes=1)
+            self.report("saved", attempt, save=order["id"], files=1, bytes=1)
 
-    def _leave(self, attempt: int, extra: dict[str, Any]) -> None:
+    def _leave(self, attempt: int, order: Mapping[str, Any]) -> None:
         if not self.running:
             self.report("left", attempt)
 
@@ -287,7 +291,7 @@ class Agent:
         """Lease a shard, work on it, report it; end well when the input is at its end."""
         if self.running != attempt or not self.alive:
             return
-        name = self._work["input"]
+        name = self._env["input"]
         leased = self.link.master.lease(self, name) if self.link is not None and self.link.open else None
         if leased == -1:
             self._program_over(attempt)
@@ -308,7 +312,7 @@ class Agent:
     def _checkpoint(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
             number = int(self.world.now * 1000)
-            self.report("checkpoint", attempt, set=number, files=1, bytes=1, marks=self._work["marks"]())
+            self.report("checkpoint", attempt, set=number, files=1, bytes=1, marks=self._env["marks"]())
             self.world.saves(self.container.task, attempt, number)
             self.world.at(self.habits.saves_every, self._checkpoint, attempt)
 
@@ -328,7 +332,7 @@ class Agent:
         self.stop_program()
         course.end_program()
         how, self._reached = {**how, **self._reached} if how is not WELL else how, {}
-        if how is not WELL and self._work.get("marks"):
+        if how is not WELL and self._env.get("marks"):
             self.report("died", attempt, elapsed=1.0, **how)
             self.world.at(self.world.rng.uniform(0.0, 15.0), self._stored, course, how)
         elif how is not WELL:
@@ -352,7 +356,7 @@ class Agent:
             self.running, self.reading = 0, []
 
 
-_VERBS: dict[str, Callable[[Agent, int, dict[str, Any]], None]] = {
+_VERBS: dict[str, Callable[[Agent, int, Mapping[str, Any]], None]] = {
     "prepare": Agent._prepare,
     "start": Agent._start,
     "stop": Agent._stop,

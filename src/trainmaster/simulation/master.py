@@ -14,6 +14,7 @@ from trainmaster.core.decide.drive import Drive
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import State, Task
 from trainmaster.core.machine.stimuli import (
     Connected,
@@ -211,31 +212,31 @@ class SimulatedMaster:
         link = self.links.get((order.task, order.serial))
         if link is None or not link.open:
             return False
-        link.send_down(link.agent.obey, self.epoch, order.verb, order.attempt, order.id, self._payload(order))
+        link.send_down(
+            link.agent.obey, order_message(self.epoch, order.attempt, order.verb, order.id, **self._fields(order))
+        )
         return True
 
-    def _payload(self, order: Order) -> dict[str, Any]:
-        """Return the fields of an order beside its name."""
+    def _fields(self, order: Order) -> dict[str, Any]:
+        """Return the fields of an order; the environment has what the simulated program needs to know."""
         job, task = self.state.known_job, self.state.tasks[order.task]
         if order.verb == "stop":
             return {"grace": job.roles[task.role].stop.grace}
         if order.verb == "prepare":
-            return {"set": self.state.groups[task.group].set}
+            return {"workdir": "share", "checkpoint": {"set": self.state.groups[task.group].set}}
         if order.verb == "peer-finished":
             return {"limit": job.timeouts.finish or 600.0}
-        if order.verb == "save":
-            return {"id": order.id}
-        return self._start(job, task) if order.verb == "start" else {}
+        return {"command": "", "env": self._env(job, task)} if order.verb == "start" else {}
 
-    def _start(self, job: Job, task: Task) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+    def _env(self, job: Job, task: Task) -> dict[str, Any]:
+        env: dict[str, Any] = {}
         if task.whole:
-            fields["marks"] = self._marks  # it writes checkpoints
+            env["marks"] = self._marks  # it writes checkpoints
             if job.gang:
-                fields["generation"] = (task.group, self.state.groups[task.group].generation)
+                env["generation"] = (task.group, self.state.groups[task.group].generation)
         if reads := [input_.name for input_ in uses(job, task.role) if input_.name in self.state.shards]:
-            fields["input"] = reads[0]
-        return fields
+            env["input"] = reads[0]
+        return env
 
     def _marks(self) -> dict[str, Any]:
         return {name: table.marks() for name, table in self.state.shards.items()}

@@ -190,6 +190,13 @@ class Attempt:
             log.exception("attempt %d failed in our own code", self.number)
             await self._give_up(failed("agent-lost", error))
 
+    async def fail(self, fault: Exception) -> None:
+        """End the attempt, where it is not over, because of a fault of ours."""
+        log.error("attempt %d fails: %s", self.number, fault)
+        if not (self.course.is_over or self.course.is_stopped):
+            await self._drop_work()
+            await self._give_up(failed("agent-lost", fault))
+
     async def _give_up(self, failure: AttemptFailed) -> None:
         self._halt.set()
         await self._sweep()
@@ -202,14 +209,14 @@ class Attempt:
         folders = {"stream": site.work, "upload": ""}
         self._outputs = {
             name: {**output, "local": os.path.join(folders[output["as"]], output["local"])}
-            for name, output in (order.get("outputs") or {}).items()
+            for name, output in order["outputs"].items()
         }
         await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", self.place.settle_environment)
         await self._thread("staging-failed", site.furnish, order)
-        if materials := {key: order[key] for key in ("archives", "cache") if order.get(key)}:
+        if materials := {key: order[key] for key in ("archives", "cache") if order[key]}:
             await self._thread("staging-failed", self.place.materials.provide, materials, site.cwd)
-        if order.get("inputs"):
+        if order["inputs"]:
             stage = self.place.materials.stage
             self._inputs = await self._thread(
                 "staging-failed",
@@ -220,11 +227,11 @@ class Attempt:
                 self._progress_reporter("staging"),
                 self._halt,
             )
-        ports = await self._thread("staging-failed", site.reserve, order["ports"]) if order.get("ports") else {}
-        if order.get("prepare") and not self.place.prepared:
+        ports = await self._thread("staging-failed", site.reserve, order["ports"]) if order["ports"] else {}
+        if order["prepare"] and not self.place.prepared:
             await self._prepare_command(order)
         restored = None
-        if checkpoint := order.get("checkpoint"):
+        if checkpoint := order["checkpoint"]:
             restored = await self._thread(
                 "restore-failed", restore, checkpoint, site.cwd, self._progress_reporter("staging"), self._halt
             )
@@ -234,7 +241,7 @@ class Attempt:
 
     async def _prepare_command(self, order: Mapping[str, Any]) -> None:
         """Run the role's `prepare` command, once in each container."""
-        environ = self._environ(order.get("env") or {})
+        environ = self._environ(order["env"])
         launch = Launch(order["prepare"], self.place.workplace.cwd, environ, self.place.allowance)
         outcome = await self._launch(launch, None, Records())
         if not outcome.well:
@@ -245,16 +252,16 @@ class Attempt:
 
     async def _run(self) -> None:
         order, site = self._start, self.place.workplace
-        if order.get("files"):
+        if order["files"]:
             await self._thread("staging-failed", site.write, order["files"], self.place.address)
-        environ = self._environ(order.get("env") or {})
-        copies = tuple(filled(self.place, copy) for copy in order.get("copies") or [{}])
+        environ = self._environ(order["env"])
+        copies = tuple(filled(self.place, copy) for copy in order["copies"] or [{}])
         copies = self._errors.variables(environ, copies, f"{site.private}/errors-{self.number}")
         launch = Launch(
             order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd,
             environ, self.place.allowance, copies,
         )  # fmt: skip
-        if (checkpoint := self._order.get("checkpoint")) and checkpoint.get("every"):
+        if (checkpoint := self._order["checkpoint"]) and checkpoint.get("every"):
             self._checkpointing = Checkpointing(
                 checkpoint, self.place.workplace.cwd, self.place.task, self.number, self.place.programs.marks,
                 lambda: [process.pid for process in self.place.processes()], self._report, self.place.acknowledged,
@@ -269,9 +276,7 @@ class Attempt:
 
     def _records(self, environ: Mapping[str, str]) -> Records:
         """Return the records that are fed to the program, and kept from its stdout."""
-        source = next(
-            (stream for stream in (self._order.get("inputs") or {}).values() if stream["as"] == "stream"), None
-        )
+        source = next((stream for stream in self._order["inputs"].values() if stream["as"] == "stream"), None)
         sink = next((stream for stream in self._outputs.values() if stream["as"] == "stream"), None)
         place, say = self.place, lambda line: self._output.write(line) if self._output else None
         side_process = SideProcess(environ, place.workplace.cwd, place.materials.private, self._halt, say)
@@ -287,7 +292,7 @@ class Attempt:
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
         """Run a launch to its end and collect its output. Nothing of it runs afterwards."""
-        memory = self._start.get("memory") if began else None
+        memory = self._start["memory"] if began else None
         self.course.launch()
         group = self.place.limit_memory(memory)
         if group is not None:
@@ -413,7 +418,7 @@ class Attempt:
             self.course.enter(UPLOADED)  # nothing to commit; until its group has ended too, it may still be taken back
 
     async def _commit(self, order: Mapping[str, Any]) -> None:
-        outputs = order.get("outputs") or self._outputs
+        outputs = order["outputs"] or self._outputs
         done = await self._thread("commit-failed", self.place.materials.commit, outputs, self._uploaded, self.number)
         self.course.enter(DONE)
         self._report("committed", outputs=done)

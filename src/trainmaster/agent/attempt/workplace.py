@@ -46,14 +46,14 @@ class Workplace:
     def furnish(self, order: Mapping[str, Any]) -> None:
         """Make the working directory of a `prepare` order. Blocks; called in a thread."""
         os.makedirs(self.private, mode=0o700, exist_ok=True)
-        if order.get("workdir", "share") == "share":
-            self.cwd = order.get("cwd") or self.work
+        if order["workdir"] == "share":
+            self.cwd = order["cwd"] or self.work
             if not os.path.isdir(self.cwd):
                 raise AttemptFailed("staging-failed", {"detail": f"the working directory {self.cwd} is not there"})
             return
         self.cwd = self.work
         os.makedirs(self.work, exist_ok=True)
-        archive = order.get("archive") or ""
+        archive = order["archive"] or ""
         note = os.path.join(self.private, "filled")
         for path in self._places(order):
             self._put_aside(path)
@@ -78,9 +78,9 @@ class Workplace:
 
     def _places(self, order: Mapping[str, Any]) -> list[str]:
         """Return the paths where the program writes outputs, below a directory that is the task's own."""
-        if order.get("workdir", "share") == "share":
+        if order["workdir"] == "share":
             return []
-        outputs = [output["local"] for output in (order.get("outputs") or {}).values() if output["as"] != "stream"]
+        outputs = [output["local"] for output in order["outputs"].values() if output["as"] != "stream"]
         paths = [os.path.normpath(os.path.join(self.work, local)) for local in outputs]
         own = os.path.join(os.path.realpath(self.work), "")
         return [

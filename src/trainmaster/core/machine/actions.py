@@ -32,7 +32,7 @@ class Order(Plain):
     task: str
     serial: int
     attempt: int
-    verb: str  # prepare | start | stop | commit | save | warn | peer-finished | leave
+    verb: str  # one of `orders.ORDERS`
     id: str = ""
 
 

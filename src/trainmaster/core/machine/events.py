@@ -58,7 +58,8 @@ SHAPES: dict[str, tuple[type, ...]] = {
     "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "list": (list, tuple), "map": (Mapping,),
     "time": (int, float), "seconds": (int, float),
     "number or none": (int, float, NoneType), "seconds or none": (int, float, NoneType), "whole or none": (int, NoneType),
-    "list or none": (list, tuple, NoneType),
+    "list or none": (list, tuple, NoneType), "text or none": (str, NoneType), "text or list": (str, list, tuple),
+    "text, list or none": (str, list, tuple, NoneType),
 }  # fmt: skip
 
 
@@ -178,13 +179,19 @@ EVENTS: dict[str, Kind] = {
 def faults(event: Recorded) -> list[str]:
     """Return the mistakes in the fields of one of our events: missing, of another shape, or unknown to its type."""
     fields = EVENTS[event.type].fields
-    mistakes = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
+    unknown = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
+    return [f"{event.type}: {text}" for text in (*unknown, *wrong_fields(fields, event.data))]
+
+
+def wrong_fields(fields: Mapping[str, str], data: Mapping[str, Any]) -> list[str]:
+    """Return the fields (name -> shape) that `data` lacks or has in another shape, each in words."""
+    mistakes = []
     for name, shape in fields.items():
-        if name not in event.data:
+        if name not in data:
             mistakes += [] if shape.endswith("?") else [f"{name} is missing"]
-        elif not isinstance(event.data[name], SHAPES[shape.removesuffix("?")]):
-            mistakes.append(f"{name} is {event.data[name]!r}, and no {shape.removesuffix('?')}")
-    return [f"{event.type}: {text}" for text in mistakes]
+        elif not isinstance(data[name], SHAPES[shape.removesuffix("?")]):
+            mistakes.append(f"{name} is {data[name]!r}, and no {shape.removesuffix('?')}")
+    return mistakes
 
 
 def whole(events: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
