@@ -319,8 +319,8 @@ class OnCluster(ClientSide, Protocol):
         """Start the job's master; where that fails, or is interrupted, remove all traces of the job."""
         ...
 
-    def find_jobs(self, wanted: str) -> dict[str, str]:
-        """Return the jobs of ours that `wanted` may mean, job -> application: the beginning of an id, or an application; "" means all."""
+    def find_jobs(self, prefix: str) -> dict[str, str]:
+        """Return the jobs of ours that `prefix` may mean, job -> application: the beginning of an id, or an application; "" means all."""
         ...
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:

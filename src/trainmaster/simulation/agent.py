@@ -14,7 +14,7 @@ import attrs
 
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.link.outbox import Outbox
-from trainmaster.core.machine.orders import order_faults, order_fields
+from trainmaster.core.machine.orders import order_faults
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
@@ -178,7 +178,7 @@ class Agent:
         if key not in self._obeyed and message["attempt"] >= self.attempt:
             self._obeyed.add(key)
             if (act := _VERBS.get(message["verb"])) is not None:
-                act(self, message["attempt"], order_fields(message))
+                act(self, message["attempt"], message)
 
     def _course(self, attempt: int) -> Course:
         """Return the course of an attempt that is not over before the newest one; a new attempt ends those before it."""

@@ -89,9 +89,9 @@ class NetnsClient(OnCluster):
         call(self.place, "submit", name=application, payload=payload, environ=environ, files=files)
         return contract.Submitted(application)
 
-    def find_jobs(self, wanted: str) -> dict[str, str]:
+    def find_jobs(self, prefix: str) -> dict[str, str]:
         jobs = {name.removeprefix("netns-"): name for name in call(self.place, "applications")}
-        return {job: name for job, name in jobs.items() if job.startswith(wanted) or name == wanted}
+        return {job: name for job, name in jobs.items() if job.startswith(prefix) or name == prefix}
 
     def application_state(self, application: str) -> tuple[str, str]:
         unknown = (("unknown", "the cloud does not know it"), None)

@@ -27,7 +27,7 @@ class _Input(NamedTuple):
     """The shards of one input that are not done."""
 
     free: RangeSet
-    held: dict[str, RangeSet]  # by task
+    leased: dict[str, RangeSet]  # by task
 
 
 class Leases:
@@ -38,28 +38,28 @@ class Leases:
         self._inputs: dict[str, _Input] = {}
 
     def figures(self, name: str) -> dict[str, int]:
-        free, held = self._input(name)
-        return {"held": sum(ranges.count for ranges in held.values()), "free": free.count}
+        free, leased = self._input(name)
+        return {"held": sum(ranges.count for ranges in leased.values()), "free": free.count}
 
     def lease(self, name: str, task: str, want: int) -> list[Shard]:
         """Lease up to `want` shards, the lowest free numbers; none while an expected task may still hold them."""
         if self._expected or want < 1:
             return []
-        free, held = self._input(name)
-        task_ranges = held.setdefault(task, RangeSet())
-        fair = free.count // (2 * len(held))  # guided self-scheduling: batches shrink near the end
-        leased = []
+        free, leased = self._input(name)
+        task_ranges = leased.setdefault(task, RangeSet())
+        fair = free.count // (2 * len(leased))  # guided self-scheduling: batches shrink near the end
+        shards = []
         for first, end in free.take(max(1, min(want, fair))):
             task_ranges.add(first, end)
-            leased += [self._tables[name].shard(number) for number in range(first, end)]
-        return leased
+            shards += [self._tables[name].shard(number) for number in range(first, end)]
+        return shards
 
     def give_back(self, name: str, task: str, ranges: Any) -> None:
         """Free the ranges (JSON form) that the task will not read after all. Raises ValueError on other forms."""
-        free, held = self._input(name)
-        if task in held:
-            unread = RangeSet.from_json(ranges).intersection(held[task])
-            held[task].subtract(unread)
+        free, leased = self._input(name)
+        if task in leased:
+            unread = RangeSet.from_json(ranges).intersection(leased[task])
+            leased[task].subtract(unread)
             free.update(unread)
 
     def hold(self, task: str, holds: Mapping[str, Any], *, may_hold: bool = True) -> dict[str, list[list[int]]]:
@@ -71,33 +71,33 @@ class Leases:
         reported = {name: RangeSet.from_json(holds.get(name, [])) for name in self._tables}
         self._expected.discard(task)
         for name, ranges in reported.items() if may_hold else ():
-            free, held = self._input(name)
-            free.update(held.pop(task, RangeSet()))  # it may name less: an answer of ours was lost on the way
+            free, leased = self._input(name)
+            free.update(leased.pop(task, RangeSet()))  # it may name less: an answer of ours was lost on the way
             if kept := ranges.intersection(free):
                 free.subtract(kept)
                 ranges.subtract(kept)
-                held[task] = kept
+                leased[task] = kept
         return {name: ranges.to_json() for name, ranges in reported.items() if ranges}
 
     def write_off(self, task: str) -> None:
         """Free what the task holds: its attempt is over."""
         self._expected.discard(task)
-        for free, held in self._inputs.values():
-            free.update(held.pop(task, RangeSet()))
+        for free, leased in self._inputs.values():
+            free.update(leased.pop(task, RangeSet()))
 
     def held_part(self, task: str, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a report of done shards (`input`, `ranges`, `records`) with those alone that the task holds. A malformed one stays."""
         if (name := str(report.get("input"))) not in self._tables:
             return report
-        held = self._input(name).held.get(task, RangeSet())
+        leased = self._input(name).leased.get(task, RangeSet())
         try:
             reported = RangeSet.from_json(report.get("ranges"))
-            if all(held.covers(first, end) for first, end in reported.ranges()):
+            if all(leased.covers(first, end) for first, end in reported.ranges()):
                 return report
             records = records_by_number(report["ranges"], reported, report.get("records"))
         except ValueError:
             return report
-        part = reported.intersection(held)
+        part = reported.intersection(leased)
         return {**report, "ranges": part.to_json(), "records": records and [records[number] for number in part]}
 
     def follow(self, events: Iterable[Recorded]) -> None:
@@ -106,11 +106,11 @@ class Leases:
             if event.type in OVER:
                 self.write_off(event.data["task"])
             elif event.type in ("shards-done", "shards-returned") and (name := event.data["input"]) in self._inputs:
-                free, held = self._inputs[name]
+                free, leased = self._inputs[name]
                 for first, end in event.data["ranges"]:
                     if event.type == "shards-returned":
                         free.add(first, end)
-                    elif (ranges := held.get(event.data["task"])) is not None:
+                    elif (ranges := leased.get(event.data["task"])) is not None:
                         ranges.discard(first, end)
 
     def _input(self, name: str) -> _Input:

@@ -303,8 +303,8 @@ class KubernetesClient(OnCluster):
 
     # -- afterwards --
 
-    def find_jobs(self, wanted: str) -> dict[str, str]:
-        """Return our jobs in the namespace that `wanted` means, the beginning of an id or an application: id -> application."""
+    def find_jobs(self, prefix: str) -> dict[str, str]:
+        """Return our jobs in the namespace that `prefix` means, the beginning of an id or an application: id -> application."""
         config = self.config()
         rows = self.call(config, objects.roots_in)
         applications = {
@@ -313,7 +313,7 @@ class KubernetesClient(OnCluster):
         return {
             job: application
             for job, application in applications.items()
-            if job.startswith(wanted) or application == wanted
+            if job.startswith(prefix) or application == prefix
         }
 
     def application_state(self, application: str) -> tuple[str, str]:

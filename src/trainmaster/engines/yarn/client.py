@@ -336,9 +336,9 @@ class YarnClient(OnCluster):
 
     # -- afterwards --
 
-    def find_jobs(self, wanted: str) -> dict[str, str]:
-        """Return our jobs that YARN remembers and that `wanted` may mean, the beginning of an id or an application: id -> application."""
-        return _answer_of(self._find(wanted))
+    def find_jobs(self, prefix: str) -> dict[str, str]:
+        """Return our jobs that YARN remembers and that `prefix` may mean, the beginning of an id or an application: id -> application."""
+        return _answer_of(self._find(prefix))
 
     async def _find(self, prefix: str) -> dict[str, str]:
         async with ResourceManager.of(self.conf, self._auth()) as manager:
