@@ -207,7 +207,7 @@ def test_what_the_table_said_of_a_moment_it_has_forgotten_is_safe(monkeypatch: p
     table, moments = Shards(plain(40)), {}
     for _ in range(20):
         table.lease(A, 2)
-    while held := list(table.leases._input("train").held["worker:0"]):
+    while held := list(table.leases._input("train").leased["worker:0"]):
         table.report(A, [[held[0], held[0] + 1]])
         moments[table.table.mark] = table.table.marks()
     for at, then in moments.items():
