@@ -121,13 +121,14 @@ class Host:
     epoch = 1
 
     def __init__(self) -> None:
+        from trainmaster.core.decide.drive import Drive
         from trainmaster.core.machine.state import State, populate
         from trainmaster.core.spec.reading import job_from
+        from trainmaster.master.turn import Turns
 
-        self.state = State(id="bench-aaaaaa")
-        populate(
-            self.state, job_from({"name": "bench", "roles": {"worker": {"command": "true", "replicas": CONNECTIONS}}})
-        )
+        state = State(id="bench-aaaaaa")
+        self.turns = Turns(Drive(state))
+        populate(state, job_from({"name": "bench", "roles": {"worker": {"command": "true", "replicas": CONNECTIONS}}}))
 
     def tell(self, *stimuli: object) -> None: ...
 
@@ -138,7 +139,7 @@ class Host:
 
     def lost(self, connection: object) -> None: ...
 
-    async def heard(self, connection: object, message: object) -> None: ...
+    async def receive(self, connection: object, message: object) -> None: ...
 
 
 async def serve(paths: tuple[str, str]) -> None:

@@ -57,7 +57,7 @@ class Played:
             "address": self.channel.address, "attempt": self._attempt, "holds": {},
         }  # fmt: skip
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         verb, attempt = message.get("verb"), int(message.get("attempt") or 0)
         key = (verb, attempt, message.get("id"))
         if message.get("type") != "order" or key in self._done or attempt < self._attempt:
