@@ -128,6 +128,10 @@ class Place:
     def address(self, name: str) -> str:
         return str(self.client.get(PODS, name)["status"].get("podIP", ""))
 
+    def running(self, name: str) -> str:
+        """Return the address of a pod whose program runs, else "". A pod has its address before its first container begins."""
+        return self.address(name) if self.client.get(PODS, name)["status"].get("phase") == "Running" else ""
+
     def names(self) -> None:
         """The tasks' names. Without `publishNotReadyAddresses`, by which they would lead to pods that are going, or on a lost node, too."""
         headless = {"clusterIP": "None", "selector": {"trainmaster/job": self.job_id}}
@@ -175,7 +179,7 @@ def test_what_a_program_finds(place: Place) -> None:
 def test_a_tasks_name_leads_to_its_newest_pod(place: Place) -> None:
     place.names()
     running = [place.client.create(PODS, place.pod(LAST, index=1, serial=serial), strict=True) for serial in (1, 2)]
-    first, second = [until(lambda name=one["metadata"]["name"]: place.address(name)) for one in running]
+    first, second = [until(lambda name=one["metadata"]["name"]: place.running(name)) for one in running]
     place.client.delete(PODS, running[0]["metadata"]["name"])
     program = f"""
 import json, socket, time
