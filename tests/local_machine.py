@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from waiting import until_async
 
-from trainmaster.engines.contract import Change, Holder, Request
+from trainmaster.core.machine.stimuli import Change
+from trainmaster.engines.contract import Holder, Request
 from trainmaster.engines.local.engine import LocalMaster
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity

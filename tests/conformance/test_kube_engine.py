@@ -19,6 +19,7 @@ from waiting import until_async
 from trainmaster.clusters.kubernetes.cluster import Cluster
 from trainmaster.clusters.kubernetes.settings import Settings
 from trainmaster.core.machine.stimuli import (
+    Change,
     ContainerExited,
     ContainerLost,
     GangOverdue,
@@ -28,7 +29,7 @@ from trainmaster.core.machine.stimuli import (
     Warned,
 )
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Change, Holder, Request
+from trainmaster.engines.contract import Holder, Request
 from trainmaster.engines.kubernetes.master.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
 from trainmaster.engines.kubernetes.pods.pods import PodBootstrap, Shape, request_of, task_pod

@@ -25,8 +25,7 @@ from trainmaster.core.machine.orders import order_faults, order_message
 from trainmaster.data.archives import pack
 from trainmaster.data.checkpoints import save_set
 from trainmaster.data.sources import list_input
-from trainmaster.engines.contract import BY_AGENT, BY_ENGINE
-from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
+from trainmaster.engines.statuses import BY_AGENT, BY_ENGINE, OUT_OF_REACH, TERMINATED
 from trainmaster.host import places
 from trainmaster.host import processes as marked
 from trainmaster.host.linux import look

@@ -169,6 +169,16 @@ def test_the_package_itself_loads_almost_nothing() -> None:
     assert len(loaded("import trainmaster")) <= 6
 
 
+def test_the_template_of_agents_is_forked_before_the_job_and_its_core_are_loaded() -> None:
+    code = "from trainmaster.client.jobs.backends import backend; backend('local'); import trainmaster.engines.local.launch"
+    early = {module for module in loaded(code) if module.startswith("trainmaster.")}
+    assert early & {"trainmaster.core.spec.job", "trainmaster.core.machine.stimuli"} == set()
+    assert not loaded("import trainmaster.agent.forked") & {
+        "trainmaster.core.machine.stimuli",
+        "trainmaster.engines.contract",
+    }
+
+
 LAZY = """
 import sys
 from trainmaster.lazy import SELDOM, lazily

@@ -18,8 +18,9 @@ from trainmaster.agent.link.channel import trusting
 from trainmaster.client.submit.ahead import certified
 from trainmaster.core.decide import limits
 from trainmaster.core.machine.events import decode, encode
+from trainmaster.core.machine.stimuli import Change
 from trainmaster.core.spec.reading import job_from, job_to
-from trainmaster.engines.contract import Change, Holder, Request
+from trainmaster.engines.contract import Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
 from trainmaster.master.connections.agents import PATH

@@ -17,8 +17,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.state import State
-from trainmaster.core.machine.stimuli import Disconnected, Granted
-from trainmaster.engines.contract import Change
+from trainmaster.core.machine.stimuli import Change, Disconnected, Granted
 from trainmaster.host import places
 from trainmaster.master import shell as shells
 from trainmaster.master.connections.agents import PATH

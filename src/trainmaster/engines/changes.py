@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from trainmaster.engines.contract import Change
+from trainmaster.core.machine.stimuli import Change
 
 
 class Changes:

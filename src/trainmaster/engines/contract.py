@@ -22,24 +22,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.machine.stimuli import (
-    ContainerExited,
-    ContainerLost,
-    GangOverdue,
-    Granted,
-    KillRequested,
-    Refused,
-    Waiting,
-    Warned,
-)
 from trainmaster.core.plain import Plain
+from trainmaster.engines.statuses import BY_ENGINE
 
-Change = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
+if TYPE_CHECKING:  # `tm` loads this module before it forks
+    from trainmaster.core.machine.stimuli import Change
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -125,21 +117,14 @@ class Queue(Plain):
     labels: tuple[str, ...] = ()
 
 
-# Memory limits are watched by the agent, through a control group that it makes for the program; by the kernel, as the control group of the
-# whole container shows; or by the engine alone, which then ends the container.
-BY_AGENT, BY_KERNEL, BY_ENGINE = "agent", "kernel", "engine"
-
-
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Capabilities(Plain):
     """The differences between engines that anything outside their folders may look at."""
 
     on_this_machine: bool = False  # containers are processes of the submitter's machine, with his files and variables
     own_network: bool = False  # the network devices that a container sees are its own
-    memory_limit: str = BY_ENGINE
-    mounts: bool = (
-        False  # file:// URLs of a job are paths of its containers, of which the submitter's machine knows nothing
-    )
+    memory_limit: str = BY_ENGINE  # or BY_AGENT, BY_KERNEL (`statuses`)
+    mounts: bool = False  # file:// URLs of a job are paths of its containers, unknown to the submitter's machine
     dry_run_objects: bool = False  # `tm run --dry-run` prints what submitting would create
     application_id: str = ""  # regular expression of the names that the engine's own tools give to a job
     without_storage: str = ""  # the warning for a job that names no storage

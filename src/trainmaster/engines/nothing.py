@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.core.machine.stimuli import Change
+from trainmaster.engines.contract import Free, Holder, Request
 
 
 class Nothing:

@@ -1,4 +1,4 @@
-"""Exit statuses by which our containers report why they ended; every engine passes them on."""
+"""The words that engines and the agents in their containers share: who limits memory, and exit statuses that tell why a container ended."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ OUT_OF_REACH = 78  # the agent reached no master for longer than it may work wit
 TERMINATED = 143
 
 REASONS = {NO_PYTHON: "no-python", NO_DEVICES: "devices-taken", OUT_OF_REACH: "no-master"}
+
+# Memory limits are watched by the agent, through a control group that it makes for the program; by the kernel, as the control group of the
+# whole container shows; or by the engine alone, which then ends the container.
+BY_AGENT, BY_KERNEL, BY_ENGINE = "agent", "kernel", "engine"

@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trainmaster.core.machine.stimuli import ContainerExited, Granted
-from trainmaster.engines.contract import Change
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted
 from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
 from trainmaster.host import linux
 

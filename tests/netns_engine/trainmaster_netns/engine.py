@@ -155,7 +155,7 @@ class NetnsContainer(MasterContainer, MasterSide):
     async def release(self, task: str, serial: int) -> None:
         await asyncio.to_thread(self._call, "release", task=task, serial=serial)
 
-    def changes(self) -> AsyncIterator[contract.Change]:
+    def changes(self) -> AsyncIterator[stimuli.Change]:
         return self._changes.stream()
 
     async def free(self) -> Sequence[Free]:

@@ -17,7 +17,7 @@ from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.agent.link.programs import Programs
 from trainmaster.agent.output import spool
 from trainmaster.core.spec.redaction import passwords_in_urls
-from trainmaster.engines.contract import BY_AGENT, BY_KERNEL
+from trainmaster.engines.statuses import BY_AGENT, BY_KERNEL
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
 from trainmaster.host.process_tree import kin

@@ -22,10 +22,8 @@ from typing import NoReturn
 import attrs
 
 from trainmaster.core.plain import Plain
-from trainmaster.host import allowance as kernel
-from trainmaster.host import linux
-from trainmaster.host import process_tree as processes
-from trainmaster.host.allowance import Allowance
+from trainmaster.host import linux, process_tree
+from trainmaster.host.allowance import Allowance, signal_name
 from trainmaster.host.linux import Process
 
 SHELL = "/bin/sh"
@@ -112,7 +110,7 @@ class Program:
         kept = {process.group for process in self.in_groups()} if any(copy.over.done() for copy in self.copies) else ()
         for copy in self.copies:
             if not copy.over.done() or copy.pid in kept:
-                processes.send_group(copy.pid, number)
+                process_tree.send_group(copy.pid, number)
 
     async def wait(self) -> Outcome:
         """Return the program's end: of the first copy that did not end well, else of the last."""
@@ -128,27 +126,27 @@ class Program:
     def in_groups(self) -> list[Process]:
         """Return the descendants that are still in a copy's process group or session."""
         groups = set(self.pids)
-        return [p for p in processes.descendants(os.getpid()) if p.group in groups or p.session in groups]
+        return [p for p in process_tree.descendants(os.getpid()) if p.group in groups or p.session in groups]
 
     async def stop(self, number: int, grace: float) -> list[Process]:
         """Signal the program, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL."""
         self.signal(number)
         self.signal(signal.SIGCONT)  # a stopped process could not handle the signal
-        await processes.wait_until_gone(self.in_groups, grace)
+        await process_tree.wait_until_gone(self.in_groups, grace)
         return await self.sweep()
 
     async def tidy(self) -> list[Process]:
         """End the processes that a program left behind at its own end, gently where that is enough."""
         if any(p.alive for p in self.in_groups()):
             self.signal(signal.SIGTERM)
-            await processes.wait_until_gone(self.in_groups, LEFT_BEHIND)
+            await process_tree.wait_until_gone(self.in_groups, LEFT_BEHIND)
         return await self.sweep()
 
     async def sweep(self) -> list[Process]:
         """SIGKILL every descendant, double-forked ones too, and reap the copies. Return those that withstood it."""
-        survivors = await processes.end_all(os.getpid())
+        survivors = await process_tree.end_all(os.getpid())
         stuck = {process.pid for process in survivors}
-        processes.reap_orphans(os.getpid(), self.pids)
+        process_tree.reap_orphans(os.getpid(), self.pids)
         ending = [copy.over for copy in self.copies if copy.pid not in stuck]
         if ending:
             await asyncio.wait(ending)
@@ -331,11 +329,11 @@ def outcome_of(status: int, command: Command) -> Outcome:
     """Return the outcome of a wait status. A shell uses 126 and 127 for what it could not execute, higher ones for what was killed."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return Outcome("signal", None, number, {"name": kernel.signal_name(number), "core": os.WCOREDUMP(status)})
+        return Outcome("signal", None, number, {"name": signal_name(number), "core": os.WCOREDUMP(status)})
     code = os.WEXITSTATUS(status)
     if isinstance(command, str) and code - SIGNALLED in signal.valid_signals():
         number = code - SIGNALLED
-        return Outcome("signal", None, number, {"name": kernel.signal_name(number)})
+        return Outcome("signal", None, number, {"name": signal_name(number)})
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
         line = command if len(command) <= 200 else command[:197] + "..."

@@ -9,11 +9,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.core.spec.job import Job
+
+if TYPE_CHECKING:
+    from trainmaster.core.spec.job import Job
 
 CONNECT = 5.0  # s that a living master has for accepting a connection
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.jobs.backend import CONNECT, Warn
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.jobs.places import beginning, client_side, job_storage, master_socket
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.core.spec.job import Environment, Job
 from trainmaster.engines.contract import OnThisMachine
+
+if TYPE_CHECKING:  # not needed before the template of agents is forked, which a first line waits for
+    from trainmaster.core.spec.job import Job
 
 
 class ThisMachine:
@@ -46,6 +48,7 @@ class ThisMachine:
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Activate the job's environment in the submitter's variables. Raises BadInput where a program cannot be executed."""
         from trainmaster.client.spec.commands import check_commands
+        from trainmaster.core.spec.job import Environment
 
         programs = dict(environ)
         if job.environment != Environment():

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.machine.fields import wrong_fields
 from trainmaster.core.plain import Plain
 
 VERSION = "1.1"
@@ -51,16 +51,6 @@ class Event(Plain):
     epoch: int
     type: str
     data: Mapping[str, Any]
-
-
-# Shapes of fields: the Python types of their JSON. "?" behind a shape: the field may be left out.
-SHAPES: dict[str, tuple[type, ...]] = {
-    "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "list": (list, tuple), "map": (Mapping,),
-    "time": (int, float), "seconds": (int, float),
-    "number or none": (int, float, NoneType), "seconds or none": (int, float, NoneType), "whole or none": (int, NoneType),
-    "list or none": (list, tuple, NoneType), "text or none": (str, NoneType), "text or list": (str, list, tuple),
-    "text, list or none": (str, list, tuple, NoneType),
-}  # fmt: skip
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -181,17 +171,6 @@ def faults(event: Recorded) -> list[str]:
     fields = EVENTS[event.type].fields
     unknown = [f"{name} is unknown" for name in event.data if name not in fields and name != "rest"]
     return [f"{event.type}: {text}" for text in (*unknown, *wrong_fields(fields, event.data))]
-
-
-def wrong_fields(fields: Mapping[str, str], data: Mapping[str, Any]) -> list[str]:
-    """Return the fields (name -> shape) that `data` lacks or has in another shape, each in words."""
-    mistakes = []
-    for name, shape in fields.items():
-        if name not in data:
-            mistakes += [] if shape.endswith("?") else [f"{name} is missing"]
-        elif not isinstance(data[name], SHAPES[shape.removesuffix("?")]):
-            mistakes.append(f"{name} is {data[name]!r}, and no {shape.removesuffix('?')}")
-    return mistakes
 
 
 def whole(events: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:

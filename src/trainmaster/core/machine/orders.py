@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
-from trainmaster.core.machine.events import wrong_fields
+from trainmaster.core.machine.fields import wrong_fields
 
 HEAD = frozenset({"type", "epoch", "attempt", "verb", "id"})  # the fields of each order
 

@@ -45,11 +45,7 @@ TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("attempt-ended", _LIVE, (ENDED,)),
     ("attempt-written-off", _LIVE, (ENDED,)),
     ("task-failed", (NEW,), (ENDED,)),
-    (
-        "incident",
-        (ENDED,),
-        (NEW,),
-    ),  # it restarts; where it was stopped for that, the next attempt follows as it ends
+    ("incident", (ENDED,), (NEW,)),  # it restarts; where it was stopped for that, the next attempt follows as it ends
 )
 _NEXT: Mapping[str, frozenset[str]] = {
     phase: frozenset(after for _, before, afters in TRANSITIONS if phase in before for after in afters)

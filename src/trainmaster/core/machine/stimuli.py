@@ -201,6 +201,8 @@ class Tick(Plain):
     """Time passed."""
 
 
+# What an engine reports by `MasterSide.changes`.
+Change: TypeAlias = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
 Stimulus: TypeAlias = (
     Granted
     | Refused

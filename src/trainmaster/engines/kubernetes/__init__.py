@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainmaster.engines.contract import BY_KERNEL, Capabilities, Engine
+from trainmaster.engines.contract import Capabilities, Engine
+from trainmaster.engines.statuses import BY_KERNEL
 
 ENGINE = Engine(
     "kubernetes", client_side="trainmaster.engines.kubernetes.client:KubernetesClient",

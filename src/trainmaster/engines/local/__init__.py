@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainmaster.engines.contract import BY_AGENT, Capabilities, Engine
+from trainmaster.engines.contract import Capabilities, Engine
+from trainmaster.engines.statuses import BY_AGENT
 
 ENGINE = Engine(
     "local", client_side="trainmaster.engines.local.client:LocalClient",

@@ -21,9 +21,9 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.machine.stimuli import ContainerExited, Granted, Refused, Waiting
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, Request
 from trainmaster.engines.local import queue
 from trainmaster.engines.local.containers import Containers, Key
 from trainmaster.engines.local.ledger import Ledger

@@ -25,14 +25,21 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import EngineFailed, TrainmasterError
-from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost, GangOverdue, Granted, Refused, Warned
+from trainmaster.core.machine.stimuli import (
+    Change,
+    ContainerExited,
+    ContainerLost,
+    GangOverdue,
+    Granted,
+    Refused,
+    Warned,
+)
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes.errors import failed
-from trainmaster.engines.kubernetes.master import pod_status as ends
-from trainmaster.engines.kubernetes.master import waiting
+from trainmaster.engines.kubernetes.master import pod_status, waiting
 from trainmaster.engines.kubernetes.master.gangs import Patience
 from trainmaster.engines.kubernetes.master.nodes import Nodes
 from trainmaster.engines.kubernetes.master.words import WaitingReasons
@@ -131,12 +138,12 @@ class KubernetesMaster:
         self._changes.start(self._nodes.watch())
         self._changes.start(self._beat())
         # The pods that the first master finds were made together with it, before anybody asked: they are granted when it asks.
-        placed = [(key, record) for key, record in self._pods.items() if ends.node_of(record.pod) and epoch > 1]
+        placed = [(key, record) for key, record in self._pods.items() if pod_status.node_of(record.pod) and epoch > 1]
         for key, record in placed:
             role, _, index = key[0].rpartition(":")
             record.granted, record.request = True, request_of(role, self._roles[role], int(index), key[1])
             asyncio.get_running_loop().call_soon(self._look_at, key, record)
-        return [Holder(*key, record.name, ends.node_of(record.pod)) for key, record in placed]
+        return [Holder(*key, record.name, pod_status.node_of(record.pod)) for key, record in placed]
 
     async def ask(self, requests: Sequence[Request]) -> None:
         asks = {(request.task, request.serial): request for request in requests}
@@ -187,7 +194,7 @@ class KubernetesMaster:
             return  # it is granted with the rest of its gang
         if record is not None and record.granted and not record.returned:
             record.request = request
-            self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
+            self._changes.report(Granted(*key, record.name, pod_status.node_of(record.pod)))
         elif key in self._over:
             self._changes.report(self._over[key])
         else:
@@ -227,12 +234,12 @@ class KubernetesMaster:
         """Make the pod, or adopt the one that is there; return it as the server made it."""
         try:
             created = await self._client.create(PODS, pod, metadata=True)  # the watch reports the rest
-            return ends.essence({**pod, "metadata": created["metadata"]})
+            return pod_status.essence({**pod, "metadata": created["metadata"]})
         except Conflict as error:
             if not error.exists:
                 raise
             try:
-                existing = ends.essence(await self._client.get(PODS, pod["metadata"]["name"]))
+                existing = pod_status.essence(await self._client.get(PODS, pod["metadata"]["name"]))
             except NotFound:  # the pod was deleted in between: it is made a moment later
                 raise error from None
             if self._key(existing) != key:
@@ -301,10 +308,10 @@ class KubernetesMaster:
             record = self._pods.get(key)
             if record is not None and record.uid == seen.object["metadata"]["uid"]:
                 if seen.object.get("status"):
-                    record.pod = ends.essence(seen.object)
-                self._end(key, record, ends.vanished(record.pod, by_us=record.returned), gone=True)
+                    record.pod = pod_status.essence(seen.object)
+                self._end(key, record, pod_status.vanished(record.pod, by_us=record.returned), gone=True)
         else:
-            self._update(key, ends.essence(seen.object))
+            self._update(key, pod_status.essence(seen.object))
 
     def _key(self, pod: Mapping[str, Any]) -> Key | None:
         """Return the task and serial of a pod; None for a pod of no task of this job."""
@@ -331,21 +338,25 @@ class KubernetesMaster:
         if self._pods.get(key) is not record:
             return
         pod = record.pod
-        if ends.started(pod):
+        if pod_status.started(pod):
             self._ran.add(key[0].rpartition(":")[0])
-        if key in self._wanted and ends.node_of(pod) and not record.granted and not record.returned:
+        if key in self._wanted and pod_status.node_of(pod) and not record.granted and not record.returned:
             self._grant(key, record)
-        if (end := ends.ended(pod, by_us=record.returned)) is not None:
+        if (end := pod_status.ended(pod, by_us=record.returned)) is not None:
             self._end(key, record, end)
             return
-        if ends.deleted(pod) and record.going is None:
+        if pod_status.deleted(pod) and record.going is None:
             record.going = self._now()
-        node = ends.node_of(pod)
+        node = pod_status.node_of(pod)
         if self._nodes.gone(node) or (
-            (record.going is not None) and (ends.out_of_reach(pod) or self._nodes.away(node))
+            (record.going is not None) and (pod_status.out_of_reach(pod) or self._nodes.away(node))
         ):
-            self._end(key, record, ends.given_up(pod))
-        elif record.granted and not (record.warned or record.returned) and (warning := ends.warning(pod)) is not None:
+            self._end(key, record, pod_status.given_up(pod))
+        elif (
+            record.granted
+            and not (record.warned or record.returned)
+            and (warning := pod_status.warning(pod)) is not None
+        ):
             record.warned = True
             seconds, reason, figures = warning
             self._changes.report(Warned(*key, seconds, reason, figures))
@@ -356,18 +367,18 @@ class KubernetesMaster:
         self._vanished.pop(key[0], None)
         self._patience.granted(request, self._now())
         if not self._gathering.add(key, request):
-            self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
+            self._changes.report(Granted(*key, record.name, pod_status.node_of(record.pod)))
         self._grant_gangs()
 
     def _grant_gangs(self) -> None:
         for gang in self._gathering.complete(self._wanted.values()):
             for key, _ in gang:
                 if (record := self._pods.get(key)) is not None:
-                    self._changes.report(Granted(*key, record.name, ends.node_of(record.pod)))
+                    self._changes.report(Granted(*key, record.name, pod_status.node_of(record.pod)))
 
-    def _end(self, key: Key, record: PodRecord, end: ends.End, *, gone: bool = False) -> None:
+    def _end(self, key: Key, record: PodRecord, end: pod_status.End, *, gone: bool = False) -> None:
         """Report the end of a pod, and delete what is left of it."""
-        if key in self._wanted and not record.returned and not ends.node_of(record.pod):
+        if key in self._wanted and not record.returned and not pod_status.node_of(record.pod):
             self._vanished[key[0]] += 1
         self._pods.pop(key)
         self._gone.add(record.uid)
@@ -415,11 +426,11 @@ class KubernetesMaster:
 
     def _vanish(self, key: Key, record: PodRecord) -> None:
         if self._pods.get(key) is record:
-            self._end(key, record, ends.vanished(record.pod, by_us=record.returned), gone=True)
+            self._end(key, record, pod_status.vanished(record.pod, by_us=record.returned), gone=True)
 
     def _node_changed(self, node: str) -> None:
         for key, record in list(self._pods.items()):
-            if ends.node_of(record.pod) == node:
+            if pod_status.node_of(record.pod) == node:
                 self._look_at(key, record)
 
     # -- time --
@@ -452,8 +463,8 @@ class KubernetesMaster:
             about, spec = record.pod["metadata"], record.pod["spec"]
             grace = about.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30))
             if now - record.going > grace + LATE and not self._away:
-                log.warning("pod %s does not end on %s", record.name, ends.node_of(record.pod) or "no node")
-                self._end(key, record, ends.given_up(record.pod))
+                log.warning("pod %s does not end on %s", record.name, pod_status.node_of(record.pod) or "no node")
+                self._end(key, record, pod_status.given_up(record.pod))
 
     async def _check(self, now: float) -> None:
         """Look for pods that the watch has not reported: they may have gone before it began."""
@@ -472,7 +483,11 @@ class KubernetesMaster:
 
     async def _explain(self) -> None:
         """Say what the pods wait for, and give up those that will never run."""
-        nodes = await self._nodes.free() if any(not ends.node_of(record.pod) for record in self._pods.values()) else ()
+        nodes = (
+            await self._nodes.free()
+            if any(not pod_status.node_of(record.pod) for record in self._pods.values())
+            else ()
+        )
         denied = [(self._wanted[key], self._denied[role][0]) for key in self._put_off
                   if key in self._wanted and (role := self._wanted[key].role) in self._denied]  # fmt: skip
         explanation, hopeless = await self._explained.look(

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from trainmaster.engines.contract import Free
-from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import NODES, PODS
@@ -81,7 +81,7 @@ class Nodes:
         name, spec = node["metadata"]["name"], node.get("spec") or {}
         status = node.get("status") or {}
         current = Node(
-            ends.condition(node, "Ready").get("status", "True") == "True",
+            pod_status.condition(node, "Ready").get("status", "True") == "True",
             not spec.get("unschedulable"),
             size(status.get("allocatable") or {}),
             node["metadata"].get("labels") or {},
@@ -118,7 +118,7 @@ class Nodes:
             return []
         used: dict[str, Size] = {}
         for pod in pods:
-            if (pod.get("status") or {}).get("phase") not in ends.OVER and (node := ends.node_of(pod)):
+            if (pod.get("status") or {}).get("phase") not in pod_status.OVER and (node := pod_status.node_of(pod)):
                 _add(used.setdefault(node, {}), asked(pod))
         self._free = [
             self._free_on(name, node, used.get(name, {}))
@@ -144,7 +144,10 @@ class Nodes:
 
 def size(quantities: Mapping[str, Any]) -> Size:
     """Return amounts of resources as numbers."""
-    return {name: ends.cores(value) if name == "cpu" else ends.quantity(value) for name, value in quantities.items()}
+    return {
+        name: pod_status.cores(value) if name == "cpu" else pod_status.quantity(value)
+        for name, value in quantities.items()
+    }
 
 
 def asked(pod: Mapping[str, Any]) -> Size:

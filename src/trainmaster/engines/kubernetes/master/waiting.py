@@ -19,7 +19,7 @@ import attrs
 from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.engines.contract import Free, Request
-from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.engines.kubernetes.master.pod_status import Pod
 from trainmaster.kube.errors import ApiError, Conflict, Forbidden, KubeError, TooMany, Unauthorized, Unreachable
 
@@ -199,7 +199,7 @@ def _pull_error(message: str) -> str:
 
 def of_containers(pod: Pod) -> Trouble | None:
     """Return the trouble that a container of a placed pod waits for, if any."""
-    status, node = pod.get("status") or {}, ends.node_of(pod)
+    status, node = pod.get("status") or {}, pod_status.node_of(pod)
     for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waits = (row.get("state") or {}).get("waiting") or {}
         why, message = str(waits.get("reason") or ""), " ".join(str(waits.get("message") or "").split())
@@ -226,7 +226,7 @@ _STUCK = (
 
 def of_events(pod: Pod, events: Iterable[Mapping[str, Any]]) -> Trouble:
     """Return what a pod waits for that is being made ready for long, by the newest of its events that says so."""
-    node = ends.node_of(pod)
+    node = pod_status.node_of(pod)
     newest = sorted(
         events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), reverse=True
     )
@@ -247,8 +247,8 @@ def of_events(pod: Pod, events: Iterable[Mapping[str, Any]]) -> Trouble:
 
 def of_pod(pod: Pod, age: float, nodes: Sequence[Free] = (), request: Request | None = None) -> Trouble | None:
     """Return the trouble of a pod that does not run and was asked for `age` s ago; None where there is none, or it is too early to say."""
-    if not ends.node_of(pod):
-        placed = ends.condition(pod, "PodScheduled")
+    if not pod_status.node_of(pod):
+        placed = pod_status.condition(pod, "PodScheduled")
         if gates := [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]:
             queued = any("kueue" in gate for gate in gates)
             detail = "Kueue has not admitted it to run yet" if queued else f"it is held back by {', '.join(gates)}"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.engines.contract import Free, Request
-from trainmaster.engines.kubernetes.master import pod_status as ends
-from trainmaster.engines.kubernetes.master import waiting
+from trainmaster.engines.kubernetes.master import pod_status, waiting
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import EVENTS
@@ -45,9 +44,9 @@ class WaitingReasons:
         hopeless: list[tuple[Key, str]] = []
         seen: dict[tuple[str, int, str], waiting.Trouble] = {}  # many pods wait for the same, and there are many nodes
         for key, record in list(pods.items()):
-            if record.returned or record.request is None or ends.started(record.pod):
+            if record.returned or record.request is None or pod_status.started(record.pod):
                 continue
-            placed = ends.condition(record.pod, "PodScheduled")
+            placed = pod_status.condition(record.pod, "PodScheduled")
             unplaced = placed.get("reason") == "Unschedulable"
             cause = (record.request.role, record.request.memory, str(placed.get("message")))
             known = seen.get(cause) if unplaced else None
@@ -65,7 +64,7 @@ class WaitingReasons:
                 and record.request.role not in ran
             ):
                 hopeless.append((key, trouble.detail))
-            rows.append((_PLACED if ends.node_of(record.pod) else _UNPLACED, record.request, trouble))
+            rows.append((_PLACED if pod_status.node_of(record.pod) else _UNPLACED, record.request, trouble))
         if not rows and (slow := self._slowest(pods, now)) is not None and slow.request is not None:
             rows.append((_PLACED, slow.request, await self._trouble_by_events(slow)))
         return self._choose(rows), hopeless
@@ -83,7 +82,7 @@ class WaitingReasons:
         """Return the pod that is being made ready the longest, if that is slow."""
         slow_pods = [
             record for record in pods.values()
-            if record.placed is not None and now - record.placed > waiting.SLOW and not (record.returned or ends.started(record.pod))
+            if record.placed is not None and now - record.placed > waiting.SLOW and not (record.returned or pod_status.started(record.pod))
         ]  # fmt: skip
         return min(slow_pods, key=lambda record: record.placed or 0.0, default=None)
 

@@ -17,7 +17,7 @@ from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import Request
 from trainmaster.engines.gangs import is_growth
 from trainmaster.engines.kubernetes import ENGINE
-from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.engines.kubernetes.master.runtime import PORT, agents
 from trainmaster.engines.kubernetes.names import MASTER_PART, selector
 from trainmaster.engines.spec import spec_of
@@ -68,6 +68,6 @@ async def _wait_for_place(client: Client, job_id: str) -> bool:
     """Wait for a place of the master's pod; tell whether it has one."""
     async with asyncio.timeout(PLACED_WITHIN), aclosing(follow(client, PODS, selector(job_id, MASTER_PART))) as changes:
         async for change in changes:
-            if change.kind not in ("synced", "away", "deleted") and ends.node_of(change.object):
+            if change.kind not in ("synced", "away", "deleted") and pod_status.node_of(change.object):
                 return True
     return False

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.engines.kubernetes.master import pod_status as ends
-from trainmaster.engines.kubernetes.master import waiting
+from trainmaster.engines.kubernetes.master import pod_status, waiting
 from trainmaster.engines.kubernetes.master.pod_status import Figures, Pod
 from trainmaster.engines.kubernetes.names import MASTER_PART, selector
 from trainmaster.engines.kubernetes.submit import objects
@@ -42,7 +41,7 @@ def _failing(pod: Pod) -> tuple[str, Figures] | None:
         if last_end and is_crash_looping and _run_time(last_end) < SOON:
             if last_end.get("reason") == "OOMKilled":
                 limit = (pod["spec"]["containers"][0].get("resources") or {}).get("limits", {}).get("memory", 0)
-                return "out-of-memory", {"used": ends.quantity(limit), "limit": ends.quantity(limit)}
+                return "out-of-memory", {"used": pod_status.quantity(limit), "limit": pod_status.quantity(limit)}
             lines = str(last_end.get("message") or "").strip().splitlines()
             return "master-failed", {"masters": row["restartCount"] + 1, "detail": lines[-1][:300] if lines else ""}
     return None
@@ -56,13 +55,13 @@ def _run_time(ended_state: Mapping[str, Any]) -> float:
 
 def never(master_pods: Sequence[Pod], now: datetime) -> tuple[str, Figures] | None:
     """Return why the first master of a job will never run, as a reason with figures; None where it may, or has run."""
-    if len(master_pods) != 1 or any(ends.started(pod) or _restarted(pod) for pod in master_pods):
+    if len(master_pods) != 1 or any(pod_status.started(pod) or _restarted(pod) for pod in master_pods):
         return None
     [pod] = master_pods
-    if (end := ends.preparation(_as_last(pod))) is not None and end[0] == "no-python":
+    if (end := pod_status.preparation(_as_last(pod))) is not None and end[0] == "no-python":
         return end
     age = (now - objects.created_at(pod)).total_seconds()
-    trouble = waiting.of_pod(ends.essence(pod), age)
+    trouble = waiting.of_pod(pod_status.essence(pod), age)
     if trouble is None or trouble.hopeless is None or age < trouble.hopeless:
         return None
     return "refused", {"task": "its master", "detail": trouble.detail}
@@ -79,17 +78,17 @@ async def waiting_reason(client: Client, replica_set: Mapping[str, Any] | None, 
         message = " ".join(str(refused[-1].get("message") or "").split()).removeprefix("Error creating: ")
         return f"its master's pod is not made: {message[:300]}"
     newest = master_pods[-1]
-    trouble = waiting.of_pod(ends.essence(newest), waiting.SLOW)
+    trouble = waiting.of_pod(pod_status.essence(newest), waiting.SLOW)
     slow = (
-        ends.node_of(newest)
-        and not ends.started(newest)
+        pod_status.node_of(newest)
+        and not pod_status.started(newest)
         and (datetime.now(UTC) - objects.created_at(newest)).total_seconds() > waiting.SLOW
     )
     if trouble is None and slow:
         trouble = waiting.of_events(newest, await _events(client, newest))
     if trouble is None:
         phase = str(newest["status"].get("phase") or "made").lower()
-        last_line = await _last_line(client, newest) if ends.started(newest) else ""
+        last_line = await _last_line(client, newest) if pod_status.started(newest) else ""
         silent = f"its master's pod {newest['metadata']['name']} is {phase}, and does not answer yet"
         return f"{silent}: {last_line}" if last_line else silent
     return f"its master's pod waits: {trouble.detail}"

@@ -35,6 +35,7 @@ import attrs
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.machine.stimuli import (
+    Change,
     ContainerExited,
     ContainerLost,
     Granted,
@@ -45,7 +46,7 @@ from trainmaster.core.machine.stimuli import (
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Change, Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.yarn.master import asks, exits, waiting
 from trainmaster.engines.yarn.master.ending import Ending

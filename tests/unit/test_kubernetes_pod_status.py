@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainmaster.core.machine.reasons import REASONS, words
-from trainmaster.engines.kubernetes.master import pod_status as ends
+from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.engines.kubernetes.master.pod_status import (
     DISRUPTIONS,
     STATUSES,
@@ -190,7 +190,11 @@ def test_an_eviction_for_what_the_pod_itself_has_written_is_a_warning_of_a_full_
 def test_a_pod_that_its_own_kubelet_calls_ready_is_not_ready_where_the_node_is_away() -> None:
     away = pod(state=RUNS, conditions={"Ready": ("False", ""), "ContainersReady": ("True", "")})
     unready = pod(state=RUNS, conditions={"Ready": ("False", ""), "ContainersReady": ("False", "")})
-    assert (ends.out_of_reach(away), ends.out_of_reach(unready), ends.out_of_reach(pod(state=RUNS))) == (
+    assert (
+        pod_status.out_of_reach(away),
+        pod_status.out_of_reach(unready),
+        pod_status.out_of_reach(pod(state=RUNS)),
+    ) == (
         True,
         False,
         False,
