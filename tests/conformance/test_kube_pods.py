@@ -90,7 +90,7 @@ class Place:
         }
         made = job_from({"name": "pods", "roles": {"worker": role}, "engines": {"kubernetes": said or {}}})
         shape = Shape(self.job_id, made, settings(made.engines["kubernetes"]), self.image)
-        check(made, shape.said)
+        check(made, shape.settings)
         return shape
 
     def pod(

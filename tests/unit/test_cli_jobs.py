@@ -155,6 +155,8 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "python", "--dry-run"], "a command comes after --: tm run -- python ..."),
         (["run", "--frm", "x", "--", "true"], "there is no option --frm"),
         (["run", "--engine", "mesos", "--", "true"], "there is no engine 'mesos'"),
+        (["run", "--set", "engines.locla.x=1", "--", "true"], "  engines.locla"),
+        (["run", "--set", "engines.local.x=1", "--", "true"], "engines.local.x: there is no such key"),
         (["run", "--framework", "pytorhc", "--", "true"], "did you mean pytorch?"),
         (["run", "--memory", "12", "--", "true"], "flag --memory"),
         (["run", "--memory", "9000TiB", "--", "true"], "roles.worker.resources.memory"),

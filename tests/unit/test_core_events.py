@@ -150,7 +150,7 @@ def test_a_transition_that_is_not_in_the_table_raises_and_changes_nothing(event:
     else:
         with pytest.raises(IllegalTransition, match=f"worker:0 is {phase}"):
             fold(state, [fact])
-        state.held.clear()
+        state.incomplete.clear()
         assert json.dumps(dump(state)) == unchanged
 
 

@@ -352,10 +352,10 @@ def test_an_image_with_a_bad_name_is_refused_by_the_key_that_has_it(image: str) 
 def test_a_storage_that_is_a_path_of_the_pods_is_refused_by_its_key(storage: str) -> None:
     stored = shape(storage=storage)
     with pytest.raises(BadInput) as refusal:
-        check(stored.job, stored.said)
+        check(stored.job, stored.settings)
     assert (refusal.value.place, refusal.value.anchor) == (f"storage: {storage}", "not-on-the-cluster")
     elsewhere = shape(storage="s3://bucket/jobs")
-    check(elsewhere.job, elsewhere.said)
+    check(elsewhere.job, elsewhere.settings)
 
 
 def test_the_masters_pod() -> None:
@@ -446,7 +446,7 @@ def test_a_template_is_merged_strategically() -> None:
         },
     }  # fmt: skip
     made = shape(said)
-    check(made.job, made.said)
+    check(made.job, made.settings)
     pod = pod_of(said)
     assert pod["metadata"]["labels"]["more"] == "y"
     assert "team" not in pod["metadata"]["labels"]
@@ -645,11 +645,11 @@ def test_what_can_never_be_is_refused_at_submit(
 
 def test_annotations_of_a_job_are_those_of_its_pods() -> None:
     made = shape(annotations={"example.org/a": "b"})
-    check(made.job, made.said)
+    check(made.job, made.settings)
     assert master_pod(made, INSIDE)["metadata"]["annotations"]["example.org/a"] == "b"
     odd = shape(annotations={"not a name": "b"})
     with pytest.raises(BadInput, match="no name of a label"):
-        check(odd.job, odd.said)
+        check(odd.job, odd.settings)
 
 
 # -- what the API server refuses --

@@ -84,7 +84,7 @@ def test_a_job_that_is_in_its_own_way_does_not_stop_the_line() -> None:
 def test_a_device_is_held_once_and_those_that_others_use_are_not_given() -> None:
     line = asks(("a", request("w:0", 0.1, gpus=1)), ("b", request("w:0", 0.1, gpus=1)), ("c", request("w:0", 0.1)))
     assert [hold.devices for hold in grant(TWO, [], line)] == [("GPU-a",), ("GPU-b",), ()]
-    busy = attrs.evolve(TWO, taken=frozenset(["GPU-a"]))
+    busy = attrs.evolve(TWO, busy=frozenset(["GPU-a"]))
     assert [hold.devices for hold in grant(busy, [], line)] == [("GPU-b",)]
 
 

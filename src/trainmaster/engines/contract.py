@@ -126,6 +126,7 @@ class Capabilities(Plain):
     memory_limit: str = BY_ENGINE  # or BY_AGENT, BY_KERNEL (`statuses`)
     mounts: bool = False  # file:// URLs of a job are paths of its containers, unknown to the submitter's machine
     dry_run_objects: bool = False  # `tm run --dry-run` prints what submitting would create
+    own_storage: str = ""  # how URLs of storages begin that are among the objects of a job's cluster, and go with those
     application_id: str = ""  # regular expression of the names that the engine's own tools give to a job
     without_storage: str = ""  # the warning for a job that names no storage
 

@@ -24,8 +24,8 @@ GROUP = "trainmaster.engines"
 
 
 @functools.cache
-def engine(name: str) -> Engine:
-    """Return the engine of this name. Raises BadInput where there is none."""
+def engine(name: str, place: str = "") -> Engine:
+    """Return the engine of this name. Raises BadInput where there is none; `place`: where it was named, if not by `--engine`."""
     if name in BUILT_IN:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in
@@ -33,7 +33,7 @@ def engine(name: str) -> Engine:
         added: Engine = point.load()
         return added
     raise BadInput(
-        f"there is no engine {name!r}", place=f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
+        f"there is no engine {name!r}", place=place or f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
     )  # fmt: skip
 
 
@@ -49,6 +49,12 @@ def entry_point(name: str) -> EntryPoint | None:
 def is_mount(url: str, name: str) -> bool:
     """Tell whether a URL of a job is a path of the engine's containers, of which this machine knows nothing."""
     return engine(name).capabilities.mounts and url.partition("://")[0].lower() in ("file", "local", url.lower())
+
+
+def goes_with_cluster(storage: str, name: str) -> bool:
+    """Tell whether a job's storage is among the objects that the engine's cluster has of the job, and removes with it."""
+    scheme = engine(name).capabilities.own_storage
+    return bool(scheme) and storage.startswith(scheme)
 
 
 def names() -> list[str]:

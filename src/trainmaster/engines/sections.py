@@ -27,7 +27,7 @@ def section(readers: Mapping[str, Reader], entries: Any, place: str, /, **requir
         raise wrong(place, f"{entries!r} is no mapping", f"write keys: {', '.join(readers)}")
     for name in entries:
         if name not in readers:
-            raise wrong(f"{place}.{name}", "there is no such key", nearest(str(name), readers))
+            raise wrong(f"{place}.{name}", "there is no such key", nearest(str(name), readers) or "leave it out")
     for name, mend in required.items():
         if name not in entries:
             raise wrong(f"{place}.{name}", "it is missing", mend)

@@ -23,12 +23,12 @@ _RESERVE, _RESERVED_PART = 1 << 30, 20  # at most 1 GiB, at most a twentieth
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Capacity(Plain):
-    """The capacity of a machine for jobs. `taken` are the devices that others use now."""
+    """The capacity of a machine for jobs. `busy` are the devices that others use now."""
 
     cores: float
     memory: int
     devices: tuple[str, ...] = ()
-    taken: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
 
 
 def machine(gpus: bool = True) -> Capacity:

@@ -24,6 +24,7 @@ from trainmaster.client.jobs.places import (
     TOKEN_FILE,
     URL,
     client_side,
+    engine_of,
     job_storage,
     site_of,
     state_dir,
@@ -33,13 +34,13 @@ from trainmaster.client.jobs.this_machine import connect_to
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed, TrainmasterError
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import OnCluster, reached
+from trainmaster.engines.registry import goes_with_cluster
 from trainmaster.interrupts import heard, undisturbed
 from trainmaster.log.storage import local_path
 from trainmaster.master import client_side as masters
 
 BROKEN_OFF = "its submission was broken off"
 ENDING = "it has not written its end, which is done now: its processes were ended by its cluster"
-_OF_CLUSTER = "configmaps://"  # a storage among the objects of the cluster, which goes with them
 
 
 class Cluster:
@@ -360,4 +361,4 @@ def _is_unseen(job: str) -> bool:
 
 def _is_removed(job: str) -> bool:
     """Tell whether somebody has deleted the job from its cluster, and its log with it: then there is nothing to write an end into."""
-    return described(job).storage.startswith(_OF_CLUSTER) and "application" in site_of(job)
+    return goes_with_cluster(described(job).storage, engine_of(job)) and "application" in site_of(job)

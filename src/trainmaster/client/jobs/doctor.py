@@ -74,7 +74,7 @@ def _machine() -> Outcome:
 
     capacity = machine()
     gpus = len(capacity.devices)
-    busy = f" ({len(capacity.taken)} in use)" if capacity.taken else ""
+    busy = f" ({len(capacity.busy)} in use)" if capacity.busy else ""
     return GOOD, f"{capacity.cores:g} cores, {format_bytes(capacity.memory)}, {gpus} GPU{'s' * (gpus != 1)}{busy}", ""
 
 

@@ -36,13 +36,12 @@ from trainmaster.client.jobs.places import (
     storage_errors,
 )
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.engines.registry import is_mount
+from trainmaster.engines.registry import goes_with_cluster, is_mount
 from trainmaster.log.epochs import read_master
 from trainmaster.log.index import Headline, headline
 from trainmaster.log.storage import place_of, storage_failed, storage_for
 
 CACHES = ("files", "runtime", "environments", "cache")
-_CONFIGMAPS = "configmaps://"  # a storage among the objects of the cluster, which is the job's by its name
 _MARGIN = 3600.0  # seconds that the submission of a job may take, and clocks of file systems may differ
 
 
@@ -71,9 +70,9 @@ def remove(job: str) -> None:
     storage = _own_storage(job)  # found while the job's token and its cluster's objects are there
     if (application := site_of(job).get("application")) is not None:
         client_side(engine_of(job)).forget(job, application)
-    if storage:
+    if storage and not goes_with_cluster(storage, engine_of(job)):
         _remove_storage(storage)
-    elif site_of(job).get("shared"):
+    elif not storage and site_of(job).get("shared"):
         place = place_of(str(job_storage(job)))
         print(
             f"{job} was not submitted here, and nothing shows that {place} is its own: that stays",
@@ -114,7 +113,7 @@ def _own_storage(job: str) -> str:
     place = place_of(folder)
     if place == folder or is_mount(place, engine_of(job)):
         return ""
-    may_be_anothers = site_of(job).get("shared") and not place.startswith(_CONFIGMAPS)
+    may_be_anothers = site_of(job).get("shared") and not goes_with_cluster(place, engine_of(job))
     return "" if may_be_anothers and not _is_signed(job, place) else place
 
 
@@ -130,8 +129,6 @@ def _is_signed(job: str, place: str) -> bool:
 def _remove_storage(place: str) -> None:
     from trainmaster.data.store.stores import store_for
 
-    if place.startswith(_CONFIGMAPS):  # they go with the cluster's other objects
-        return
     try:
         store_for(place).remove("")
     except OSError as error:

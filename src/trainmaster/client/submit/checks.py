@@ -11,7 +11,7 @@ from trainmaster.client.jobs.backend import Backend
 from trainmaster.client.jobs.places import URL
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP, Job
-from trainmaster.engines.registry import is_mount
+from trainmaster.engines.registry import engine, is_mount
 
 
 def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
@@ -21,6 +21,8 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
     from trainmaster import frameworks
 
     frameworks.load(job.framework)
+    for name in job.engines:
+        engine(name, f"engines.{name}")
     where.check(job)
     _check_schemes(job)
     _check_inputs(job, where, described)

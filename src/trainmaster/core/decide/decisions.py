@@ -38,7 +38,7 @@ def _submitted(state: State, stimulus: stimuli.Submitted, now: float) -> list[Fa
 
 
 def _master_started(state: State, stimulus: stimuli.MasterStarted, now: float) -> list[Fact]:
-    is_short = now - state.taken < limits.SHORT_LIFE
+    is_short = now - state.takeover_at < limits.SHORT_LIFE
     # A master that leaves no last words was killed or deleted: that is nothing that the job has done.
     takeovers = (state.takeovers if is_short else 0) + bool(is_short and stimulus.before)
     started = {"read": dict(stimulus.read), "place": stimulus.place, "takeovers": takeovers, "lease": limits.LEASE}

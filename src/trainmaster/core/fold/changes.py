@@ -59,10 +59,10 @@ def fold(state: State, events: Iterable[Event]) -> State:
     """Take `events` into `state`, in place; returns it."""
     for event in events:
         if event.type == "master-started":
-            state.held = []  # their writer died before it had said all
-        state.held.append(event)
+            state.incomplete = []  # their writer died before it had said all
+        state.incomplete.append(event)
         if "rest" not in event.data:
-            decision, state.held = state.held, []
+            decision, state.incomplete = state.incomplete, []
             for part in decision:
                 _change(state, part)
         state.n, state.at, state.epoch = event.n, event.at, event.epoch
@@ -93,7 +93,7 @@ def _submitted(state: State, data: Data, at: float) -> None:
 def _master_started(state: State, data: Data, at: float) -> None:
     """Reset what the last master did: a new one has sent nothing yet, and must hear of every agent and ask again."""
     state.waiting = None
-    state.takeovers, state.taken = data["takeovers"], at
+    state.takeovers, state.takeover_at = data["takeovers"], at
     for task in state.tasks.values():
         task.connected, task.sent = False, {}
         if task.hold == ASKED:

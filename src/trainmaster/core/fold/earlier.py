@@ -17,7 +17,7 @@ _LIMITS = {"stop": 125.0, "commit": 1800.0}
 
 
 def _master_started(state: State, event: Event) -> dict[str, Any]:
-    return {"takeovers": state.takeovers + 1 if event.at - state.taken < _SHORT_LIFE else 1, "lease": 7.0}
+    return {"takeovers": state.takeovers + 1 if event.at - state.takeover_at < _SHORT_LIFE else 1, "lease": 7.0}
 
 
 def _agent_disconnected(state: State, event: Event) -> dict[str, Any]:

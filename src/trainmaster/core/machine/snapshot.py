@@ -102,8 +102,8 @@ _DEFAULTS = {
 # Fields with a form of their own; None: left out.
 _SPECIAL: dict[type[Any], dict[str, Any]] = {
     State: {
-        "job": (job_to, job_from), "held": _EVENTS, "tasks": _by_name(Task), "groups": _each(Group), "running": _COUNTS, "done": _COUNTS,
-        "over": _COUNTS,
+        "job": (job_to, job_from), "incomplete": _EVENTS, "tasks": _by_name(Task), "groups": _each(Group),
+        "running": _COUNTS, "done": _COUNTS, "over": _COUNTS,
         "budgets": _by_unit(Budget), "reached": _by_unit(Reached), "incidents": _by_unit(Incident),
         "strays": _PAIRS, "shards": _SHARDS, "deadlines": _TIMES,
         "unsettled": None, "clock": None,

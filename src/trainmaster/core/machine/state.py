@@ -168,9 +168,9 @@ class State(Plain):
     n: int = 0  # the last event folded
     at: float = 0.0
     epoch: int = 0
-    taken: float = 0.0  # when this epoch's master took over
+    takeover_at: float = 0.0  # when this epoch's master took over
     takeovers: int = 0  # masters in a row that lived shortly and brought the job on by nothing
-    held: list[Event] = attrs.field(factory=list)  # of a decision that is not told to its end
+    incomplete: list[Event] = attrs.field(factory=list)  # of a decision whose last event is not here yet
     tasks: dict[str, Task] = attrs.field(factory=dict)
     groups: list[Group] = attrs.field(factory=list)
     running: Counter[str] = attrs.field(factory=Counter)  # role -> tasks whose program has started

@@ -37,8 +37,10 @@ class LocalClient(OnThisMachine):
         many tasks, and where the job asks for a resource that is not available here at all.
         """
         from trainmaster.engines.local import queue
+        from trainmaster.engines.sections import section
         from trainmaster.host.machine import machine
 
+        section({}, job.engines.get("local") or {}, "engines.local")  # which has no settings
         check_places(job)
         for request in requests:
             for name in request.extended:

@@ -72,7 +72,7 @@ def total(capacity: Capacity) -> Amount:
 
 def free_devices(capacity: Capacity, holds: Sequence[Hold]) -> list[str]:
     in_use = {device for hold in holds for device in hold.devices}
-    return [device for device in capacity.devices if device not in in_use and device not in capacity.taken]
+    return [device for device in capacity.devices if device not in in_use and device not in capacity.busy]
 
 
 def free(capacity: Capacity, holds: Sequence[Hold]) -> Amount:

@@ -92,7 +92,9 @@ def pod_of(
         agent_spec = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
         agent_spec["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
         environment = {**payload["environment"], **packed(agent_spec)}
-        inner = inside(payload["job_id"], request.role, pieces, payload["boot"], environment, shape.said.runtime_image)
+        inner = inside(
+            payload["job_id"], request.role, pieces, payload["boot"], environment, shape.settings.runtime_image
+        )
         return task_pod(shape, request, inner)
 
     return make

@@ -72,7 +72,7 @@ class Shape:
 
     job_id: str
     job: Job
-    said: Settings
+    settings: Settings
     image: str = ""
     owner: Mapping[str, Any] | None = None
 
@@ -111,12 +111,12 @@ def image_of(job: Job, role: str, site: str = "") -> str:
 
 def task_pod(shape: Shape, request: Request, inside: PodBootstrap) -> dict[str, Any]:
     """Return the pod of a task's container. Raises BadInput where a template changes what is ours."""
-    role, options = shape.job.roles[request.role], shape.said.of(request.role)
+    role, options = shape.job.roles[request.role], shape.settings.of(request.role)
     job_id, name = shape.job_id, name_of(shape.job_id, request.task, request.serial)
     spec = {
         "hostname": hostname_of(request.role, request.index), "subdomain": subdomain_of(job_id), "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(role.stop.grace + STOPPING),
-        **_account(shape.said.task_service_account),
+        **_account(shape.settings.task_service_account),
         **_placement(options, request.nodes.get("labels") or {}),
     }  # fmt: skip
     if (priority := options.priority_class) is not None:
@@ -140,10 +140,10 @@ def task_pod(shape: Shape, request: Request, inside: PodBootstrap) -> dict[str, 
 
 def master_pod(shape: Shape, inside: PodBootstrap, service_account: str = "") -> dict[str, Any]:
     """Return the template of the master's pod: metadata and spec. Kubernetes restarts a master that ends badly, in its pod or another."""
-    options, size, nodes = _without_sidecars(shape.said), shape.job.master.resources, shape.job.master.nodes
+    options, size, nodes = _without_sidecars(shape.settings), shape.job.master.resources, shape.job.master.nodes
     spec = {
         "restartPolicy": "Always", "terminationGracePeriodSeconds": math.ceil(MASTER_STOPPING),
-        **_account(service_account or shape.said.service_account),
+        **_account(service_account or shape.settings.service_account),
         "automountServiceAccountToken": False,  # `PodBootstrap` mounts it into our container alone
         **_placement(options, nodes.labels),
     }  # fmt: skip
@@ -161,7 +161,7 @@ def master_pod(shape: Shape, inside: PodBootstrap, service_account: str = "") ->
 
 def pod_groups(shape: Shape) -> list[dict[str, Any]]:
     """Return Volcano's PodGroups of the job's gangs; none where the job names no queue of Volcano."""
-    if not shape.said.volcano or shape.job.gang is False:
+    if not shape.settings.volcano or shape.job.gang is False:
         return []
     return [
         {
@@ -170,7 +170,7 @@ def pod_groups(shape: Shape) -> list[dict[str, Any]]:
                 "name": _gang_name(shape, gang), "labels": labels_of_gang(shape.job_id, shape.job.name),
                 **({"ownerReferences": [dict(shape.owner)]} if shape.owner else {}),
             },
-            "spec": {"minMember": least, "queue": shape.said.volcano},
+            "spec": {"minMember": least, "queue": shape.settings.volcano},
         }
         for gang, least in _gangs(shape.job).items()
     ]  # fmt: skip
@@ -286,16 +286,16 @@ def _queue(shape: Shape, request: Request, pod: dict[str, Any]) -> None:
     """Give the pod to the queue that the user names. A pod that its gang cannot begin without is queued with the gang, others alone."""
     meta, spec = pod["metadata"], pod["spec"]
     with_gang = request.gang and (not request.least or request.index < request.least)
-    if shape.said.queue:
+    if shape.settings.queue:
         # https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
-        meta["labels"]["kueue.x-k8s.io/queue-name"] = shape.said.queue
+        meta["labels"]["kueue.x-k8s.io/queue-name"] = shape.settings.queue
         if with_gang:
             meta["labels"]["kueue.x-k8s.io/pod-group-name"] = _gang_name(shape, request.gang)
             meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(_gangs(shape.job)[request.gang])
-    elif shape.said.volcano:
+    elif shape.settings.volcano:
         # https://volcano.sh/en/docs/podgroup/
         spec["schedulerName"] = "volcano"
-        meta["annotations"]["scheduling.volcano.sh/queue-name"] = shape.said.volcano
+        meta["annotations"]["scheduling.volcano.sh/queue-name"] = shape.settings.volcano
         if with_gang:
             meta["annotations"]["scheduling.k8s.io/group-name"] = _gang_name(shape, request.gang)
 

@@ -46,7 +46,7 @@ async def try_pod(client: Client, shape: Shape, role: str, pod: Mapping[str, Any
 
 def _place(error: ApiError, shape: Shape, role: str, pod: Mapping[str, Any]) -> tuple[str, str]:
     """Return the key that makes the field that a refused pod is wrong by, the role's own where none is known; and what to do."""
-    place, templates = role if role == MASTER else f"roles.{role}", shape.said.of(role).pod
+    place, templates = role if role == MASTER else f"roles.{role}", shape.settings.of(role).pod
     if match := _QUANTITY.search(error.message):
         return place_of_quantity(match[1], templates) or place, "write a quantity like 500m, 2 or 1Gi"
     match = _FIELD.search(error.message)
