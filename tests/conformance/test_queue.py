@@ -95,6 +95,51 @@ def test_the_higher_priority_goes_first(engine: Engine) -> None:
     assert high.told("started")[0]["at"] <= low.told("started")[0]["at"]
 
 
+def sharing(engine: Engine, name: str, replicas: Any, part: float, priority: int = 0) -> Submitted:
+    """A group whose members hold a part of the machine each, until `go` is there."""
+    program = f"echo $GROUP_RANK of $GROUP_WORLD_SIZE; while ! test -e '{engine.folder}/go-{name}'; do sleep 0.05; done"
+    resources = {"cores": round(cores() * part, 2), "memory": "64MiB"}
+    roles = {"worker": {"command": program, "replicas": replicas, "resources": resources, "stop": {"grace": "1s"}}}
+    return engine.submit(roles, name=name, framework="pytorch", priority=priority, scale={"every": "1s"})
+
+
+def runs(job: Submitted, size: int) -> None:
+    job.until_status(
+        f"{size} that run", lambda status: [task["state"] for task in status["tasks"]] == ["running"] * size, LIMIT
+    )
+
+
+def test_an_elastic_job_gives_way_to_a_higher_one_and_gets_it_back(engine: Engine) -> None:
+    low = sharing(engine, "low", {"min": 1, "max": 3}, 0.3)
+    runs(low, 3)
+    high = sharing(engine, "high", 2, 0.3, priority=5)
+    runs(high, 2)
+    runs(low, 1)
+    assert [event["seconds"] for event in low.told("warned")] == [5.0, 5.0]
+    assert low.told("resized")[-1]["sizes"] == {"worker": 1}
+    assert not [event for event in low.told("incident") if event["costs"]]
+    (engine.folder / "go-high").touch()
+    high.succeeded()
+    runs(low, 3)
+    (engine.folder / "go-low").touch()
+    status = low.succeeded()
+    reasons = {attempt["words"] for task in status["tasks"] for attempt in task.get("past", ())}
+    assert f"gave way to {high.id}" in reasons
+
+
+def test_a_job_that_cannot_shrink_gives_way_whole_and_begins_again(engine: Engine) -> None:
+    low = sharing(engine, "low", 2, 0.4)
+    runs(low, 2)
+    high = sharing(engine, "high", 1, 0.9, priority=5)
+    runs(high, 1)
+    assert "held by" in waits(low)
+    (engine.folder / "go-high").touch()
+    (engine.folder / "go-low").touch()
+    high.succeeded()
+    status = low.succeeded()
+    assert [task["attempt"] for task in status["tasks"]] == [2, 2]
+
+
 def test_a_job_that_waits_can_be_killed(engine: Engine) -> None:
     first = holding(engine, engine.folder / "go")
     first.until_line("started")

@@ -350,7 +350,13 @@ class AnyStimuli(RuleBasedStateMachine):
         state = self.state
         if state.ended is not None or task.phase == phases.COMMITTING:
             return False
-        waits = task.final or task.out or task.blocked or task.resized or not state.groups[task.group].opened
+        waits = (
+            task.final
+            or (task.is_spare and not task.grows)
+            or task.blocked
+            or task.resized
+            or not state.groups[task.group].opened
+        )
         return task.live or (state.ending is None and not waits)
 
     @invariant()

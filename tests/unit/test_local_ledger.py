@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_machine import finished, forked, holding, of, request
+from local_machine import GIB, finished, forked, holding, of, request
 from waiting import until
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.local.ledger import FILE, Ledger
 from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
+from trainmaster.host.machine import Capacity
 
 ONE = of(cores=1.0)
 
@@ -71,12 +72,31 @@ def test_a_master_of_a_lower_epoch_is_refused(ledger: Ledger) -> None:
         ledger.ask("a", 2, [])
 
 
-def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:
+def test_a_ledger_of_another_version_is_refused_while_somebody_lives_in_it(ledger: Ledger) -> None:
+    enter(ledger, "a")
+    ledger.ask("a", 1, [request("w:0")])
     db = sqlite3.connect(places.runtime_dir() / FILE)
     db.execute("PRAGMA user_version = 99")
-    db.close()
     with pytest.raises(EngineFailed, match="another version"):
         Ledger()
+    db.execute("UPDATE jobs SET start = 1")
+    db.commit()
+    db.close()
+    assert Ledger().asks() == [], "nobody lives in it: it is begun anew"
+
+
+def test_what_gives_way_is_kept_in_the_ledger_and_its_master_woken(ledger: Ledger) -> None:
+    enter(ledger, "low")
+    ledger.ask("low", 1, [request("w:0", minimum=1), request("w:1", minimum=1)])
+    two = Capacity(2.0, 8 * GIB)
+    ledger.serve(two)
+    enter(ledger, "high")
+    ledger.ask("high", 1, [request("w:0", job_priority=1)])
+    assert ledger.serve(two) == {"low"}
+    assert [hold.yields_to for hold in ledger.holds()] == ["", "high"]
+    assert ledger.serve(two) == set(), "it is told once"
+    ledger.free("low", "w:1", 1)
+    assert ledger.serve(two) == {"high"}
 
 
 def test_another_boots_ledger_is_not_read_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,3 +196,56 @@ def test_granting_again_gives_nothing_and_what_the_head_needs_is_given_if_it_fit
         assert {(ask.job, ask.request.task) for ask in units[0].need} <= got
     if not left:
         assert grant(capacity, held + granted, left) == []
+
+
+# -- growth, and giving way --
+
+
+def held(job: str, count: int, **more: object) -> list[Hold]:
+    return [Hold(job, request(f"w:{index}", **more)) for index in range(count)]
+
+
+def test_growth_is_granted_after_all_that_is_needed_and_stops_nobody() -> None:
+    line = asks(("a", request("w:2", growth=True)), ("b", request("w:0")), ("c", request("w:0", 2.0)))
+    assert tasks(grant(TWO, [], line)) == ["b/w:0"]
+    assert tasks(grant(TWO, [], line[:2])) == ["b/w:0", "a/w:2"]
+    assert queue.waiting(TWO, [], line[:1], "a") is None
+
+
+def test_the_higher_job_goes_before_one_that_holds_something() -> None:
+    line = asks(("low", request("w:1", 2.0)), ("high", request("w:0", 2.0, job_priority=1)))
+    assert tasks(grant(TWO, held("low", 0), line)) == ["high/w:0"]
+
+
+def test_an_elastic_job_gives_way_down_to_its_least_highest_indexes_first() -> None:
+    four = Capacity(4.0, 8 * GIB)
+    holds = held("low", 4, minimum=1)
+    line = asks(("high", request("w:0", job_priority=1)), ("high", request("w:1", job_priority=1)))
+    assert [(hold.request.task, by) for hold, by in queue.reclaim(four, holds, line[:1])] == [("w:3", "high")]
+    assert [
+        hold.request.task for hold, _ in queue.reclaim(four, holds, asks(("high", request("w:0", 3.0, job_priority=1))))
+    ] == ["w:3", "w:2", "w:1"]
+
+
+def test_what_gives_way_already_is_waited_for() -> None:
+    four = Capacity(4.0, 8 * GIB)
+    holds = held("low", 3, minimum=1)
+    holds.append(Hold("low", request("w:3", minimum=1), yields_to="high"))
+    assert queue.reclaim(four, holds, asks(("high", request("w:0", job_priority=1)))) == []
+    assert (
+        "; low gives way" in queue.waiting(four, holds, asks(("high", request("w:0", job_priority=1))), "high").detail
+    )
+
+
+def test_whole_jobs_give_way_where_elastic_ones_do_not_do_the_lowest_and_newest_first() -> None:
+    four = Capacity(4.0, 8 * GIB)
+    holds = [*held("older", 1), *held("newer", 1), *held("higher", 1, job_priority=1), *held("elastic", 1, minimum=1)]
+    line = asks(("high", request("w:0", 2.0, job_priority=2)))
+    assert [hold.job for hold, _ in queue.reclaim(four, holds, line)] == ["elastic", "newer"]
+
+
+def test_nothing_is_taken_where_that_would_not_do_or_from_equals() -> None:
+    four = Capacity(4.0, 8 * GIB)
+    holds = [*held("equal", 3, job_priority=1), *held("low", 1)]
+    assert queue.reclaim(four, holds, asks(("high", request("w:0", 2.0, job_priority=1)))) == []
+    assert queue.reclaim(four, holds, asks(("high", request("w:0", 8.0, job_priority=1)))) == []

@@ -95,7 +95,7 @@ def test_a_preview_counts_tasks_as_the_master_will(gang: bool, role: str, tasks:
         for group in state.groups:
             group.opened = group.number <= state.tasks[f"{role}:0"].group
         for task in state.tasks.values():
-            task.out = task.role == "worker" and task.index >= size
+            task.is_spare = task.role == "worker" and task.index >= size
             task.final = (
                 SUCCEEDED
                 if state.groups[task.group].number < state.tasks[f"{role}:0"].group and task.role != "ps"

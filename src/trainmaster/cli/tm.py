@@ -28,6 +28,7 @@ COMMANDS = {
     "attach": "watch a job that runs",
     "wait": "wait for a job to end",
     "kill": "end a job",
+    "scale": "more or fewer tasks of a role",
     "save": "save a job's outputs while it runs",
     "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",

@@ -70,6 +70,14 @@ class Run:
         """Ask for its end."""
         await asyncio.to_thread(self.sync.kill, why)
 
+    async def kill_task(self, task: str, why: str = "") -> None:
+        """End the present attempt of a task."""
+        await asyncio.to_thread(self.sync.kill_task, task, why)
+
+    async def scale(self, role: str, size: int) -> None:
+        """Have an elastic role grow or shrink to `size` members."""
+        await asyncio.to_thread(self.sync.scale, role, size)
+
     async def save(self) -> dict[str, Any]:
         """Save its outputs as they are; figures by task, once it is done."""
         return await asyncio.to_thread(self.sync.save)

@@ -158,6 +158,18 @@ class Run:
 
         kill(self.id, why)
 
+    def kill_task(self, task: str, why: str = "") -> None:
+        """End the present attempt of a task, like `worker:1`; it restarts by the rules of its role."""
+        from trainmaster.client.jobs.actions import kill_task
+
+        kill_task(self.id, task, why)
+
+    def scale(self, role: str, size: int) -> None:
+        """Have a role with `replicas: {min, max}` grow or shrink to `size` members. Raises BadInput where it cannot."""
+        from trainmaster.client.jobs.actions import scale
+
+        scale(self.id, role, size)
+
     def save(self) -> dict[str, Any]:
         """Save its outputs as they are; figures by task, once it is done."""
         from trainmaster.client.jobs.actions import save, saved

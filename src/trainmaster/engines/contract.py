@@ -52,6 +52,9 @@ class Request(Plain):
     program_memory: int = 0  # the program's own part of `memory`, bytes
     extended: Mapping[str, int] = attrs.field(factory=dict)  # other resources that the engine counts, by its names
     hosts: tuple[str, ...] = ()  # where most of the task's data is, the most first: a wish
+    growth: bool = False  # the job goes on without it
+    minimum: int = 0  # containers of its role that the job cannot go on without, where it can go on without the others; 0: it cannot
+    job_priority: int = 0  # of the job, of which `priority` is made too; higher first
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

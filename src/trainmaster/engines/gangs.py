@@ -19,8 +19,8 @@ Key = tuple[str, int]
 
 
 def is_growth(request: Request) -> bool:
-    """Tell whether the request's gang can begin without it."""
-    return bool(request.gang) and 0 < request.least <= request.index
+    """Tell whether the request's gang can begin without it, or its job go on."""
+    return request.growth or (bool(request.gang) and 0 < request.least <= request.index)
 
 
 class Gathering:
@@ -40,7 +40,7 @@ class Gathering:
 
     def know(self, requests: Iterable[Request]) -> None:
         """Note which gangs are elastic."""
-        self._elastic.update(request.gang for request in requests if is_growth(request))
+        self._elastic.update(request.gang for request in requests if request.gang and is_growth(request))
 
     def add(self, key: Key, request: Request) -> bool:
         """Keep a granted container until its gang begins; return False, and keep nothing, where its gang is not elastic."""

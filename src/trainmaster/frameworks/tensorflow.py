@@ -32,10 +32,11 @@ def ports(role: Role, job: Job) -> Sequence[str]:
 
 def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
-    env = {"TF_ROLE": me.role, "TF_INDEX": str(me.index)}
+    index = formation.places[task]  # the lists of the cluster have no gaps
+    env = {"TF_ROLE": me.role, "TF_INDEX": str(index)}
     if me.role in (*CLUSTER, "evaluator"):
         env["TF_CLUSTER_DEF"] = cluster = _cluster(formation)
-        task = json.dumps({"type": me.role, "index": me.index})
+        task = json.dumps({"type": me.role, "index": index})
         # Programs that name their chief "master" are written for this form.
         cloud = ', "environment": "cloud"' if "master" in formation.roles else ""
         env["TF_CONFIG"] = f'{{"cluster": {cluster}, "task": {task}{cloud}}}'

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from trainmaster import frameworks
+from trainmaster.core.decide.elastic import elastic_roles
 from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
@@ -41,6 +42,8 @@ class Orders:
         self._split = lru_cache(maxsize=64)(self._split_of)
         self._formations: dict[tuple[int, int], Formation] = {}
         self._sharing = (0, 0)  # the state's number, and how many tasks share the machine's cores then
+        # (role, changes of its group) -> the number of each member of the role
+        self._positions: tuple[tuple[str, int], dict[str, int]] = ("", 0), {}
         self._contents: dict[str, list[str]] = {}  # digest -> the frames of a large file
 
     # -- to the engine --
@@ -51,12 +54,13 @@ class Orders:
         role = state.role(task)
         group = state.groups[task.group]
         unsized = group.gang and group.sizes is None
+        elastic = group.elastic if group.sizes is not None else elastic_roles(self.job, group)
         memory = self._memory(role, task)
         return Request(
             key, serial, task.role, task.index, memory + self._extra_memory(role), role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
             {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, role.resources.extended,
-            self.hosts.get(key, ()),
+            self.hosts.get(key, ()), task.is_spare, role.replicas.min if task.role in elastic else 0, self.job.priority,
         )  # fmt: skip
 
     def unlocated(self, state: State) -> bool:
@@ -74,6 +78,7 @@ class Orders:
         reading = {
             task.key: [input_ for input_ in uses(self.job, task.role) if _placed(input_)]
             for task in state.tasks.values()
+            if not task.is_spare
         }
         tasks = [key for key, inputs in reading.items() if inputs]
         parts = [
@@ -241,9 +246,19 @@ class Orders:
         place = count = 0
         for name in self.job.roles:
             if input_ in uses(self.job, name):
-                place = count + task.index if name == task.role else place
+                place = count + self._position(state, task) if name == task.role else place
                 count += role_size(state, name)
         return place, count
+
+    def _position(self, state: State, task: Task) -> int:
+        """Return the task's number among the members of its role: its index, until members have left."""
+        group = state.groups[task.group]
+        if group.changes == 0:
+            return task.index
+        if self._positions[0] != (task.role, group.changes):
+            places = {member.key: place for place, member in enumerate(state.members_of(task.role))}
+            self._positions = (task.role, group.changes), places
+        return self._positions[1][task.key]
 
     def _split_of(self, name: str, count: int, mode: str) -> list[list[Any]]:
         from trainmaster.data.formats.formats import cuttable

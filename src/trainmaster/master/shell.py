@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.decide.drive import Drive
+from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.decide.plan import makes_room
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.fold.saving import save_name
@@ -22,7 +23,9 @@ from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
     KillRequested,
+    KillTaskRequested,
     SaveRequested,
+    ScaleRequested,
     Stimulus,
     StorageLost,
 )
@@ -34,6 +37,7 @@ from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
 from trainmaster.master.turn import BATCH, Key, Turn, Turns, Work
+from trainmaster.web.contract import Unknown
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import Tokens
@@ -197,6 +201,18 @@ class Shell:
 
     async def kill(self, by: str, why: str) -> None:
         self.tell(KillRequested(by, why))
+
+    async def kill_task(self, task: str, by: str, why: str) -> None:
+        if (known := self.state.tasks.get(task)) is None:
+            raise Unknown(f"there is no task {task}")
+        if known.final or known.hold != GRANTED or self.state.ending is not None:
+            raise ValueError(f"{task} has no container that could be ended; tm status says what it does")
+        self.tell(KillTaskRequested(task, by, why))
+
+    async def scale(self, role: str, size: int, by: str) -> None:
+        if fault := scale_fault(self.state, role, size):
+            raise ValueError(fault)
+        self.tell(ScaleRequested(role, size, by))
 
     async def save(self) -> str:
         second = name = save_name(self._clock(), self.state.known_job.saves.names)

@@ -15,7 +15,7 @@ from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.machine.events import EVENTS, Event, decode, encode, faults, whole
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.snapshot import dump
-from trainmaster.core.machine.state import SUCCEEDED, State, unit_of
+from trainmaster.core.machine.state import SUCCEEDED, State, joins_alone, unit_of
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.world import Violation, World
 
@@ -28,6 +28,7 @@ def check(world: World, engine: Engine, events: list[Event], living: State, shar
     _check_log(events)
     _check_end(events)
     _check_budgets(events, living)
+    _check_members(events, living)
     _check_nothing_left(world, engine)
     _check_replay(events, living)
     _check_shards(world, events, living, shards)
@@ -80,6 +81,41 @@ def _check_budgets(events: list[Event], living: State) -> None:
                 raise Violation(f"a restart beyond its budget: {dict(data)}")
 
 
+def _check_members(events: list[Event], living: State) -> None:
+    """Check that each change of members leaves as many as their roles allow, all of whose generations are numbered apart."""
+    roles = living.known_job.roles
+    members: dict[int, set[str]] = {}
+    for event in events:
+        data = event.data
+        if event.type == "sized":
+            members[data["group"]] = {
+                f"{role}:{index}" for role, size in data["sizes"].items() for index in range(size)
+            }
+        elif event.type == "resized":
+            present, joined, left = members[data["group"]], set(data["joined"]), set(data["left"])
+            if joined & present or not left <= present:
+                raise Violation(f"members join twice, or leave who were none: {dict(data)}, of {sorted(present)}")
+            present |= joined
+            present -= left
+            sizes = Counter(key.partition(":")[0] for key in present)
+            if sizes != Counter(data["sizes"]) or not all(
+                roles[role].replicas.min <= size <= roles[role].replicas.max for role, size in sizes.items()
+            ):
+                raise Violation(f"a group of {sizes} is told as {data['sizes']}")
+        elif event.type == "generation-formed" and (
+            strangers := {key for key, _ in data["members"]} - members[data["group"]]
+        ):
+            raise Violation(f"{strangers} are no members of generation {data['generation']}")
+    for group in living.groups:
+        arrived = sum(
+            task.is_spare and task.connected and not joins_alone(living, task)
+            for name in group.roles
+            for task in living.tasks_of(name)
+        )
+        if arrived != group.arrived:
+            raise Violation(f"group {group.number} counts {group.arrived} spares that are there, of {arrived}")
+
+
 def _check_nothing_left(world: World, engine: Engine) -> None:
     if running := {task: list(copies) for task, copies in world.truth.running.items() if copies}:
         raise Violation(f"programs still run after the end: {running}")
@@ -108,7 +144,7 @@ def _check_commits(world: World, state: State) -> None:
     if not _all_must_succeed(state):
         return
     for task in state.tasks.values():
-        if task.counts and not task.out and task.commits and len(world.truth.commits.get(task.key, [])) != 1:
+        if task.counts and not task.is_spare and task.commits and len(world.truth.commits.get(task.key, [])) != 1:
             raise Violation(f"{task.key} succeeded with commits {world.truth.commits.get(task.key)}")
 
 

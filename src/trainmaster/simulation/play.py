@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.machine.stimuli import KillRequested, SaveRequested, Submitted
+from trainmaster.core.machine.stimuli import KillRequested, SaveRequested, Stimulus, Submitted
 from trainmaster.simulation.agent import Agent, Habits
 from trainmaster.simulation.checks import check
 from trainmaster.simulation.engine import Container, Engine
@@ -48,6 +48,7 @@ class Scene:
     skewed: float = 0.0  # s by which masters' clocks are wrong at most
     kill_at: float | None = None
     save_at: float | None = None
+    wishes: Sequence[tuple[float, Stimulus]] = ()  # what users ask for, and when
     longest: float = 7 * 86400.0  # s of the world within which every job must end
     until: float | None = None  # end the play here, whatever the job does
     plant: str = ""  # a fault of ours, by its name in `PLANTS`
@@ -74,6 +75,8 @@ class Play:
             self.world.at(scene.kill_at, lambda: self.master.tell(KillRequested("a user")))
         if scene.save_at is not None:
             self.world.at(scene.save_at, lambda: self.master.tell(SaveRequested("now")))
+        for at, wish in scene.wishes:
+            self.world.at(at, lambda wish=wish: self.master.tell(wish))
 
     # -- parts --
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
+from trainmaster.core.machine.stimuli import KillTaskRequested, ScaleRequested, Stimulus
 from trainmaster.simulation.agent import Habits
 from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
 from trainmaster.simulation.play import Scene
@@ -43,6 +44,7 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         saves = rng.choice((5.0, 20.0))
     if shards:
         job["inputs"] = {"train": {"url": "memory://data", "as": "shards", "to": ["worker"]}}
+    wishes = _make_elastic(seed, job)
     job = _with_strange_names(seed, job)
     habits = Habits(
         runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
@@ -59,7 +61,7 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),
         nodes=rng.randint(1, 8), shards=shards, skewed=rng.choice((0.0, 0.0, 1.0, HOUR)),
         kill_at=rng.choice((None, None, None, rng.random() * 300.0)),
-        save_at=rng.choice((None, rng.random() * 100.0)), plant=plant,
+        save_at=rng.choice((None, rng.random() * 100.0)), wishes=wishes, plant=plant,
     )  # fmt: skip
 
 
@@ -79,6 +81,25 @@ def _make_odd(seed: int, job: dict[str, Any]) -> None:
     else:
         job["roles"]["evaluator"]["counts"] = True
         job["completion"] = {"failures": rng.choice((0.0, 0.5, 0.9))}
+
+
+def _make_elastic(seed: int, job: dict[str, Any]) -> list[tuple[float, Stimulus]]:
+    """Let one scene in four change the members of its workers: their least number, how often they may change, and what users ask for
+    meanwhile, sense or not. Return that. Drawn apart too.
+    """
+    rng = random.Random(f"elastic 4795 {seed}")
+    if rng.random() >= 0.25:
+        return []
+    worker = job["roles"]["worker"]
+    most = rng.randint(2, 5)
+    worker["replicas"] = {"min": rng.randint(1, most - 1), "max": most}
+    job["scale"] = {"every": rng.choice(("0s", "5s", "1m")), "grow": rng.random() < 0.9}
+    scales = [
+        ScaleRequested(rng.choice(("worker", "worker", "nobody")), rng.randint(0, most + 1), "a user") for _ in range(2)
+    ]
+    kills = [KillTaskRequested(f"worker:{rng.randint(0, most)}", "a user", "to try") for _ in range(2)]
+    wishes: list[Stimulus] = [*scales, *kills]
+    return [(rng.random() * 200.0, wish) for wish in rng.sample(wishes, rng.randint(0, 4))]
 
 
 def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,14 @@ class Acts(Protocol):
 
     async def kill(self, by: str, why: str) -> None: ...
 
+    async def kill_task(self, task: str, by: str, why: str) -> None:
+        """End the present attempt of a task. Raises ValueError where it has no container."""
+        ...
+
+    async def scale(self, role: str, size: int, by: str) -> None:
+        """Have the role grow or shrink to `size` members. Raises ValueError where it cannot."""
+        ...
+
     async def save(self) -> str:
         """Begin a save and return its name."""
         ...

@@ -63,9 +63,27 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
         logs, bare = _flag(request, "logs"), _flag(request, "bare")
         return _lines(facts.stream(_number(request, "after"), logs, tail, bare), encoded.item)
 
+    gets = {"/status": status, "/events": events, "/logs/{task}": log, "/stream": stream}
+    routes = [Route(PREFIX + path, guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
+    routes += [Route(PREFIX + path, guarded(endpoint), methods=["POST"]) for path, endpoint in _actions(acts).items()]
+    return Starlette(routes=routes)
+
+
+def _actions(acts: Acts) -> dict[str, Endpoint]:
+    """Return the endpoints that change something, by path."""
+
     async def kill(request: Request) -> Response:
         body = await _body(request)
-        await acts.kill(str(body.get("by", "")) or "a user", str(body.get("why", "")))
+        by, why, task = str(body.get("by", "")) or "a user", str(body.get("why", "")), str(body.get("task", ""))
+        await (acts.kill_task(task, by, why) if task else acts.kill(by, why))
+        return JSONResponse({"done": True})
+
+    async def scale(request: Request) -> Response:
+        body = await _body(request)
+        size = body.get("size")
+        if type(size) is not int:
+            raise ValueError(f"size is no number: {str(size)[:40]!r}")
+        await acts.scale(str(body.get("role", "")), size, str(body.get("by", "")) or "a user")
         return JSONResponse({"done": True})
 
     async def save(request: Request) -> Response:
@@ -78,11 +96,9 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
         await acts.dump(str((await _body(request)).get("task", "")))
         return JSONResponse({"done": True})
 
-    gets = {"/status": status, "/events": events, "/logs/{task}": log, "/stream": stream}
-    posts = {"/actions/kill": kill, "/actions/save": save, "/actions/renew": renew, "/actions/dump": dump}
-    routes = [Route(PREFIX + path, guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
-    routes += [Route(PREFIX + path, guarded(endpoint), methods=["POST"]) for path, endpoint in posts.items()]
-    return Starlette(routes=routes)
+    return {
+        "/actions/kill": kill, "/actions/scale": scale, "/actions/save": save, "/actions/renew": renew, "/actions/dump": dump,
+    }  # fmt: skip
 
 
 def authorized(header: str, token: str) -> bool:

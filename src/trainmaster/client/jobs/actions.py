@@ -30,6 +30,24 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     return ask(job, "kill", by=by, why=why)[0]
 
 
+def kill_task(job: str, task: str, why: str = "") -> None:
+    """End the present attempt of a task; it restarts by the rules of its role."""
+    _of_running(job, "kill", task=task, by=f"user {getpass.getuser()}", why=why)
+
+
+def scale(job: str, role: str, size: int) -> None:
+    """Have an elastic role grow or shrink to `size` members, which may take a while."""
+    _of_running(job, "scale", role=role, size=size, by=f"user {getpass.getuser()}")
+
+
+def _of_running(job: str, verb: str, **fields: Any) -> None:
+    ended, _ = ask(job, verb, **fields)
+    if ended is not None:
+        raise BadInput(
+            f"{job} has ended: {ended['state']}", mend=f"submit it again: tm retry {job}", anchor="job-ended"
+        )
+
+
 def save(job: str) -> str:
     """Begin a save; returns its name."""
     ended, answer = ask(job, "save")

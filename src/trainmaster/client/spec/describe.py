@@ -118,7 +118,6 @@ def program(command: Sequence[str]) -> str:
 # Keys that change nothing on one machine, and why.
 _UNUSED = {  # key -> why it changes nothing, and whether it does so on this machine alone
     "tensorboard": ("there is no page yet that shows it", False),
-    "scale": ("a job does not grow once it has begun", False),
     "network": ("tasks on one machine reach each other by 127.0.0.1", True),
     "master": ("on one machine the master has no container of its own", True),
 }

@@ -83,6 +83,7 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "follows": incident_text,
     "cause": lambda event: failure_text(event["cause"]),
     "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
+    "when": lambda event: f" from {clock(event['due'])} on" if event.get("due") else " once that is worth its cost",
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),
 }
 

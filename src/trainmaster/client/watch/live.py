@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.disconnected import Disconnected
-from trainmaster.core.errors import EngineFailed, NotFound, TrainmasterError
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 
 PREFIX = "/api/v1"
 UNREADABLE = 503  # the master's storage keeps the answer from it; whoever reads the storage by itself may have it
@@ -42,7 +42,7 @@ class Live:
         return self._lines("/stream", query | ({"bare": 1} if bare else {}))
 
     def act(self, verb: str, **fields: Any) -> Facts:
-        """Have the master kill or save."""
+        """Have the master do something with the job: kill, scale, save and others of the REST interface."""
         return self._once("POST", f"/actions/{verb}", fields)
 
     def _once(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Facts:
@@ -121,6 +121,8 @@ def _refused(job: str, response: http.client.HTTPResponse) -> TrainmasterError:
         detail = f"{response.status} {response.reason}"
     if response.status == 404:
         return NotFound(detail, mend=f"see its tasks: tm status {job}", anchor="no-such-task")
+    if response.status == 400:
+        return BadInput(detail, mend=f"see how the job is doing: tm status {job}", anchor="refused-request")
     if response.status == UNREADABLE:
         return Disconnected(f"the master of {job} cannot read it now: {detail}", anchor="storage-failed")
     return EngineFailed(f"the master of {job} refused: {detail}", anchor="master-refused")

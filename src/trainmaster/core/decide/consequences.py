@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.core.decide import failures
+from trainmaster.core.decide.elastic import change_members, elastic_roles
 from trainmaster.core.decide.limits import COMMIT, LEAVE
 from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.events import Fact
@@ -30,7 +31,7 @@ def advance(state: State, now: float) -> list[Fact]:
     if state.ending is not None:
         return facts or _towards_end(state)
     for group in state.groups:
-        facts = facts or _group(state, group)
+        facts = facts or _group(state, group, now)
     return facts or _end(state)
 
 
@@ -100,6 +101,10 @@ def _leave_passed(state: State, key: str, now: float) -> list[Fact]:
     return [*_end_of(state, f"logs of {', '.join(late[:5])}" if late else "")]
 
 
+def _change_passed(state: State, key: str, now: float) -> list[Fact]:
+    return [("change-planned", {"group": int(key), "due": None})]
+
+
 def _save_passed(state: State, key: str, now: float) -> list[Fact]:
     name = save_name(now, state.known_job.saves.names)
     return [("save-requested", {"save": name, "by": "schedule"})]
@@ -116,17 +121,20 @@ _PASSED = {
     "backoff": _backoff_passed,
     "settle": _settle_passed,
     "leave": _leave_passed,
+    "change": _change_passed,
 }
 
 
 # -- groups --
 
 
-def _group(state: State, group: Group) -> list[Fact]:
+def _group(state: State, group: Group, now: float) -> list[Fact]:
     if not group.opened:
         return _open(state, group)
     if group.sizes is None:
         return _size_group(state, group)
+    if facts := change_members(state, group, now):
+        return facts
     if group.rewinding and not group.doomed:
         return _rewind(state, group)
     if group.gang:
@@ -145,17 +153,23 @@ def _open(state: State, group: Group) -> list[Fact]:
 
 
 def _size_group(state: State, group: Group) -> list[Fact]:
-    """Fix the members once every role has its least number of containers, with those granted then; failed tasks are not waited for."""
+    """Name the members once every role has its least number of containers: those granted then. Failed tasks are not waited for. Tasks
+    that start one by one need no container to be members: of an elastic role the least number are.
+    """
     sizes = {}
+    elastic = elastic_roles(state.known_job, group)
     for name in group.roles:
         replicas = state.known_job.roles[name].replicas
+        if not group.gang:
+            sizes[name] = replicas.min if name in elastic else replicas.max
+            continue
         available = group.granted[name] + state.over[name]
         if available < replicas.min:
             return []
         sizes[name] = replicas.max if available >= replicas.max else _prefix(state, name)
         if sizes[name] < replicas.min:
             return []
-    return [("sized", {"group": group.number, "sizes": sizes})]
+    return [("sized", {"group": group.number, "sizes": sizes, "elastic": elastic})]
 
 
 def _prefix(state: State, role: str) -> int:

@@ -13,11 +13,12 @@ from typing import Any
 
 from trainmaster.core.decide import failures, limits
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
+from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
-from trainmaster.core.machine.state import GRANTED, State, Task, gets_further, unit_of, units_of
+from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, unit_of, units_of
 
 STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
 
@@ -53,6 +54,20 @@ def _kill(state: State, stimulus: stimuli.KillRequested, now: float) -> list[Fac
     if state.ending is not None or state.kill is not None:
         return []
     return [("kill-requested", {"by": stimulus.by, "why": stimulus.why})]
+
+
+def _kill_task(state: State, stimulus: stimuli.KillTaskRequested, now: float) -> list[Fact]:
+    task = state.tasks.get(stimulus.task)
+    if task is None or task.final or task.hold != GRANTED or state.ending is not None:
+        return []
+    figures = {"by": stimulus.by, "why": stimulus.why}
+    return failures.container_gone(state, task, "killed-by-user", figures, now, by_engine=True, gone=False)
+
+
+def _scale(state: State, stimulus: stimuli.ScaleRequested, now: float) -> list[Fact]:
+    if scale_fault(state, stimulus.role, stimulus.size):
+        return []
+    return [("scale-requested", {"role": stimulus.role, "size": stimulus.size, "by": stimulus.by})]
 
 
 def _given_up(state: State, stimulus: stimuli.GivenUp, now: float) -> list[Fact]:
@@ -111,6 +126,8 @@ def _refused(state: State, stimulus: stimuli.Refused, now: float) -> list[Fact]:
 
 
 def _waiting(state: State, stimulus: stimuli.Waiting, now: float) -> list[Fact]:
+    if stimulus.resource and _is_for_growth(state):
+        return []
     facts = {
         "resource": stimulus.resource,
         "asked": stimulus.asked,
@@ -121,6 +138,14 @@ def _waiting(state: State, stimulus: stimuli.Waiting, now: float) -> list[Fact]:
     if not stimulus.resource:  # for nothing any more
         return [] if state.waiting is None else [("waiting", facts)]
     return [] if state.waiting == facts or state.ending is not None else [("waiting", facts)]
+
+
+def _is_for_growth(state: State) -> bool:
+    """Tell whether nothing is on its way but containers to grow by, for which nobody waits."""
+    underway = [
+        task for task in state.tasks.values() if task.hold == ASKED or (task.hold == GRANTED and not task.connected)
+    ]
+    return bool(underway) and all(task.is_spare for task in underway)
 
 
 def _container_over(state: State, stimulus: stimuli.ContainerExited | stimuli.ContainerLost, now: float) -> list[Fact]:
@@ -372,6 +397,8 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.Submitted: _submitted,
     stimuli.MasterStarted: _master_started,
     stimuli.KillRequested: _kill,
+    stimuli.KillTaskRequested: _kill_task,
+    stimuli.ScaleRequested: _scale,
     stimuli.GivenUp: _given_up,
     stimuli.SaveRequested: _save,
     stimuli.StorageLost: _storage_lost,

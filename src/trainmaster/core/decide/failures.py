@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from trainmaster.core.decide.limits import SETTLE, SOON, UNTIMED
+from trainmaster.core.decide.limits import GROWTH_BACKOFF, SETTLE, SOON, UNTIMED
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
 from trainmaster.core.machine.reasons import REASONS, is_reason, words
@@ -39,12 +39,22 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
     fact = {"reason": reason, "figures": figures, "elapsed": data.get("elapsed", 0.0), "stopped": bool(data.get("stopped")),
             "tail": list(data.get("tail") or ()), **_reached(data)}  # fmt: skip
     if task.doomed and fact["stopped"]:
-        fact["reason"] = {"end": "not-needed", "restart": "peer-failed", "fail": "peer-failed"}[task.doomed]
+        fact["reason"] = _STOPPED[task.doomed]
         fact["figures"] = {**figures, "by": state.kill["by"]} if state.kill else figures
         if task.doomed == "end" and state.ending is not None:
             fact["reason"] = _end_reason(state)
     facts: list[Fact] = [("attempt-ended", fact)]
     return facts if task.doomed or task.final else facts + failure(state, task, reason, figures, fact["elapsed"], now)
+
+
+# Why an attempt must stop -> the reason of its end.
+_STOPPED = {
+    "end": "not-needed",
+    "restart": "peer-failed",
+    "fail": "peer-failed",
+    "change": "members-changed",
+    "leave": "members-changed",
+}
 
 
 def program_died(state: State, task: Task, data: Mapping[str, Any], now: float) -> list[Fact]:
@@ -102,7 +112,8 @@ def container_gone(
     """
     if task.phase not in LIVE or (task.phase == COMMITTING and not task.doomed):
         word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if by_engine else {}
-        ended: Fact = ("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word})
+        later = {"again": now + GROWTH_BACKOFF} if task.is_spare and task.grows and state.ending is None else {}
+        ended: Fact = ("container-ended", {"task": task.key, "serial": task.serial, "gone": gone, **word, **later})
         return [ended, *(_lost_early(state, task, reason, figures, now) if _expected(state, task) else [])]
     fact = {
         "task": task.key,
@@ -124,7 +135,7 @@ def container_gone(
 
 def _expected(state: State, task: Task) -> bool:
     """Tell whether the first attempt was still to begin in the task's container; the end of a used one belongs to the failure before."""
-    idle = task.used or task.blocked or task.resized or task.left or task.out or task.final
+    idle = task.used or task.blocked or task.resized or task.left or task.is_spare or task.final
     return task.phase == NEW and task.hold == GRANTED and not idle and state.ending is None
 
 

@@ -11,6 +11,7 @@ STOP = (
 )  # s beyond its program's grace that an agent has to stop an attempt: it stores the last of its checkpoint
 COMMIT = 1800.0  # s that an agent has to commit: where a store cannot rename, all is copied
 LEAVE = 60.0  # s that agents have for storing their logs at the end
+GROWTH_BACKOFF = 30.0  # s before a container is asked for again that a group was to grow by, and that was lost
 SETTLE = 10.0  # s within which the root cause of a failure is settled
 SOON = 1.0  # s that a death by an outside signal waits for the engine's word before it is final
 UNTIMED = 1e12  # elapsed s of a failure that nobody timed: it comes after all that were

@@ -116,7 +116,7 @@ def _needs_container(state: State, task: Task) -> bool:
     if state.ending is not None:  # an agent stays until all are told to store their logs and leave
         return task.hold == GRANTED and task.connected and not state.leaving
     group = state.groups[task.group]
-    if task.final or task.out or not group.opened or task.resized:
+    if task.final or not group.opened or task.resized or (task.is_spare and not task.grows):
         return False
     return not task.blocked or (task.hold == GRANTED and group.sizes is not None)
 
@@ -146,7 +146,7 @@ def _order(state: State, task: Task) -> str:
 def _may_prepare(state: State, task: Task) -> bool:
     """Tell whether a task may be prepared: members of one generation share a checkpoint, so all that ran before must have stopped."""
     group = state.groups[task.group]
-    if task.final or task.blocked or state.ending is not None or group.sizes is None:
+    if task.final or task.blocked or task.is_spare or state.ending is not None or group.sizes is None:
         return False
     if state.listings is None and looks_first(state.known_job):
         return False

@@ -13,10 +13,15 @@ from typing import Any
 from trainmaster.core.fold import incidents
 from trainmaster.core.fold.earlier import completed
 from trainmaster.core.fold.moves import (
+    become_member,
+    become_spare,
+    connect,
     doom,
     drop,
     finalize,
     move,
+    seek_spares,
+    touch_dependents,
 )
 from trainmaster.core.fold.saving import arm_save, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
@@ -95,7 +100,8 @@ def _master_started(state: State, data: Data, at: float) -> None:
     state.waiting = None
     state.takeovers, state.takeover_at = data["takeovers"], at
     for task in state.tasks.values():
-        task.connected, task.sent = False, {}
+        connect(state, task, False)
+        task.sent = {}
         if task.hold == ASKED:
             task.hold, task.serial = NONE, task.serial - 1
         elif task.hold == GRANTED:
@@ -156,7 +162,12 @@ def _stray(state: State, data: Data, at: float) -> None:
 
 
 def _refused(state: State, data: Data, at: float) -> None:
-    state.refused = dict(data)
+    task = state.tasks[data["task"]]
+    if task.is_spare:  # the job goes on without it
+        task.grows = False
+        state.touch(task)
+    else:
+        state.refused = dict(data)
 
 
 def _grants_returned(state: State, data: Data, at: float) -> None:
@@ -171,13 +182,46 @@ def _grants_returned(state: State, data: Data, at: float) -> None:
 def _sized(state: State, data: Data, at: float) -> None:
     group = state.groups[data["group"]]
     state.arm("gang", str(group.number), None)
+    group.elastic, group.changed = list(data.get("elastic", ())), at
     for task in list(state.members(group)):
         if task.index >= data["sizes"][task.role]:
-            (group.whole if task.whole else group.single)[task.phase] -= 1
             state.over[task.role] -= bool(task.final)  # it failed before it was known to be none of them
-            task.out, task.final, task.reason = True, KILLED, "not-needed"
+            become_spare(state, task)
+            if task.role not in group.elastic:
+                task.final, task.reason = KILLED, "not-needed"
         state.touch(task)
     group.sizes = dict(data["sizes"])
+    seek_spares(state, group)
+
+
+def _change_planned(state: State, data: Data, at: float) -> None:
+    state.arm("change", str(data["group"]), data["due"])
+
+
+def _resized(state: State, data: Data, at: float) -> None:
+    group = state.groups[data["group"]]
+    for key in data["left"]:
+        become_spare(state, state.tasks[key])
+    if data["restarts"]:
+        group.forming, group.finishing, group.rewinding = True, False, state.known_job.checkpoint is not None
+        for task in state.members(group):
+            if task.whole and task.phase in LIVE and task.phase != COMMITTING:
+                doom(state, task, "change")
+    for key in data["joined"]:
+        become_member(state, state.tasks[key])
+    group.sizes, group.changed, group.changes = dict(data["sizes"]), at, group.changes + 1
+    state.waiting = None
+    state.arm("change", str(group.number), None)
+    seek_spares(state, group)
+    for name in group.roles:
+        touch_dependents(state, name)
+
+
+def _scale_requested(state: State, data: Data, at: float) -> None:
+    group = state.groups[state.tasks[f"{data['role']}:0"].group]
+    group.requested[data["role"]] = data["size"]
+    if group.sizes is not None:
+        seek_spares(state, group)
 
 
 def _opened(state: State, group: Group) -> None:
@@ -193,7 +237,10 @@ def _agent_connected(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
     if task.hold != GRANTED:  # the note that it was granted was lost with a master
         _granted(state, {"container": "", "node": "", **data}, at)
-    task.connected, task.sent, task.node = True, {}, data.get("node") or task.node
+    connect(state, task, True)
+    task.sent, task.node = {}, data.get("node") or task.node
+    if task.is_spare:
+        state.groups[task.group].arrived_at = at
     state.arm("gone", task.key, None)
     if task.phase == NEW:
         state.arm("start", task.key, None)
@@ -202,7 +249,8 @@ def _agent_connected(state: State, data: Data, at: float) -> None:
 
 def _agent_disconnected(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
-    task.connected, task.sent = False, {}
+    connect(state, task, False)
+    task.sent = {}
     if task.hold == GRANTED:
         _arm_gone(state, task, at + data["lease"])
     state.touch(task)
@@ -265,6 +313,7 @@ def _ready(state: State, task: Task, data: Data, at: float) -> None:
 def _generation_formed(state: State, data: Data, at: float) -> None:
     group = state.groups[data["group"]]
     group.generation, group.forming, group.finishing = data["generation"], False, False
+    group.began = at if group.began is None else group.began
     group.ranks = dict(data["ranks"])
     for key, attempt in data["members"]:
         task = state.tasks[key]
@@ -348,6 +397,7 @@ def _shards(kind: str) -> Callable[[State, Data, float], None]:
 
 
 def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
+    state.checkpoint_at = at
     if state.checkpoint is None or data["set"] > state.checkpoint["set"]:
         state.checkpoint = {name: value for name, value in data.items() if name != "refunds"}
     state.losses.pop(f"{task.key} {CHECKPOINT}", None)
@@ -389,7 +439,7 @@ def _ending(state: State, data: Data, at: float) -> None:
     state.ending = dict(data)
     state.incidents.clear()
     for kind, key in list(state.deadlines):
-        if kind in ("job", "settle", "backoff", "gang", "start", "save"):
+        if kind in ("job", "settle", "backoff", "gang", "start", "save", "change"):
             state.arm(kind, key, None)
     for task in state.tasks.values():
         if task.phase in LIVE and task.phase != COMMITTING:
@@ -458,6 +508,9 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "refused": _refused,
     "grants-returned": _grants_returned,
     "sized": _sized,
+    "change-planned": _change_planned,
+    "resized": _resized,
+    "scale-requested": _scale_requested,
     "agent-connected": _agent_connected,
     "agent-disconnected": _agent_disconnected,
     "ordered": _ordered,

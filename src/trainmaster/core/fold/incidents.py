@@ -31,7 +31,7 @@ from trainmaster.core.machine.state import (
     unit_of,
     units_of,
 )
-from trainmaster.core.machine.units import GROUP, ROLE, Unit, unit_from
+from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit, unit_from
 
 Data = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     doomed = task.doomed
     move(state, task, ENDED, at)
     state.arm("start", task.key, None)
-    if doomed == "restart":
+    if doomed in ("restart", "change", "leave"):
         renew(state, task, at)
     elif doomed == "end":
         finalize(state, task, KILLED)
@@ -83,6 +83,9 @@ def container_ended(state: State, data: Data, at: float) -> None:
         if data.get("reason"):
             _evidence(state, task, data)
         drop(state, task, gone=data.get("gone", True))
+    if data.get("again") is not None:
+        task.blocked = True
+        state.arm("backoff", Unit(TASK, task.key).text, data["again"])
 
 
 def incident(state: State, data: Data, at: float) -> None:

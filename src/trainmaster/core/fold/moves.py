@@ -6,7 +6,19 @@ Every counter of a group follows its members here, and every task that may have 
 from __future__ import annotations
 
 from trainmaster.core.machine.phases import LIVE, NEW, RUNNING, STARTED, check_transition
-from trainmaster.core.machine.state import BARRED, GRANTED, KILLED, NONE, SUCCEEDED, State, Task, size_of
+from trainmaster.core.machine.state import (
+    BARRED,
+    GRANTED,
+    KILLED,
+    NONE,
+    SUCCEEDED,
+    Group,
+    State,
+    Task,
+    joins_alone,
+    size_of,
+)
+from trainmaster.core.machine.units import TASK, Unit
 
 
 def move(state: State, task: Task, phase: str, at: float) -> None:
@@ -14,7 +26,7 @@ def move(state: State, task: Task, phase: str, at: float) -> None:
     check_transition(task.key, task.phase, phase)
     before, task.phase, task.since = task.phase, phase, at
     group = state.groups[task.group]
-    if not task.out:
+    if not task.is_spare:
         counts = group.whole if task.whole else group.single
         counts[before] -= 1
         counts[phase] += 1
@@ -50,6 +62,44 @@ def undoom(state: State, task: Task) -> None:
             state.touch(peer)
 
 
+def connect(state: State, task: Task, connected: bool) -> None:
+    """Note whether the task's agent is there; a gang counts its spares that are."""
+    if connected != task.connected and task.is_spare and not joins_alone(state, task):
+        state.groups[task.group].arrived += 1 if connected else -1
+    task.connected = connected
+
+
+def become_spare(state: State, task: Task) -> None:
+    """Take the task out of its group; what runs of it is to stop."""
+    group = state.groups[task.group]
+    (group.whole if task.whole else group.single)[task.phase] -= 1
+    task.is_spare = True
+    task.blocked = ("backoff", Unit(TASK, task.key).text) in state.deadlines
+    group.arrived += task.connected and not joins_alone(state, task)
+    if task.phase in LIVE:
+        doom(state, task, "leave")
+    state.touch(task)
+
+
+def become_member(state: State, task: Task) -> None:
+    group = state.groups[task.group]
+    group.arrived -= task.connected and not joins_alone(state, task)
+    task.is_spare = task.grows = False
+    (group.whole if task.whole else group.single)[task.phase] += 1
+    state.touch(task)
+
+
+def seek_spares(state: State, group: Group) -> None:
+    """Choose the spares for which containers are asked: as many as the elastic roles have room for, the lowest indexes first."""
+    for name in group.elastic:
+        room = group.requested.get(name, state.known_job.roles[name].replicas.max) - size_of(state, group, name)
+        for task in state.tasks_of(name):
+            if task.is_spare:
+                task.grows = room > 0
+                room -= 1
+                state.touch(task)
+
+
 def touch_dependents(state: State, role: str) -> None:
     for name, other in state.known_job.roles.items():
         if role in other.after:
@@ -78,7 +128,8 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
     if task.hold == GRANTED:
         state.groups[task.group].granted[task.role] -= 1
     task.hold = NONE if gone else BARRED
-    task.container, task.connected, task.left, task.sent, task.warned = "", False, False, {}, None
+    connect(state, task, False)
+    task.container, task.left, task.sent, task.warned = "", False, {}, None
     task.resized = task.used = False
     state.arm("gone", task.key, None)
     state.arm("start", task.key, None)
@@ -94,6 +145,9 @@ def finalize(state: State, task: Task, final: str) -> None:
     if task.final:
         return
     task.final = final
+    if task.is_spare:
+        state.touch(task)
+        return
     state.over[task.role] += 1
     state.arm("start", task.key, None)
     if final == SUCCEEDED:

@@ -94,7 +94,12 @@ EVENTS: dict[str, Kind] = {
     "stray": _note("a container that {task} wants no more was granted", task="text", serial="whole", container="text"),
     "refused": _note("the engine refused {task}: {detail}", task="text", serial="whole", detail="text"),
     "grants-returned": _note("what was granted was given back after {seconds}", group="whole", seconds="seconds or none", until="time"),
-    "sized": _barrier("the gang begins with {sizes}", group="whole", sizes="map"),
+    "sized": _barrier("the gang begins with {sizes}", group="whole", sizes="map", elastic="list?"),
+    "change-planned": _note("the group may change its members{when}", group="whole", due="time or none"),
+    "resized": _barrier(
+        "the group goes on with {sizes}", group="whole", sizes="map", joined="list", left="list", restarts="flag",
+    ),
+    "scale-requested": _barrier("{by} asked for {size} x {role}", role="text", size="whole", by="text"),
     "agent-connected": _note(
         "the agent of {task} is there", task="text", serial="whole", node="text", address="text", container="text",
     ),
@@ -129,6 +134,7 @@ EVENTS: dict[str, Kind] = {
     ),
     "container-ended": _note(
         "the container of {task} ended", task="text", serial="whole", gone="flag", reason="text?", figures="map?", attempt="whole?",
+        again="time?",
     ),
     "incident": _barrier(
         "a failure was taken up: {follows}", unit="text", budget="text", cause="map", costs="flag", spent="whole", free="whole",

@@ -11,6 +11,7 @@ SHAPES: dict[str, tuple[type, ...]] = {
     "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "list": (list, tuple), "map": (Mapping,),
     "time": (int, float), "seconds": (int, float),
     "number or none": (int, float, NoneType), "seconds or none": (int, float, NoneType), "whole or none": (int, NoneType),
+    "time or none": (int, float, NoneType),
     "list or none": (list, tuple, NoneType), "text or none": (str, NoneType), "text or list": (str, list, tuple),
     "text, list or none": (str, list, tuple, NoneType),
 }  # fmt: skip

@@ -58,6 +58,11 @@ class Formation:
         return roles
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """Return the number of each peer in its role, from 0 and without gaps; its index, until members of the role have left."""
+        return {peer.task: place for peers in self.roles.values() for place, peer in enumerate(peers)}
+
+    @cached_property
     def ranked(self) -> list[Peer]:
         """Return the peers that have ranks, in order of rank."""
         ranks_and_peers = [(peer.rank.rank, peer) for peer in self.peers if peer.rank is not None]
@@ -71,7 +76,7 @@ class Formation:
 
 def formation(state: State, group: Group) -> Formation:
     """Return the present generation of `group`, with all tasks of the job that were ever reached."""
-    tasks = [task for task in state.tasks.values() if task.address and not task.out]
+    tasks = [task for task in state.tasks.values() if task.address and not task.is_spare]
     members = [
         Member(task.key, task.role, task.index, task.node, _copies(state, task), task.counts)
         for task in tasks

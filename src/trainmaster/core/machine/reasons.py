@@ -75,6 +75,7 @@ REASONS: dict[str, Reason] = {
         ENGINE, False, "could not reach [{peer}|a peer]", advice="check the network between the two hosts, or set network",
     ),
     "peer-failed": Reason(PROGRAM, False, "ended because a peer had failed", _CONSEQUENCE, final="killed"),
+    "members-changed": Reason(ENGINE, False, "was stopped, its group taking in or leaving out members", _CONSEQUENCE, final="killed"),
     "prepare-failed": Reason(PROGRAM, True, "its prepare command exited[ with status {status}]", advice="run roles.{role}.prepare by hand"),
     "input-missing": Reason(USER, True, "its input [{name} ]cannot be read[: {detail}]", advice="[{mend}|check inputs]"),
     "staging-failed": Reason(

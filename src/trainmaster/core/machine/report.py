@@ -9,8 +9,20 @@ from typing import Any
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.reasons import advice, words
-from trainmaster.core.machine.state import ASKED, CHECKPOINT, FILES, GRANTED, SUCCEEDED, State, Task, loss_kind, size_of
-from trainmaster.core.machine.units import GROUP, unit_from
+from trainmaster.core.machine.state import (
+    ASKED,
+    CHECKPOINT,
+    FILES,
+    GRANTED,
+    SUCCEEDED,
+    Group,
+    State,
+    Task,
+    loss_kind,
+    size_of,
+)
+from trainmaster.core.machine.units import GROUP, TASK, unit_from
+from trainmaster.core.spec.quantities import format_seconds
 
 
 def job_state(state: State) -> str:
@@ -38,7 +50,7 @@ def status(state: State) -> dict[str, Any]:
         "reason": end_reason(state),
         "phase": phase(state),
         "waiting": waiting(state),
-        "tasks": [task_status(state, task) for task in state.tasks.values() if not task.out],
+        "tasks": [task_status(state, task) for task in state.tasks.values() if _is_shown(task)],
         "outputs": {name: output.url for name, output in job.outputs.items()},
         "checkpoint": state.checkpoint,
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
@@ -128,12 +140,19 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     return report
 
 
+def _is_shown(task: Task) -> bool:
+    """Tell whether users see the task: a member, or a spare that has something."""
+    return not task.is_spare or task.live or (not task.final and task.hold == GRANTED)
+
+
 def _task_phase(state: State, task: Task) -> str:
     """Return the phase of the task, finer than its state."""
     if task.final:
         return task.final
     if task.phase != NEW:
         return {READY: "ready", STAGING: "staging", STARTING: "starting"}.get(task.phase, task.phase)
+    if task.is_spare:
+        return "to join"
     if task.blocked:
         return "backing off"
     if task.hold == ASKED:
@@ -151,10 +170,20 @@ def phase(state: State) -> str:
     counts = Counter(_PLAINLY.get(task.state, task.state) for task in members)
     if set(counts) - {"waiting", "staging"}:
         running = f"{counts.pop('running', 0)} of {len(members)} running"
-        return ", ".join([running, *(f"{count} {word}" for word, count in counts.items())]) if counts else "running"
+        parts = [running, *(f"{count} {word}" for word, count in counts.items())] if counts else ["running"]
+        return ", ".join(
+            [*parts, *(f"{group.arrived} to join{_joining(state, group)}" for group in state.groups if group.arrived)]
+        )
     if granted < len(members):
         return f"granted {granted}/{len(members)}"
     return f"starting 0/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
+
+
+def _joining(state: State, group: Group) -> str:
+    """Say what the spares wait for whose agents are there."""
+    if (due := state.deadlines.get(("change", str(group.number)))) is not None:
+        return f" in {format_seconds(round(max(0.0, due - state.at)))}"
+    return " once a checkpoint set is stored" if state.known_job.checkpoint is not None and not group.forming else ""
 
 
 _PLAINLY = {"pending": "waiting", "killed": "stopped"}
@@ -173,6 +202,8 @@ def waiting(state: State) -> str:
     for kind, key in state.deadlines:
         if kind == "backoff":
             unit = unit_from(key)
+            if unit.kind == TASK and state.tasks[unit.name].is_spare:
+                continue
             names = ", ".join(state.groups[int(unit.name)].roles) if unit.kind == GROUP else unit.name
             return f"{names} waits out a back-off"
     for group in state.groups:

@@ -1,9 +1,10 @@
 """The state of a job: the fold of its events, and nothing else.
 
 A *task* has one current attempt, in a phase, and at most one container, in a hold; the two live apart, for a container may carry several
-attempts of its task, and an attempt that waits needs no container. Tasks that start together are a *group*: it is sized once (how many
-members of each role), forms generations, and may restart as a whole. A *unit* is what restarts together: a group for roles of scope
-`group`, else one task; an *incident* is one failure of a unit until its root cause is settled; a *budget* counts what restarts cost.
+attempts of its task, and an attempt that waits needs no container. Tasks that start together are a *group*: it is sized (which tasks are
+its members, the others are *spares*), forms generations, and may restart as a whole; members of an elastic role come and go. A *unit* is
+what restarts together: a group for roles of scope `group`, else one task; an *incident* is one failure of a unit until its root cause is
+settled; a *budget* counts what restarts cost.
 
 `fold` changes a state in place while folding; everyone else only reads. `unsettled` names the tasks for which `plan` may have
 something to do, `deadlines` when time itself becomes a stimulus.
@@ -60,11 +61,12 @@ class Task(Plain):
     serves: bool
     commits: bool  # has outputs
     final: str = ""  # its final state, once there is one
-    out: bool = False  # left out when the group was sized
+    is_spare: bool = False  # no member of its group now
+    grows: bool = False  # a spare for which a container is asked, to become a member
     # its current attempt
     attempt: int = 1
     phase: str = NEW
-    doomed: str = ""  # the attempt must stop: "restart", "end" or "fail"
+    doomed: str = ""  # the attempt must stop: "restart", "change" (of members), "leave", "end" or "fail"
     blocked: bool = False  # waits out a back-off
     since: float = 0.0  # when the phase was entered
     staged: float = 0.0  # the part of its data that was there when the limit of its start was last moved
@@ -115,6 +117,13 @@ class Group(Plain):
     roles: list[str]
     gang: bool
     sizes: dict[str, int] | None = None  # members of each role, once sized
+    elastic: list[str] = attrs.field(factory=list)  # the roles whose members come and go, once sized
+    requested: dict[str, int] = attrs.field(factory=dict)  # role -> the members that a user wants
+    began: float | None = None  # when its first generation was formed
+    changed: float = 0.0  # when its members last changed
+    changes: int = 0  # how often they have
+    arrived: int = 0  # spares whose agents are there
+    arrived_at: float = 0.0  # when the last of them came
     opened: bool = False  # what its roles wait for has succeeded
     generation: int = 0
     forming: bool = True  # the next generation is not formed yet
@@ -187,6 +196,7 @@ class State(Plain):
     waiting: dict[str, Any] | None = None
     refused: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None  # the newest whole set
+    checkpoint_at: float | None = None  # when this job last stored one
     shards: dict[str, ShardTable] = attrs.field(factory=dict)  # input -> what of it is done
     losses: dict[str, dict[str, Any]] = attrs.field(
         factory=dict
@@ -214,10 +224,19 @@ class State(Plain):
         return self.known_job.roles[task.role]
 
     def members(self, group: Group) -> Iterator[Task]:
-        """Yield the tasks of a group that are, or may become, members."""
+        """Yield the members of a group; all tasks of its roles while it is not sized."""
         for name in group.roles:
-            for index in range(size_of(self, group, name)):
-                yield self.tasks[f"{name}:{index}"]
+            yield from self.members_of(name)
+
+    def members_of(self, role: str) -> Iterator[Task]:
+        for task in self.tasks_of(role):
+            if not task.is_spare:
+                yield task
+
+    def tasks_of(self, role: str) -> Iterator[Task]:
+        """Yield the tasks of a role, members and spares, by index."""
+        for index in range(self.known_job.roles[role].replicas.max):
+            yield self.tasks[f"{role}:{index}"]
 
     def admits(self, key: str, serial: int) -> bool:
         """Tell whether an agent of (task, serial) may take part: its container is the task's present one, or the next asked for."""
@@ -273,6 +292,11 @@ def role_size(state: State, role: str) -> int:
     return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
 
 
+def joins_alone(state: State, task: Task) -> bool:
+    """Tell whether the task becomes a member, and stops being one, without its peers being stopped."""
+    return not (task.whole and state.groups[task.group].gang)
+
+
 def group_unit(number: int) -> Unit:
     return Unit(GROUP, str(number))
 
@@ -326,7 +350,7 @@ def populate(state: State, job: Job) -> None:
             (state.groups[task.group].whole if task.whole else state.groups[task.group].single)[NEW] += 1
             state.unsettled[key] = None
     for group in state.groups:
-        if not group.gang:
+        if not group.gang and not (job.scale.grow and any(job.roles[name].replicas.elastic for name in group.roles)):
             group.sizes = {name: job.roles[name].replicas.max for name in group.roles}
         group.opened = group.number == 0
 

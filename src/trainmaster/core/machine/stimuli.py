@@ -163,6 +163,24 @@ class KillRequested(Plain):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class KillTaskRequested(Plain):
+    """A user wants the present attempt of one task to end; it restarts by the rules of its role."""
+
+    task: str
+    by: str
+    why: str = ""
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class ScaleRequested(Plain):
+    """A user wants `size` members of an elastic role."""
+
+    role: str
+    size: int
+    by: str
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class GivenUp(Plain):
     """The engine starts no master of the job any more, for a reason with its figures."""
 
@@ -217,6 +235,8 @@ Stimulus: TypeAlias = (
     | Submitted
     | MasterStarted
     | KillRequested
+    | KillTaskRequested
+    | ScaleRequested
     | GivenUp
     | SaveRequested
     | StorageLost

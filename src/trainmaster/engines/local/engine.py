@@ -21,7 +21,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting, Warned
 from trainmaster.engines.changes import Changes
 from trainmaster.engines.contract import Free, Holder, Request
 from trainmaster.engines.local import queue
@@ -34,6 +34,7 @@ from trainmaster.host.processes import Process
 
 Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
+NOTICE = 5.0  # s between the warning and the end of a container that is taken back for another job
 _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class LocalMaster:
             str, list[Granted]
         ] = {}  # gang -> its members that have begun, while others are being started
         self._leaving: set[Key] = set()
+        self._reclaimed: dict[Key, str] = {}  # containers that are taken back -> the job that they give way to
         self._refused: set[Key] = set()
         self._last_waiting: Waiting | None = None
         self._pidfds: dict[Process, int] = {}
@@ -233,6 +235,8 @@ class LocalMaster:
         for entry in self._ledger.entries(self._job):
             if entry.key not in self._started and not entry.running:
                 self._start(entry.key, entry.hold)
+            if entry.hold.yields_to and entry.key in self._started and entry.key not in self._reclaimed:
+                self._give_way(entry.key, entry.hold.yields_to)
         self._report_waiting(capacity)
 
     def _take_turn(self) -> None:
@@ -265,6 +269,18 @@ class LocalMaster:
             self._began(key, agent)
         else:
             self._containers.start(*key, self._spec(hold.request, hold.devices))
+
+    def _give_way(self, key: Key, job: str) -> None:
+        """Warn of the end of a container that is taken back for another job, and end it after `NOTICE`."""
+        self._reclaimed[key] = job
+        if key not in self._leaving:
+            self._changes.report(Warned(*key, NOTICE, "preempted", {"by": job}))
+            self._loop.call_later(NOTICE, self._reclaim, key)
+
+    def _reclaim(self, key: Key) -> None:
+        if key in self._started and key not in self._leaving:
+            self._leaving.add(key)
+            self._end(key)
 
     def _agent_of_earlier_master(self, key: Key) -> Process | None:
         """Return the agent for the same ask that an earlier master ordered and died before it knew of; None where there is none."""
@@ -344,6 +360,8 @@ class LocalMaster:
 
     def _ended(self, key: Key, status: int | None, reason: str | None, figures: Mapping[str, Any]) -> None:
         self._started.pop(key, None)
+        if (taker := self._reclaimed.pop(key, "")) and not self._closed:
+            reason, figures = "preempted", {"by": taker}
         if not self._started:
             self._idle.set()
         self._leaving.discard(key)

@@ -23,19 +23,19 @@ import attrs
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.plain import Plain
 from trainmaster.engines.contract import Request
-from trainmaster.engines.local.queue import Ask, Hold, grant
+from trainmaster.engines.local.queue import Ask, Hold, grant, reclaim
 from trainmaster.host import places
 from trainmaster.host.machine import Capacity
 from trainmaster.host.processes import Process
 
 FILE = "ledger.sqlite"
-_VERSION = 1
+_VERSION = 2
 _BUSY = 10.0  # s to wait for another's turn, each of which takes a millisecond
 _TABLES = """
 CREATE TABLE jobs (place INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT UNIQUE, epoch INTEGER, pid INTEGER, start INTEGER);
 CREATE TABLE asks (number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT, task TEXT, serial INTEGER, request TEXT, UNIQUE (job, task, serial));
 CREATE TABLE holds (job TEXT, task TEXT, serial INTEGER, request TEXT, devices TEXT, pid INTEGER, start INTEGER, running INTEGER,
-                    PRIMARY KEY (job, task, serial));
+                    yields_to TEXT, PRIMARY KEY (job, task, serial));
 """
 
 
@@ -61,6 +61,10 @@ class Ledger:
         self._db.execute("PRAGMA synchronous = OFF")
         with self.turn():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _VERSION) and not self._is_in_use():
+                for table in ("jobs", "asks", "holds"):
+                    self._db.execute(f"DROP TABLE {table}")
+                version = 0
             if version == 0:
                 for statement in _TABLES.split(";"):
                     self._db.execute(statement)
@@ -73,6 +77,11 @@ class Ledger:
                 mend="let those jobs end, or set TRAINMASTER_RUNTIME_DIR to another directory",
                 anchor="ledger-version",
             )
+
+    def _is_in_use(self) -> bool:
+        """Tell whether a process lives in this ledger, of whatever version: each has kept processes as pid and start."""
+        rows = self._db.execute("SELECT pid, start FROM jobs UNION SELECT pid, start FROM holds")
+        return any(Process(pid, start).alive for pid, start in rows)
 
     def close(self) -> None:
         self._db.close()
@@ -153,7 +162,7 @@ class Ledger:
     # -- a turn of the line --
 
     def serve(self, capacity: Capacity) -> set[str]:
-        """Free the holds of dead processes and grant what can be granted; return the jobs that got something."""
+        """Free the holds of dead processes, grant what can be granted, and take back what is to give way; return the jobs concerned."""
         with self.turn():
             self._strike_dead()
             granted = grant(capacity, self.holds(), self.asks())
@@ -163,10 +172,16 @@ class Ledger:
                 key = hold.job, request.task, request.serial
                 self._db.execute("DELETE FROM asks WHERE job = ? AND task = ? AND serial = ?", key)
                 self._db.execute(
-                    "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                    "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, 0, '')",
                     (*key, _to_json(request), json.dumps(hold.devices), master.pid, master.start),
                 )
-        return {hold.job for hold in granted}
+            reclaimed = reclaim(capacity, self.holds(), self.asks())
+            for hold, taker in reclaimed:
+                self._db.execute(
+                    "UPDATE holds SET yields_to = ? WHERE job = ? AND task = ? AND serial = ?",
+                    (taker, hold.job, hold.request.task, hold.request.serial),
+                )
+        return {hold.job for hold in granted} | {hold.job for hold, _ in reclaimed}
 
     def _strike_dead(self) -> None:
         for entry in self.entries():
@@ -185,10 +200,16 @@ class Ledger:
 
     def entries(self, job: str | None = None) -> list[Entry]:
         """Return all holds, or one job's."""
-        rows = self._db.execute("SELECT job, request, devices, pid, start, running FROM holds ORDER BY rowid")
+        rows = self._db.execute(
+            "SELECT job, request, devices, pid, start, running, yields_to FROM holds ORDER BY rowid"
+        )
         return [
-            Entry(Hold(owner, _from_json(request), tuple(json.loads(devices))), Process(pid, start), bool(running))
-            for owner, request, devices, pid, start, running in rows
+            Entry(
+                Hold(owner, _from_json(request), tuple(json.loads(devices)), yields_to),
+                Process(pid, start),
+                bool(running),
+            )
+            for owner, request, devices, pid, start, running, yields_to in rows
             if job is None or owner == job
         ]
 

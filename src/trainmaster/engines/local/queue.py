@@ -1,13 +1,18 @@
 """The queue of one machine: `grant` is a pure function of the machine, the holds and the asks.
 
-The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units stand in order of priority, then of when their
-job first asked, then of their own asks. A job that holds something stands before those that hold nothing: it must get what it still needs
-to finish, and a job ahead of it may be waiting for just that (otherwise a priority inversion without end).
+The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units stand in order of the priority of their job.
+Among equals a job that holds something stands before those that hold nothing: it must get what it still needs to finish, and a job ahead
+of it may be waiting for just that (otherwise a priority inversion without end). Then they stand in order of the priority of their role, of
+when their job first asked, and of their own asks.
 
 The rule: units get what they *need* strictly in the line's order. The first that does not fit stops the line, even if others behind it
 would fit: nobody is starved, and there is no backfilling. A unit that its own job's holds make impossible does not stop the line, since no
 other job could help it. A gang needs `least` of each role (counting those held), the lowest indexes first, all of them or nothing. The asks
-beyond that are *growth*: granted, lowest indexes first and without gaps, only while every need is met, and never waited for.
+beyond that are *growth*: granted, lowest indexes first and without gaps, only while every need is met, and never waited for. So is what a
+job asks for to grow by.
+
+Taking back: where a unit that stops the line would fit if jobs of a lower priority gave way, they do. First those go that their jobs can go
+on without, of each role the highest indexes; if that does not do, whole jobs. The lowest priority goes first, and of equals the newest.
 
 Cores are reserved, in thousandths; memory is in bytes; an accelerator is held by one container.
 """
@@ -15,7 +20,7 @@ Cores are reserved, in thousandths; memory is in bytes; an accelerator is held b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -42,6 +47,7 @@ class Hold(Plain):
     job: str
     request: Request
     devices: tuple[str, ...] = ()
+    yields_to: str = ""  # the job that it gives way to
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -107,7 +113,14 @@ def line(holds: Sequence[Hold], asks: Sequence[Ask]) -> list[Unit]:
 
     def rank(members: list[Ask]) -> tuple[object, ...]:
         priority = max(ask.request.priority for ask in members)
-        return (members[0].job not in holders, -priority, members[0].place, min(ask.order for ask in members))
+        request = members[0].request
+        return (
+            -request.job_priority,
+            members[0].job not in holders,
+            -priority,
+            members[0].place,
+            min(ask.order for ask in members),
+        )
 
     return [_unit(holds, members) for members in sorted(groups.values(), key=rank)]
 
@@ -116,7 +129,7 @@ def _unit(holds: Sequence[Hold], members: list[Ask]) -> Unit:
     members = sorted(members, key=lambda ask: (-ask.request.priority, ask.request.role, ask.request.index))
     job, gang = members[0].job, members[0].request.gang
     if not gang:
-        return Unit(job, tuple(members), ())
+        return Unit(job, (), tuple(members)) if members[0].request.growth else Unit(job, tuple(members), ())
     unmet = Counter({ask.request.role: ask.request.least for ask in members})
     inelastic = {role for role, least in unmet.items() if not least}
     for hold in holds:
@@ -158,6 +171,42 @@ def grant(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask]) -> lis
     return granted
 
 
+def reclaim(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask]) -> list[tuple[Hold, str]]:
+    """Return the holds that are to be taken back, with the job that each gives way to. `holds` must contain the grants of `grant`."""
+    unit = next((unit for unit in line(holds, asks) if unit.need and not _is_hopeless(capacity, holds, unit)), None)
+    if unit is None:
+        return []
+    kept, reclaimed = [hold for hold in holds if not hold.yields_to], list[Hold]()
+    for candidates in _yielding(kept, unit.need[0].request.job_priority):
+        if not unit.amount.lacking(free(capacity, kept)):
+            break
+        reclaimed += [hold for hold in candidates if hold in kept]
+        kept = [hold for hold in kept if hold not in candidates]
+    return [] if unit.amount.lacking(free(capacity, kept)) else [(hold, unit.job) for hold in reclaimed]
+
+
+def _yielding(holds: Sequence[Hold], priority: int) -> Iterator[list[Hold]]:
+    """Yield what gives way to a job of this priority, in order: holds that go together."""
+    lower = [hold for hold in holds if hold.request.job_priority < priority]
+    # Of one priority the newest first: holds are in the order in which they were granted.
+    jobs = sorted(dict.fromkeys(hold.job for hold in reversed(lower)), key=lambda job: _priority(lower, job))
+    for job in jobs:
+        roles: dict[str, list[Hold]] = {}
+        for hold in lower:
+            if hold.job == job and hold.request.minimum:
+                roles.setdefault(hold.request.role, []).append(hold)
+        for members in roles.values():
+            spare = len(members) - members[0].request.minimum
+            for hold in sorted(members, key=lambda hold: -hold.request.index)[: max(0, spare)]:
+                yield [hold]
+    for job in jobs:
+        yield [hold for hold in lower if hold.job == job]
+
+
+def _priority(holds: Sequence[Hold], job: str) -> int:
+    return next(hold.request.job_priority for hold in holds if hold.job == job)
+
+
 def _is_hopeless(capacity: Capacity, holds: Sequence[Hold], unit: Unit) -> bool:
     """Return True where the unit could not be granted even if every other job were gone."""
     own = amount(hold.request for hold in holds if hold.job == unit.job)
@@ -180,6 +229,8 @@ def waiting(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask], job:
         why = ", the rest being held by this job itself"
     elif holders := sorted({hold.job for hold in holds if hold.job != job}):
         why = f", held by {', '.join(holders[:3])}" + (", ..." if len(holders) > 3 else "")
+        if givers := sorted({hold.job for hold in holds if hold.yields_to == job}):
+            why += f"; {', '.join(givers)} {'gives' if len(givers) == 1 else 'give'} way"
     needed, available = written(resource, unit.amount), written(resource, remainder)
     names = ", ".join(ask.request.task for ask in unit.need[:3]) + (", ..." if len(unit.need) > 3 else "")
     verb = "wait for" if len(unit.need) > 1 else "waits for"

@@ -1,0 +1,30 @@
+"""`tm scale`: change the number of members of a role."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.options.given import job_argument
+
+
+@click.command("scale")
+@job_argument
+@click.argument("sizes", nargs=-1, required=True, metavar="ROLE=N...")
+def command(job: str, sizes: tuple[str, ...]) -> None:
+    """Have roles with `replicas: {min, max}` grow or shrink to N members, as soon as there are containers for them.
+
+    The job grows no further than that until it is scaled again. Where its tasks restart together, the others begin anew from their
+    checkpoint.
+    """
+    from trainmaster.client.jobs.actions import scale
+
+    for size in [_read(text) for text in sizes]:
+        scale(job, *size)
+        click.echo(f"{job}: {size[0]} goes to {size[1]}; see tm status {job}")
+
+
+def _read(text: str) -> tuple[str, int]:
+    role, mark, size = text.partition("=")
+    if not role or not mark or not size.isdecimal():
+        raise click.BadParameter(f"{text!r} is not like worker=4", param_hint="ROLE=N")
+    return role, int(size)

@@ -1,0 +1,235 @@
+"""Decide how the members of an elastic group come and go.
+
+A role with `replicas: {min, max}` begins with the containers that are there. For the tasks beyond those, its *spares*, containers are asked
+for all the time; a member that has lost its container is left out where the role's minimum allows that, and is a spare then. What a change
+costs depends on how the task restarts:
+
+- A task that restarts alone joins as soon as its agent is there, and is left out as soon as its container is gone. Nobody else notices.
+- In a gang that restarts together each change stops every program. Where the gang restarts anyway, it takes in the spares that are there,
+  and leaves out those that have no container once all others are prepared; for a container that may still be granted it waits as long as
+  taking it in later would cost, unless the engine says that there is none. Where the gang runs, growth waits until it is worth its cost:
+
+      cost        n members lose RESTART seconds each
+      gain        k newcomers bring k s of work a second for the rest of the job. Nobody knows how long that is; the best guess is that a
+                  job which has run for t seconds runs for t more
+      so          it grows once k x t >= WORTH x n x RESTART, and `scale.every` after the last change
+      the work    that the programs have done since their last checkpoint is lost too. So where the job has a checkpoint, it grows within
+                  CALM seconds of a stored set, when that is next to nothing
+
+  What a user asks for (`tm scale`) is done at once. Newcomers that arrive within GATHER seconds come in together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.state import GRANTED, Group, State, Task, joins_alone
+from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, uses
+
+RESTART = 10.0  # s of its work that a program loses when its group restarts
+WORTH = 2.0  # how often a growth must bring its cost
+CALM = 5.0  # s after a checkpoint set was stored within which nearly nothing would be lost
+GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
+
+_YOUNG = (NEW, STAGING, READY, STARTING, RUNNING)  # phases in which an attempt has not come to its end
+
+
+def elastic_roles(job: Job, group: Group) -> list[str]:
+    """Return the roles whose members come and go. Files that are divided once cannot be divided anew for a task that joins alone."""
+    if not job.scale.grow:
+        return []
+    together = {name for name in group.roles if group.gang and job.roles[name].restart.scope == "group"}
+    return [
+        name
+        for name in group.roles
+        if job.roles[name].replicas.elastic and (name in together or not _is_divided(job, name))
+    ]
+
+
+def _is_divided(job: Job, role: str) -> bool:
+    """Tell whether each task of the role reads a part of some input that is divided when a generation forms."""
+    return any(
+        input_.split != "whole" and (input_.as_ in STATIC_INPUTS or input_.format.startswith(HADOOP))
+        for input_ in uses(job, role)
+    )
+
+
+def scale_fault(state: State, role: str, size: int) -> str:
+    """Return why the role cannot have `size` members, "" where it can."""
+    if (known := state.known_job.roles.get(role)) is None:
+        return f"there is no role {role}; the job has {', '.join(state.known_job.roles)}"
+    if state.ending is not None:
+        return "the job is ending"
+    group = state.groups[state.tasks[f"{role}:0"].group]
+    if role not in elastic_roles(state.known_job, group):
+        return f"the members of {role} do not change: that takes replicas: {{min, max}}, scale.grow, and inputs that can be divided anew"
+    least, most = known.replicas.min, known.replicas.max
+    return "" if least <= size <= most else f"{role} has {least} to {most} members (replicas), and cannot have {size}"
+
+
+def change_members(state: State, group: Group, now: float) -> list[Fact]:
+    """Return the next change of the members of a sized group, or the time at which the next one may come."""
+    if not group.elastic:
+        return []
+    return (
+        _scale_down(state, group)
+        or _leave_alone(state, group)
+        or _leave_together(state, group, now)
+        or _join_alone(state, group)
+        or _join_together(state, group, now)
+    )
+
+
+def _scale_down(state: State, group: Group) -> list[Fact]:
+    """Leave out the members beyond the number that a user wants: first those without a container, then those of the highest index."""
+    left: list[Task] = []
+    assert group.sizes is not None
+    for role, size in group.requested.items():
+        if (excess := group.sizes[role] - size) > 0:
+            young = [task for task in state.members_of(role) if task.phase in _YOUNG and not task.final]
+            left += sorted(young, key=lambda task: (task.hold == GRANTED, -task.index))[:excess]
+    if not left or group.doomed or any(group.finishing and not joins_alone(state, task) for task in left):
+        return []
+    return _resized(state, group, left=left, restarts=any(not joins_alone(state, task) for task in left))
+
+
+def _leave_alone(state: State, group: Group) -> list[Fact]:
+    return _resized(state, group, left=_beyond_least(state, group, _lost_alone(state, group)))
+
+
+def _lost_alone(state: State, group: Group) -> Iterator[Task]:
+    """Yield the members without a container that restart alone, of those whose state has just changed."""
+    for task in _recent(state, group):
+        if (
+            not task.is_spare
+            and task.phase == NEW
+            and not task.final
+            and task.hold != GRANTED
+            and joins_alone(state, task)
+        ):
+            yield task
+
+
+def _leave_together(state: State, group: Group, now: float) -> list[Fact]:
+    """Leave out the members of a gang that have no container, once all others are prepared for its next generation."""
+    whole = group.whole
+    if not group.forming or group.doomed or group.rewinding or not whole[NEW] or whole[STAGING] or not whole[READY]:
+        return []
+    lost = [
+        task for task in state.members(group) if task.phase == NEW and not task.final and not joins_alone(state, task)
+    ]
+    left = _beyond_least(state, group, lost)
+    if not left or len(left) < len(lost) or any(task.hold == GRANTED for task in lost):
+        return []  # too few would be left, or the last is about to be prepared
+    at = max(task.since for task in lost) + RESTART
+    if state.waiting is None and now < at:
+        return _planned(state, group, at)
+    divided = any(_is_divided(state.known_job, name) for name in group.roles)  # the parts are those of the larger group
+    return _resized(state, group, left=left, restarts=divided)
+
+
+def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task]:
+    """Return those of the tasks that their elastic roles can go on without."""
+    assert group.sizes is not None
+    sizes, left = dict(group.sizes), []
+    for task in lost:
+        if task.role in group.elastic and sizes[task.role] > state.role(task).replicas.min:
+            sizes[task.role] -= 1
+            left.append(task)
+    return left
+
+
+def _join_alone(state: State, group: Group) -> list[Fact]:
+    """Take in the spares that restart alone, unless a member of their role has finished already."""
+    newcomers = [
+        task
+        for task in _recent(state, group)
+        if _is_newcomer(task) and joins_alone(state, task) and not state.over[task.role]
+    ]
+    return _resized(state, group, joined=newcomers)
+
+
+def _join_together(state: State, group: Group, now: float) -> list[Fact]:
+    """Take in the spares of a gang when that costs least, or plan when."""
+    if not group.arrived or group.finishing:
+        return []
+    whole = group.whole
+    if group.forming and group.doomed:  # it restarts anyway, and nobody is prepared yet
+        return _resized(state, group, joined=_newcomers(state, group))
+    members = sum(whole.values())
+    if group.forming or group.doomed or not members or whole[RUNNING] < members:
+        return []
+    if (at := _worthwhile(state, group, members)) > now:
+        return _planned(state, group, at)
+    stored = state.checkpoint_at
+    if state.known_job.checkpoint is not None and not _is_requested(group) and (stored is None or now > stored + CALM):
+        return []  # the next set that is stored brings us here again
+    return _resized(state, group, joined=_newcomers(state, group), restarts=True)
+
+
+def _worthwhile(state: State, group: Group, members: int) -> float:
+    """Return when it is worth its cost to take in the spares that are there."""
+    assert group.sizes is not None
+    assert group.began is not None
+    complete = all(
+        group.sizes[name] + group.arrived >= group.requested.get(name, state.known_job.roles[name].replicas.max)
+        for name in group.elastic
+    )
+    at = group.arrived_at + (0.0 if complete else GATHER)
+    if _is_requested(group):
+        return at
+    enough = WORTH * members * RESTART / group.arrived
+    return max(at, group.changed + state.known_job.scale.every, group.began + enough)
+
+
+def _is_requested(group: Group) -> bool:
+    """Tell whether a user asked for more members than there are."""
+    assert group.sizes is not None
+    return any(group.sizes[role] < size for role, size in group.requested.items())
+
+
+def _newcomers(state: State, group: Group) -> list[Task]:
+    return [
+        task
+        for name in group.elastic
+        for task in state.tasks_of(name)
+        if _is_newcomer(task) and not joins_alone(state, task)
+    ]
+
+
+def _is_newcomer(task: Task) -> bool:
+    return task.is_spare and task.grows and task.connected and task.phase == NEW and task.warned is None
+
+
+def _recent(state: State, group: Group) -> Iterator[Task]:
+    """Yield the tasks of the group's elastic roles whose state has changed since the last plan."""
+    for key in state.unsettled:
+        task = state.tasks[key]
+        if task.group == group.number and task.role in group.elastic:
+            yield task
+
+
+def _planned(state: State, group: Group, at: float) -> list[Fact]:
+    if state.deadlines.get(("change", str(group.number))) == at:
+        return []
+    return [("change-planned", {"group": group.number, "due": at})]
+
+
+def _resized(
+    state: State, group: Group, *, joined: Iterable[Task] = (), left: Iterable[Task] = (), restarts: bool = False
+) -> list[Fact]:
+    """Return the change, or nothing where nobody comes or goes. `restarts`: the other members are stopped, and begin anew with it."""
+    assert group.sizes is not None
+    sizes = dict(group.sizes)
+    fact: dict[str, Any] = {
+        "group": group.number, "sizes": sizes, "joined": [task.key for task in joined], "left": [task.key for task in left],
+        "restarts": restarts,
+    }  # fmt: skip
+    for key in fact["joined"]:
+        sizes[state.tasks[key].role] += 1
+    for key in fact["left"]:
+        sizes[state.tasks[key].role] -= 1
+    return [("resized", fact)] if fact["joined"] or fact["left"] else []

@@ -1,0 +1,320 @@
+"""Members of elastic groups come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted import Script, job, role
+
+from trainmaster.core.decide.elastic import CALM, GATHER, RESTART, WORTH, scale_fault
+from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.actions import Ask, Order, Release
+from trainmaster.core.machine.formation import formation
+from trainmaster.core.machine.report import status
+
+ELASTIC = {"min": 2, "max": 4}
+
+
+def gang(begin: int = 2, **more: Any) -> Script:
+    """Return an elastic gang whose first members run, with asks for the others under way."""
+    script = Script(job(worker=role(ELASTIC, "group"), **more))
+    script.start(*[f"worker:{index}" for index in range(begin)])
+    return script
+
+
+def running(script: Script) -> list[str]:
+    return [task.key for task in script.state.tasks.values() if task.phase == "running"]
+
+
+def rejoin(script: Script, *keys: str) -> None:
+    """Have the members that run stop, and all of these be started."""
+    script.stopped(*running(script))
+    script.start(*keys)
+
+
+def wait_until_worthwhile(script: Script) -> None:
+    due = script.last("change-planned")["due"]
+    script.tick(due - script.now)
+
+
+# -- growth of a gang --
+
+
+def test_it_asks_for_what_it_may_grow_by_and_does_not_wait_for_that() -> None:
+    script = gang()
+    assert [task.key for task in script.state.tasks.values() if task.hold == "asked"] == ["worker:2", "worker:3"]
+    script.take(stimuli.Waiting("cores", "1", "0"))
+    assert status(script.state)["waiting"] == ""
+    assert [row["task"] for row in status(script.state)["tasks"]] == ["worker:0", "worker:1"]
+
+
+def test_it_grows_once_that_is_worth_what_it_costs() -> None:
+    script = gang(scale={"every": "0s"})
+    script.grant("worker:2", "worker:3")
+    assert script.last("change-planned")["due"] == script.state.groups[0].began + WORTH * 2 * RESTART / 2
+    wait_until_worthwhile(script)
+    assert script.last("resized") == {
+        "group": 0, "sizes": {"worker": 4}, "joined": ["worker:2", "worker:3"], "left": [], "restarts": True,
+    }  # fmt: skip
+    assert {action.task for action in script.planned if isinstance(action, Order) and action.verb == "stop"} == {
+        "worker:0",
+        "worker:1",
+    }
+    rejoin(script, "worker:0", "worker:1", "worker:2", "worker:3")
+    assert script.last("generation-formed")["ranks"] == {f"worker:{index}": index for index in range(4)}
+    assert {event.data["reason"] for event in script.log if event.type == "attempt-ended"} == {"members-changed"}
+    assert script.count("incident") == 0
+    assert script.state.restarts == 0
+
+
+def test_one_that_has_just_changed_does_not_change_again_for_a_while() -> None:
+    script = gang(scale={"every": "10m"})
+    script.grant("worker:2", "worker:3")
+    assert status(script.state)["phase"] == "running, 2 to join in 10 m"
+    wait_until_worthwhile(script)
+    assert script.now - script.state.submitted >= 600.0
+
+
+def test_newcomers_that_arrive_together_come_in_together() -> None:
+    script = gang(scale={"every": "0s"})
+    script.tick(1000.0)
+    script.grant("worker:2")
+    assert script.count("resized") == 0
+    assert script.last("change-planned")["due"] == script.now + GATHER
+    script.tick(1.0)
+    script.grant("worker:3")
+    assert script.last("resized")["joined"] == ["worker:2", "worker:3"]
+
+
+def test_one_with_a_checkpoint_grows_when_a_set_has_just_been_stored() -> None:
+    script = gang(scale={"every": "0s"}, checkpoint={"path": "c", "url": "memory://c"})
+    script.tick(1000.0)
+    script.grant("worker:2", "worker:3")
+    script.tick(1000.0)
+    assert script.count("resized") == 0
+    assert status(script.state)["phase"] == "running, 2 to join once a checkpoint set is stored"
+    script.report("worker:0", "checkpoint", set=1)
+    assert script.count("resized") == 1
+    script.stopped("worker:0", "worker:1")
+    assert script.last("rewound")["set"] == 1
+
+
+def test_a_set_that_was_stored_long_ago_does_not_do() -> None:
+    script = gang(scale={"every": "0s"}, checkpoint={"path": "c", "url": "memory://c"})
+    script.report("worker:0", "checkpoint", set=1)
+    script.tick(CALM + 1000.0)
+    script.grant("worker:2", "worker:3")
+    assert script.count("resized") == 0
+
+
+def test_one_that_restarts_anyway_takes_in_who_is_there() -> None:
+    script = gang()
+    script.grant("worker:2")
+    script.fail("worker:0")
+    assert script.last("resized")["joined"] == ["worker:2"]
+    assert not script.last("resized")["restarts"]
+    script.stopped("worker:1")
+    script.start("worker:0", "worker:1", "worker:2")
+    assert len(running(script)) == 3
+
+
+def test_one_that_comes_to_its_end_grows_no_more() -> None:
+    script = gang(scale={"every": "0s"})
+    script.report("worker:0", "ended", reason="exit", status=0)
+    script.tick(1000.0)
+    script.grant("worker:2", "worker:3")
+    script.tick(1000.0)
+    assert script.count("resized") == 0
+    script.report("worker:1", "ended", reason="exit", status=0)
+    script.ask()
+    for key in ("worker:2", "worker:3"):
+        script.report(key, "left")
+    assert script.state.ending["state"] == "succeeded"
+
+
+def test_growth_that_is_refused_ends_nothing() -> None:
+    script = gang()
+    script.take(stimuli.Refused("worker:2", 1, "too large"), stimuli.Refused("worker:3", 1, "too large"))
+    assert script.state.ending is None
+    script.ask()
+    assert [task.key for task in script.state.tasks.values() if task.hold == "asked"] == []
+
+
+def test_growth_that_is_lost_is_asked_for_again_later() -> None:
+    script = gang()
+    script.grant("worker:2")
+    script.take(stimuli.ContainerExited("worker:2", 1, -9))
+    assert script.count("incident") == 0
+    assert not [action for action in script.planned if isinstance(action, Ask)]
+    script.tick(31.0)
+    assert [action.task for action in script.planned if isinstance(action, Ask)] == ["worker:2"]
+    assert status(script.state)["waiting"] == ""
+
+
+# -- members that are lost --
+
+
+def lose(script: Script, key: str) -> None:
+    script.take(stimuli.ContainerLost(key, script.task(key).serial))
+    script.stopped(*[other for other in running(script) if other != key])
+
+
+def test_one_goes_on_without_a_member_that_it_gets_no_container_for() -> None:
+    script = gang(4)
+    lose(script, "worker:1")
+    script.take(stimuli.Waiting("cores", "1", "0", "worker:1 waits for 1 core"))
+    assert status(script.state)["waiting"]
+    script.ready("worker:0", "worker:2", "worker:3")
+    assert script.last("resized")["left"] == ["worker:1"]
+    assert script.last("generation-formed")["ranks"] == {"worker:0": 0, "worker:2": 1, "worker:3": 2}
+    assert status(script.state)["waiting"] == ""
+    formed = formation(script.state, script.state.groups[0])
+    assert formed.places == {"worker:0": 0, "worker:2": 1, "worker:3": 2}
+    assert script.task("worker:1").hold == "asked"  # it may come back
+
+
+def test_a_container_that_may_still_come_is_waited_for_as_long_as_growth_would_cost() -> None:
+    script = gang(3)
+    lose(script, "worker:1")
+    script.ready("worker:0", "worker:2")
+    assert script.count("resized") == 0
+    script.tick(RESTART)
+    assert script.last("resized")["left"] == ["worker:1"]
+
+
+def test_one_that_is_granted_in_time_stays_a_member() -> None:
+    script = gang(3)
+    lose(script, "worker:1")
+    script.ready("worker:0", "worker:2")
+    script.grant("worker:1")
+    script.ready("worker:1")
+    assert script.count("resized") == 0
+    assert script.last("generation-formed")["generation"] == 2
+    assert len(script.last("generation-formed")["members"]) == 3
+
+
+def test_one_below_its_least_waits_and_says_so() -> None:
+    script = gang(2)
+    lose(script, "worker:1")
+    script.ready("worker:0")
+    script.take(stimuli.Waiting("cores", "1", "0", "worker:1 waits for 1 core"))
+    script.tick(1000.0)
+    assert script.count("resized") == 0
+    assert status(script.state)["waiting"] == "worker:1 waits for 1 core"
+
+
+def test_files_are_divided_anew_among_those_who_are_left() -> None:
+    script = gang(3, inputs={"train": {"url": "memory://data", "as": "list", "split": "again"}})
+    assert script.count("sized") == 1
+    script.take(stimuli.Did(tuple(action for action in script.planned), {"listings": {"train": {"files": []}}}))
+    script.start("worker:0", "worker:1", "worker:2")
+    lose(script, "worker:2")
+    script.take(stimuli.Waiting("cores", "1", "0"))
+    script.ready("worker:0", "worker:1")
+    assert script.last("resized")["restarts"]
+    script.stopped("worker:0", "worker:1")
+    script.start("worker:0", "worker:1")
+    assert sorted(running(script)) == ["worker:0", "worker:1"]
+
+
+# -- tasks that restart alone --
+
+
+def test_tasks_that_restart_alone_join_as_they_come() -> None:
+    script = Script(job(worker=role({"min": 1, "max": 3}), gang=False))
+    script.start("worker:0")
+    script.start("worker:2")
+    assert sorted(running(script)) == ["worker:0", "worker:2"]
+    assert script.last("resized") == {
+        "group": 0,
+        "sizes": {"worker": 2},
+        "joined": ["worker:2"],
+        "left": [],
+        "restarts": False,
+    }
+    script.succeed("worker:0")
+    script.grant("worker:1")
+    assert script.count("resized") == 1  # its peers come to their end
+    script.succeed("worker:2")
+    assert script.state.ending["state"] == "succeeded"
+
+
+def test_the_job_does_not_wait_for_one_that_lost_its_container() -> None:
+    script = Script(job(worker=role({"min": 1, "max": 2}), gang=False))
+    script.start("worker:0")
+    script.start("worker:1")
+    script.take(stimuli.ContainerExited("worker:0", 1, None, "preempted"))
+    assert script.last("resized")["left"] == ["worker:0"]
+    script.ask()
+    assert script.task("worker:0").hold == "asked"
+    script.succeed("worker:1")
+    assert script.state.ending["state"] == "succeeded"
+
+
+def test_divided_files_keep_tasks_that_restart_alone_at_their_size() -> None:
+    inputs = {"train": {"url": "memory://data", "as": "list", "split": "again"}}
+    script = Script(job(worker=role({"min": 1, "max": 3}), gang=False, inputs=inputs))
+    assert script.last("sized") == {"group": 0, "sizes": {"worker": 3}, "elastic": []}
+
+
+# -- what users ask for --
+
+
+def test_a_user_may_have_less_at_once() -> None:
+    script = gang(4)
+    script.take(stimuli.ScaleRequested("worker", 2, "a user"))
+    assert script.last("resized")["left"] == ["worker:3", "worker:2"]
+    rejoin(script, "worker:0", "worker:1")
+    script.ask()
+    assert {order.task for order in script.planned if isinstance(order, Order | Release)} <= {"worker:2", "worker:3"}
+    for key in ("worker:2", "worker:3"):
+        script.report(key, "left")
+    script.ask()
+    assert script.task("worker:2").hold == "none"
+    assert script.task("worker:3").hold == "none"
+    script.tick(1000.0)
+    assert not [action for action in script.planned if isinstance(action, Ask)]
+
+
+def test_a_user_may_have_more_without_waiting_for_its_worth() -> None:
+    script = gang(scale={"every": "1h"})
+    script.take(stimuli.ScaleRequested("worker", 3, "a user"))
+    script.grant("worker:2")
+    assert script.last("resized")["joined"] == ["worker:2"]
+    assert script.task("worker:3").hold == "none"
+    assert len([task for task in script.state.tasks.values() if not task.is_spare]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("worker", 1, "worker has 2 to 4 members (replicas), and cannot have 1"),
+        ("worker", 5, "cannot have 5"),
+        ("nobody", 2, "there is no role nobody; the job has worker, ps"),
+        ("ps", 2, "the members of ps do not change"),
+        ("worker", 3, ""),
+    ],
+)
+def test_what_no_role_can_have_is_refused(name: str, size: int, words: str) -> None:
+    script = Script(job(worker=role(ELASTIC, "group"), ps=role(1)))
+    assert words in scale_fault(script.state, name, size)
+    script.take(stimuli.ScaleRequested(name, size, "a user"))
+    assert script.count("scale-requested") == (not words)
+
+
+def test_a_user_may_end_one_attempt() -> None:
+    script = gang()
+    script.take(stimuli.KillTaskRequested("worker:1", "a user", "it is slow"))
+    assert script.last("attempt-written-off")["reason"] == "killed-by-user"
+    assert not script.last("incident")["costs"]
+    assert Release("worker:1", 1) in script.planned
+    script.stopped("worker:0")
+    script.start("worker:0", "worker:1")
+    assert status(script.state)["tasks"][1]["past"][0]["words"] == "was killed by a user: it is slow"
+
+
+def test_an_attempt_that_is_none_cannot_be_ended() -> None:
+    script = gang()
+    for key in ("worker:3", "worker:9"):
+        assert not script.take(stimuli.KillTaskRequested(key, "a user"))
