@@ -33,7 +33,7 @@ _LIVE = tuple(phase for phase in PHASES if phase in LIVE)
 # (event, the phases that an attempt may be in before it, the phases that it may be in afterwards)
 TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("ordered", (NEW,), (STAGING,)),  # to prepare
-    ("ready", (NEW, STAGING), (READY,)),  # new: the note that it was ordered was lost with a master
+    ("ready", (NEW, STAGING), (READY,)),  # new, here and below: the note that it was ordered was lost with a master
     ("generation-formed", (READY,), (STARTING,)),
     ("member-joined", (READY,), (STARTING,)),
     ("started", (STARTING,), (RUNNING,)),
@@ -42,7 +42,7 @@ TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("committers-named", (UPLOADED,), (COMMITTING, DONE)),
     ("output-committed", (COMMITTING,), (DONE,)),
     ("commits-abandoned", (COMMITTING,), (ENDED,)),
-    ("attempt-ended", _LIVE, (ENDED,)),
+    ("attempt-ended", (NEW, *_LIVE), (ENDED,)),
     ("attempt-written-off", _LIVE, (ENDED,)),
     ("task-failed", (NEW,), (ENDED,)),
     ("incident", (ENDED,), (NEW,)),  # it restarts; where it was stopped for that, the next attempt follows as it ends
