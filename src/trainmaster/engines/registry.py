@@ -46,9 +46,15 @@ def entry_point(name: str) -> EntryPoint | None:
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 
+def is_on_this_machine(name: str) -> bool:
+    """Tell whether the engine's containers are processes of the submitter's machine."""
+    return engine(name).capabilities.on_this_machine
+
+
 def is_mount(url: str, name: str) -> bool:
-    """Tell whether a URL of a job is a path of the engine's containers, of which this machine knows nothing."""
-    return engine(name).capabilities.mounts and url.partition("://")[0].lower() in ("file", "local", url.lower())
+    """Tell whether a URL of a job, or a path, is one of the engine's containers, of which this machine knows nothing."""
+    scheme, separator, _ = url.partition("://")
+    return engine(name).capabilities.mounts and (not separator or scheme.lower() in ("file", "local"))
 
 
 def goes_with_cluster(storage: str, name: str) -> bool:

@@ -93,15 +93,11 @@ def _job_on_cluster(handle: Handle) -> tuple[str, str]:
 
 def _clusters(handle: Handle) -> Iterator[tuple[str, bool]]:
     """Yield the clusters that may have the job, and whether the user named them: the one that the handle names, else those at hand."""
-    named = "" if is_on_this_machine(handle.engine) else handle.engine
+    named = "" if registry.is_on_this_machine(handle.engine) else handle.engine
     if named := named or engine_of_application(handle.id):
         yield named, True
         return
     yield from ((engine, False) for engine in registry.configured())
-
-
-def is_on_this_machine(engine: str) -> bool:
-    return registry.engine(engine).capabilities.on_this_machine
 
 
 def engine_of_application(text: str) -> str:
