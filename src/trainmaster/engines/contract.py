@@ -205,8 +205,9 @@ class ClientSide(Protocol):
     def application_state(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
 
-        `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. Else `ended`, `failed` or `killed`;
-        `removed`: the master will never run; `unknown`: the engine does not know the job.
+        `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. `resumable`: all processes of a job
+        on this machine are gone before its end. Else `ended`, `failed` or `killed`; `removed`: the master will never run; `unknown`: the
+        engine does not know the job.
         """
         ...
 
@@ -311,7 +312,7 @@ class OnCluster(ClientSide, Protocol):
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """Return a connection to the job's master. Raises OSError without one, BadInput without the right."""
-        return reached(application, address, within)
+        return connect_directly(address, within)
 
     def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what a job waits for while its master does not answer."""
@@ -346,9 +347,8 @@ class OnCluster(ClientSide, Protocol):
         return []
 
 
-AgentSpec = Callable[
-    [Request, Sequence[str]], Mapping[str, Any]
-]  # (request, its devices) -> the spec of the container's agent
+# (request, its devices) -> the spec of the container's agent
+AgentSpec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 
 
 class Tokens(Protocol):
@@ -409,7 +409,7 @@ class ContainerSide(Protocol):
         ...
 
 
-def reached(application: str, address: str, within: float) -> socket.socket:
-    """Connect to a job's master at `address`, host:port, where that can be reached directly. Raises OSError where there is none."""
+def connect_directly(address: str, within: float) -> socket.socket:
+    """Connect to a job's master at `address`, host:port, without its engine's help. Raises OSError where that cannot be reached."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), within)

@@ -20,12 +20,7 @@ from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
 from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import GRANTED, State
-from trainmaster.core.machine.stimuli import (
-    KillRequested,
-    SaveRequested,
-    Stimulus,
-    StorageLost,
-)
+from trainmaster.core.machine.stimuli import Key, KillRequested, SaveRequested, Stimulus, StorageLost
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.storage import Storage
 from trainmaster.master.connections.agents import Agents, Connection
@@ -33,7 +28,7 @@ from trainmaster.master.connections.feed import Feed
 from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
-from trainmaster.master.turn import BATCH, Key, Turn, Turns, Work
+from trainmaster.master.turn import BATCH, Turn, Turns, Work
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import Tokens

@@ -21,18 +21,17 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key, Refused, Waiting
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import AgentSpec, Free, Holder, Request
 from trainmaster.engines.local import queue
-from trainmaster.engines.local.containers import Containers, Key
+from trainmaster.engines.local.containers import Containers
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.template import Link
 from trainmaster.host import limits, linux, places, processes
 from trainmaster.host.machine import Capacity, machine
 from trainmaster.host.processes import Process
 
-Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
 _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class LocalMaster:
     def __init__(
         self,
         job: str,
-        spec: Spec,
+        spec: AgentSpec,
         command: Sequence[str],
         link: Link | None = None,
         *,

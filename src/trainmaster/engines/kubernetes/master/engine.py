@@ -31,6 +31,7 @@ from trainmaster.core.machine.stimuli import (
     ContainerLost,
     GangOverdue,
     Granted,
+    Key,
     Refused,
     Warned,
 )
@@ -61,7 +62,6 @@ UNSEEN = 10.0  # s until a pod that was made and that the watch has not reported
 TRIES = 3  # pods of a role, none of which ran, that found no Python
 CLOSING = 15.0  # s for the last pods to be taken back
 
-Key = tuple[str, int]
 log = logging.getLogger(__name__)
 
 
