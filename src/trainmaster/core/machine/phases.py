@@ -26,6 +26,7 @@ ENDED = "ended"  # ended otherwise
 LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
 READING = frozenset({STARTING, RUNNING})  # its program may run: it may hold shards and report them
 STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
+# In order; `ended` may follow any but `done`.
 PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, DONE, ENDED)
 
 _LIVE = tuple(phase for phase in PHASES if phase in LIVE)
@@ -52,20 +53,12 @@ _NEXT: Mapping[str, frozenset[str]] = {
     for phase in PHASES
 }
 
-
-# Events about one attempt; the others name several, and skip those that are in another phase by now.
-_OF_ONE = (
-    "ready",
-    "member-joined",
-    "started",
-    "exited",
-    "uploaded",
-    "output-committed",
-    "attempt-ended",
-    "attempt-written-off",
+# These name several attempts, or a unit, and move none that is in another phase by now; each of the others is about one attempt.
+OF_SEVERAL = frozenset(
+    {"ordered", "generation-formed", "committers-named", "commits-abandoned", "task-failed", "incident"}
 )
 _EXPECTED: Mapping[str, frozenset[str]] = {
-    event: frozenset(before) for event, before, _ in TRANSITIONS if event in _OF_ONE
+    event: frozenset(before) for event, before, _ in TRANSITIONS if event not in OF_SEVERAL
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.machine.formation import bracketed
-from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
 from trainmaster.core.machine.reasons import advice, words
 from trainmaster.core.machine.state import ASKED, CHECKPOINT, FILES, GRANTED, SUCCEEDED, State, Task, loss_kind, size_of
 from trainmaster.core.machine.units import GROUP, unit_from
@@ -133,7 +133,7 @@ def _task_phase(state: State, task: Task) -> str:
     if task.final:
         return task.final
     if task.phase != NEW:
-        return {READY: "ready", STAGING: "staging", STARTING: "starting"}.get(task.phase, task.phase)
+        return task.phase
     if task.blocked:
         return "backing off"
     if task.hold == ASKED:
