@@ -142,7 +142,7 @@ def test_all_commands_are_listed_with_what_they_do() -> None:
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a valid integer range"),
         (["status", "nothing"], "error: there is no job nothing  [no-such-job]"),
-        (["status", "spark://here/x"], "error: there is no engine spark here  [unknown-engine]"),
+        (["status", "spark://here/x"], "error: there is no engine 'spark'  [unknown-engine]"),
         (["wait", "x", "--timeout", "5"], "error: there is no job x  [no-such-job]"),
     ],
 )
@@ -251,6 +251,7 @@ def test_completion_offers_values(home, tmp_path) -> None:
     assert {"plain,pytorch", "plain,tensorflow"} <= set(offered("tm run --framework "))
     assert offered("tm run --restart t") == ["plain,task"]
     assert offered("tm run --engine l") == ["plain,local"]
+    assert offered("tm run --engine n") == ["plain,netns"], "of another package"
     job = home.state / "jobs" / "digits-abcdef"
     job.mkdir(parents=True)
     (job / "job.json").write_text('{"roles": {"w": {"command": "true", "replicas": 2}}}')

@@ -132,10 +132,7 @@ def parse(text: str) -> Handle:
     engine, separator, rest = text.strip().partition("://")
     place, _, job = rest.partition("/") if separator else ("", "", engine)
     engine = engine if separator else registry.DEFAULT
-    if separator and engine not in registry.names():
-        raise BadInput(
-            f"there is no engine {engine} here", place=text, mend=f"engines: {', '.join(registry.names())}", anchor="unknown-engine"
-        )  # fmt: skip
+    registry.engine(engine, text)  # raises BadInput where there is none
     if not job or "/" in job or job.startswith("."):
         raise BadInput(f"{text!r} names no job", mend="see them all: tm list", anchor="no-such-job")
     return Handle(job, engine, place)
