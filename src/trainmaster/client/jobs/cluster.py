@@ -103,12 +103,12 @@ class Cluster:
 
     def start(self, name: str, job: Job, payload: Mapping[str, Any], *, fork: bool, warn: Warn) -> None:
         from trainmaster.client.spec.secrets import of_stores
-        from trainmaster.client.submit.ahead import certified, runtime
+        from trainmaster.client.submit.ahead import certificate_and_key, runtime
         from trainmaster.client.submit.for_cluster import shipped
         from trainmaster.client.submit.requests import at_once
         from trainmaster.engines.contract import Submission
 
-        certificate, key = certified()
+        certificate, key = certificate_and_key()
         site, files = shipped(job, site_of(name))
         if site.get("carried"):
             from trainmaster.client.submit.carried import carry
