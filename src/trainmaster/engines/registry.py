@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,12 +27,21 @@ GROUP = "trainmaster.engines"
 
 @functools.cache
 def engine(name: str, place: str = "") -> Engine:
-    """Return the engine of this name. Raises BadInput where there is none; `place`: where it was named, if not by `--engine`."""
+    """Return the engine of this name. Raises BadInput where there is none, or its package cannot be loaded.
+
+    `place`: where it was named, if not by `--engine`.
+    """
     if name in BUILT_IN:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in
     if (point := entry_point(name)) is not None:
-        added: Engine = point.load()
+        try:
+            added: Engine = point.load()
+        except Exception as error:
+            raise BadInput(
+                f"the engine {name} cannot be loaded from {point.value}: {error}", place=place,
+                mend="repair or uninstall the package that adds it", anchor="unknown-engine",
+            ) from error  # fmt: skip
         return added
     raise BadInput(
         f"there is no engine {name!r}", place=place or f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
@@ -70,6 +81,13 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - {*BUILT_IN})]
 
 
+def engines() -> Iterator[Engine]:
+    """Yield all engines, but for those that cannot be loaded: they are in nobody's way, and `tm doctor` shows them."""
+    for name in names():
+        with contextlib.suppress(BadInput):
+            yield engine(name)
+
+
 def configured() -> list[str]:
     """Return the engines whose clusters this machine is configured for."""
-    return [name for name in names() if engine(name).is_configured and engine(name).load("is_configured")()]
+    return [known.name for known in engines() if known.is_configured and known.load("is_configured")()]
