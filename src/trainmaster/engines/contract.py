@@ -12,7 +12,8 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
 brings that package into the containers of its jobs: all of it, and nothing else that it may need.
 
-An engine's classes inherit from these protocols. What only some engines have is done here as engines do that have it not.
+An engine's classes inherit from these protocols. A method with a body here may be left out: the body is right for an engine that lacks the
+feature.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Capabilities(Plain):
     memory_limit: str = BY_ENGINE  # or BY_AGENT, BY_KERNEL (`statuses`)
     mounts: bool = False  # file:// URLs of a job are paths of its containers, unknown to the submitter's machine
     dry_run_objects: bool = False  # `tm run --dry-run` prints what submitting would create
-    own_storage: str = ""  # how URLs of storages begin that are among the objects of a job's cluster, and go with those
+    own_storage: str = ""  # the beginning of storage URLs that the job's cluster keeps among its own objects
     application_id: str = ""  # regular expression of the names that the engine's own tools give to a job
     without_storage: str = ""  # the warning for a job that names no storage
 

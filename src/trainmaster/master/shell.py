@@ -78,7 +78,7 @@ class Shell:
     def hold(self, tokens: Tokens) -> None:
         """Hold a cluster's tokens: agents get newer ones whenever there are any; agents that connect later get them too."""
         self._tokens = tokens
-        self.feed.beside = lambda: {"tokens": tokens.status()}
+        self.feed.further_facts = lambda: {"tokens": tokens.status()}
 
         def message() -> dict[str, Any] | None:
             newest = tokens.unshared()
