@@ -152,7 +152,7 @@ def events() -> str:
     """The types of events, their fields, and the phases of an attempt that they lead to."""
     from trainmaster.core.machine.events import EVENTS, VERSION
     from trainmaster.core.machine.orders import ORDERS
-    from trainmaster.core.machine.phases import TRANSITIONS
+    from trainmaster.core.machine.phases import OF_SEVERAL, TRANSITIONS
 
     head = (
         f"One JSON object a line, of version {VERSION}: `v`, `n` (rising by one), `at` (seconds since 1970), `epoch` "
@@ -166,6 +166,11 @@ def events() -> str:
         (code(event), ", ".join(map(code, before)), " or ".join(map(code, after)))
         for event, before, after in TRANSITIONS
     ]
+    several = ", ".join(code(event) for event, _, _ in TRANSITIONS if event in OF_SEVERAL)
+    refused = (
+        "An event about one attempt that finds it in another phase is refused, and changes nothing. "
+        f"Those that name several attempts, or a unit, move none that is in another phase: {several}."
+    )
     return "\n".join(
         [
             "# Events", "", head, "", table(("type", "class", "in words"), rows), "",
@@ -174,7 +179,7 @@ def events() -> str:
             "## Orders", "",
             "The fields of the orders to agents, of which `ordered` is the record. An agent ignores fields that it does not know.", "",
             table(("verb", "fields"), _fields(ORDERS)), "",
-            "## Phases of an attempt", "", "An event that finds an attempt in another phase is refused, and changes nothing.", "",
+            "## Phases of an attempt", "", refused, "",
             table(("event", "from", "to"), phases), "",
         ]
     )  # fmt: skip

@@ -431,7 +431,7 @@ def test_an_order_of_a_newer_master_is_obeyed_and_a_malformed_one_ends_the_attem
         await master.report("ready")
         await master.say(order_message(1, 1, "start", memory="much"))
         ended = await master.report("ended")
-        detail = "a malformed order to start: command is missing, memory is 'much', and no whole"
+        detail = "a malformed order to start: command is missing, memory must be whole, not 'much'"
         assert (ended["reason"], ended["figures"]) == ("agent-lost", {"detail": detail})
 
     play(act)

@@ -142,7 +142,7 @@ def test_all_commands_are_listed_with_what_they_do() -> None:
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a valid integer range"),
         (["status", "nothing"], "error: there is no job nothing  [no-such-job]"),
-        (["status", "spark://here/x"], "error: there is no engine spark here  [unknown-engine]"),
+        (["status", "spark://here/x"], "error: there is no engine 'spark'  [unknown-engine]"),
         (["wait", "x", "--timeout", "5"], "error: there is no job x  [no-such-job]"),
     ],
 )
@@ -227,6 +227,17 @@ def test_doctor_finds_this_machine_ready(home) -> None:
     assert "cores" in done.stdout
 
 
+def test_a_broken_package_of_an_engine_is_in_the_way_of_its_own_jobs_alone(home, tmp_path) -> None:
+    package = tmp_path / "broken-0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0\n")
+    (package / "entry_points.txt").write_text("[trainmaster.engines]\nbroken = no_such_module:ENGINE\n")
+    trouble = "the engine broken cannot be loaded from no_such_module:ENGINE: No module named 'no_such_module'"
+    assert f"error: {trouble}" in tm("run", "--engine", "broken", "--", "true", PYTHONPATH=str(tmp_path)).stderr
+    assert "error: there is no job x" in tm("status", "x", PYTHONPATH=str(tmp_path)).stderr
+    assert trouble in tm("doctor", PYTHONPATH=str(tmp_path)).stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_offers_commands_and_jobs(home, shell: str) -> None:
     assert "_TM_COMPLETE" in tm("completion", shell).stdout
@@ -251,6 +262,7 @@ def test_completion_offers_values(home, tmp_path) -> None:
     assert {"plain,pytorch", "plain,tensorflow"} <= set(offered("tm run --framework "))
     assert offered("tm run --restart t") == ["plain,task"]
     assert offered("tm run --engine l") == ["plain,local"]
+    assert offered("tm run --engine n") == ["plain,netns"], "of another package"
     job = home.state / "jobs" / "digits-abcdef"
     job.mkdir(parents=True)
     (job / "job.json").write_text('{"roles": {"w": {"command": "true", "replicas": 2}}}')

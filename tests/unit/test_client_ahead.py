@@ -30,7 +30,7 @@ def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkey
     if dies:
         os.kill(pid, signal.SIGKILL)
         monkeypatch.undo()
-    certificate, key = ahead.certified()
+    certificate, key = ahead.certificate_and_key()
     assert x509.load_pem_x509_certificate(certificate.encode()).subject.rfc4514_string() == "CN=trainmaster"
     assert "PRIVATE KEY" in key
     if not dies:

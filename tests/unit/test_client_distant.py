@@ -132,7 +132,7 @@ def test_of_anothers_job_nothing_is_taken_that_says_what_is_run_or_read_here(ado
         "engine": "kubernetes", "application": f"context@namespace/{JOB}", "secret_names": ["A"], "submitted": 5.0, "shared": True,
     }  # fmt: skip
     with pytest.raises(BadInput, match="another machine"):
-        submit.again(adopted)
+        submit.resubmit(adopted)
 
 
 def test_no_master_of_this_machine_takes_up_anothers_job(adopted: str, started: list[object]) -> None:

@@ -559,6 +559,20 @@ def test_reports_are_taken_once_and_in_their_place() -> None:
     assert script.take(stimuli.Report("worker:0", 1, 50, 1, "no such kind", {})) == []
 
 
+@pytest.mark.parametrize("scope", ["task", "group"])
+def test_an_attempt_that_failed_unknown_to_the_next_master_is_followed_by_another(scope: str) -> None:
+    script = Script(job(worker=role(1, scope)))
+    script.grant("worker:0")
+    assert script.planned == [Order("worker:0", 1, 1, "prepare", "1")], "it is sent, and the note of that is lost"
+    failed = stimuli.Report("worker:0", 1, 1, 1, "ended", {"reason": "staging-failed", "elapsed": 1.0})
+    script.take(stimuli.MasterStarted(2))
+    script.take(stimuli.Connected("worker:0", 1, {}), failed)
+    assert script.last("attempt-ended")["reason"] == "staging-failed"
+    assert script.planned == [Order("worker:0", 1, 2, "prepare", "2")]
+    script.exited("worker:0")
+    assert script.count("incident") == 1, "the container had served an attempt: its end belongs to that failure"
+
+
 # -- time --
 
 
@@ -668,6 +682,15 @@ def test_a_container_that_is_lost_before_its_attempt_begins_backs_off_and_ends()
     assert 0.7 < waits[1] < 1.3
     assert 200 < waits[19] < 400
     assert script.count("attempt-ended") + script.count("attempt-written-off") == 0
+
+
+def test_a_container_that_is_lost_before_the_next_attempt_of_a_lost_one_begins_counts_too() -> None:
+    script = running("task", tasks=1)
+    script.exited("worker:0", "node-lost", None)
+    script.grant("worker:0")
+    script.exited("worker:0", status=70)
+    assert script.count("incident") == 2
+    assert script.state.budgets[Unit("task", "worker:0")].free == 2
 
 
 def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() -> None:

@@ -14,7 +14,7 @@ from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import unix_connect
 
-from trainmaster.client.submit.ahead import certified
+from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.engines.local import launch
 from trainmaster.master import hosts, main
 from trainmaster.master.connections.agents import PATH
@@ -54,7 +54,7 @@ def test_what_is_kept_to_resume_a_job_goes_when_its_master_leaves(tmp_path: Path
 def test_the_listeners_of_agents_and_of_the_page_share_the_room_for_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the descriptors is for strangers: not a quarter for each listener."""
     monkeypatch.setattr(hosts, "descriptor_limit", lambda: 8)
-    certificate, key = certified()
+    certificate, key = certificate_and_key()
 
     async def scene() -> None:
         nothing: Any = SimpleNamespace(trusts=lambda scope: False)

@@ -15,7 +15,7 @@ from waiting import until_async
 from websockets.asyncio.client import connect
 
 from trainmaster.agent.link.channel import trusting
-from trainmaster.client.submit.ahead import certified
+from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.core.decide import limits
 from trainmaster.core.machine.events import decode, encode
 from trainmaster.core.machine.stimuli import Change
@@ -60,7 +60,7 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
     (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(described))))
     (tmp_path / "site.json").write_text("{}")
     (tmp_path / "logs" / "master").mkdir(parents=True)
-    certificate, key = certified()
+    certificate, key = certificate_and_key()
 
     async def call(address: str) -> str:
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -116,7 +116,7 @@ def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_p
     (tmp_path / "site.json").write_text("{}")
     (tmp_path / "logs" / "master").mkdir(parents=True)
     storage = LocalStorage(tmp_path)
-    certificate, key = certified()
+    certificate, key = certificate_and_key()
 
     async def live() -> None:
         parts: Any = SimpleNamespace(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.core.spec import redaction
-from trainmaster.core.spec.redaction import COVER, is_secret, passwords_in_urls, redact
+from trainmaster.core.spec.redaction import REDACTED, is_secret, passwords_in_urls, redact
 
 SECRET_NAMES = """HF_TOKEN WANDB_API_KEY DB_PASSWORD token AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID PGPASSWORD DB_PASS MYSQL_PWD GITHUB_PAT
 AZURE_STORAGE_KEY SSH_PRIVATE_KEY OPENAI_API_KEYS GOOGLE_APPLICATION_CREDENTIALS BASIC_AUTH my-api-key
@@ -37,16 +37,24 @@ def test_names_that_only_look_secret(name: str) -> None:
 
 
 URLS = [  # a text, the secrets of its URLs, the text without them
-    ("postgres://me:hunter2@db/x", ["hunter2"], f"postgres://me:{COVER}@db/x"),
-    ("redis://:hunter2@db", ["hunter2"], f"redis://:{COVER}@db"),
-    ("HTTP://ann:pw@proxy:3128", ["pw"], f"HTTP://ann:{COVER}@proxy:3128"),
-    ("db://me:p@ss@db:1/x?mail=a@b", ["p@ss"], f"db://me:{COVER}@db:1/x?mail=a@b"),
-    ("db://me:one@a/x db://me:two@b/x", ["one", "two"], f"db://me:{COVER}@a/x db://me:{COVER}@b/x"),
-    ("https://ghp_xxx@github.com/a/b", ["ghp_xxx"], f"https://{COVER}@github.com/a/b"),
-    ("pip install git+https://ghp_xxx@github.com/a/b", ["ghp_xxx"], f"pip install git+https://{COVER}@github.com/a/b"),
-    ("https://0123abcd@o1.ingest.sentry.io/2", ["0123abcd"], f"https://{COVER}@o1.ingest.sentry.io/2"),
-    ("https://sk_live:@api.stripe.com", ["sk_live"], f"https://{COVER}:@api.stripe.com"),
-    ("https://ghp_xxx:x-oauth-basic@github.com", ["ghp_xxx", "x-oauth-basic"], f"https://{COVER}:{COVER}@github.com"),
+    ("postgres://me:hunter2@db/x", ["hunter2"], f"postgres://me:{REDACTED}@db/x"),
+    ("redis://:hunter2@db", ["hunter2"], f"redis://:{REDACTED}@db"),
+    ("HTTP://ann:pw@proxy:3128", ["pw"], f"HTTP://ann:{REDACTED}@proxy:3128"),
+    ("db://me:p@ss@db:1/x?mail=a@b", ["p@ss"], f"db://me:{REDACTED}@db:1/x?mail=a@b"),
+    ("db://me:one@a/x db://me:two@b/x", ["one", "two"], f"db://me:{REDACTED}@a/x db://me:{REDACTED}@b/x"),
+    ("https://ghp_xxx@github.com/a/b", ["ghp_xxx"], f"https://{REDACTED}@github.com/a/b"),
+    (
+        "pip install git+https://ghp_xxx@github.com/a/b",
+        ["ghp_xxx"],
+        f"pip install git+https://{REDACTED}@github.com/a/b",
+    ),
+    ("https://0123abcd@o1.ingest.sentry.io/2", ["0123abcd"], f"https://{REDACTED}@o1.ingest.sentry.io/2"),
+    ("https://sk_live:@api.stripe.com", ["sk_live"], f"https://{REDACTED}:@api.stripe.com"),
+    (
+        "https://ghp_xxx:x-oauth-basic@github.com",
+        ["ghp_xxx", "x-oauth-basic"],
+        f"https://{REDACTED}:{REDACTED}@github.com",
+    ),
     ("http://db:5432/x", [], "http://db:5432/x"),
     ("http://db:80/a@b", [], "http://db:80/a@b"),
     ("https://db/?mail=a@b", [], "https://db/?mail=a@b"),

@@ -449,7 +449,7 @@ def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Pat
     (unpacked / "lib" / "tryit.py").write_text(
         "def f():\n"
         "    import trainmaster.agent.container, trainmaster.agent.main, trainmaster.master.container, trainmaster.master.main\n"
-        "    import trainmaster.master.shell, trainmaster.master.work, trainmaster.master.connections.serve, trainmaster.web.rest\n"
+        "    import trainmaster.master.shell, trainmaster.master.steps, trainmaster.master.connections.serve, trainmaster.web.rest\n"
         "    import trainmaster.engines.yarn.container.bootstrap, trainmaster.engines.yarn.master.runtime\n"
         "    import trainmaster.log.storage, trainmaster.data.outputs\n"
         "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, psutil, sys\n"

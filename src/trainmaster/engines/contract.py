@@ -12,7 +12,8 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
 brings that package into the containers of its jobs: all of it, and nothing else that it may need.
 
-An engine's classes inherit from these protocols. What only some engines have is done here as engines do that have it not.
+An engine's classes inherit from these protocols. A method with a body here may be left out: the body is right for an engine that lacks the
+feature.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Capabilities(Plain):
     memory_limit: str = BY_ENGINE  # or BY_AGENT, BY_KERNEL (`statuses`)
     mounts: bool = False  # file:// URLs of a job are paths of its containers, unknown to the submitter's machine
     dry_run_objects: bool = False  # `tm run --dry-run` prints what submitting would create
-    own_storage: str = ""  # how URLs of storages begin that are among the objects of a job's cluster, and go with those
+    own_storage: str = ""  # the beginning of storage URLs that the job's cluster keeps among its own objects
     application_id: str = ""  # regular expression of the names that the engine's own tools give to a job
     without_storage: str = ""  # the warning for a job that names no storage
 
@@ -208,8 +209,9 @@ class ClientSide(Protocol):
     def application_state(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
 
-        `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. Else `ended`, `failed` or `killed`;
-        `removed`: the master will never run; `unknown`: the engine does not know the job.
+        `running`: the master runs, or will run. `submitting`: the engine may not have been asked yet. `resumable`: all processes of a job
+        on this machine are gone before its end. Else `ended`, `failed` or `killed`; `removed`: the master will never run; `unknown`: the
+        engine does not know the job.
         """
         ...
 
@@ -314,7 +316,7 @@ class OnCluster(ClientSide, Protocol):
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """Return a connection to the job's master. Raises OSError without one, BadInput without the right."""
-        return reached(application, address, within)
+        return connect_directly(address, within)
 
     def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what a job waits for while its master does not answer."""
@@ -349,9 +351,8 @@ class OnCluster(ClientSide, Protocol):
         return []
 
 
-AgentSpec = Callable[
-    [Request, Sequence[str]], Mapping[str, Any]
-]  # (request, its devices) -> the spec of the container's agent
+# (request, its devices) -> the spec of the container's agent
+AgentSpec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 
 
 class Tokens(Protocol):
@@ -412,7 +413,7 @@ class ContainerSide(Protocol):
         ...
 
 
-def reached(application: str, address: str, within: float) -> socket.socket:
-    """Connect to a job's master at `address`, host:port, where that can be reached directly. Raises OSError where there is none."""
+def connect_directly(address: str, within: float) -> socket.socket:
+    """Connect to a job's master at `address`, host:port, without its engine's help. Raises OSError where that cannot be reached."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), within)

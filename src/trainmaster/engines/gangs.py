@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from trainmaster.core.machine.stimuli import Key
 from trainmaster.engines.contract import Request
 
 SETTLED = 2.0  # s without another grant, after which a gang begins with what it has: two default heartbeats of a node
-
-Key = tuple[str, int]
 
 
 def is_growth(request: Request) -> bool:

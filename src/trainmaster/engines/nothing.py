@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from trainmaster.core.machine.stimuli import Change
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, MasterSide, Request
 
 
-class Nothing:
+class Nothing(MasterSide):
     """`MasterSide` without an engine."""
 
     async def open(self, epoch: int) -> Sequence[Holder]:

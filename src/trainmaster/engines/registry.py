@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,12 +27,21 @@ GROUP = "trainmaster.engines"
 
 @functools.cache
 def engine(name: str, place: str = "") -> Engine:
-    """Return the engine of this name. Raises BadInput where there is none; `place`: where it was named, if not by `--engine`."""
+    """Return the engine of this name. Raises BadInput where there is none, or its package cannot be loaded.
+
+    `place`: where it was named, if not by `--engine`.
+    """
     if name in BUILT_IN:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in
     if (point := entry_point(name)) is not None:
-        added: Engine = point.load()
+        try:
+            added: Engine = point.load()
+        except Exception as error:
+            raise BadInput(
+                f"the engine {name} cannot be loaded from {point.value}: {error}", place=place,
+                mend="repair or uninstall the package that adds it", anchor="unknown-engine",
+            ) from error  # fmt: skip
         return added
     raise BadInput(
         f"there is no engine {name!r}", place=place or f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
@@ -46,9 +57,15 @@ def entry_point(name: str) -> EntryPoint | None:
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 
+def is_on_this_machine(name: str) -> bool:
+    """Tell whether the engine's containers are processes of the submitter's machine."""
+    return engine(name).capabilities.on_this_machine
+
+
 def is_mount(url: str, name: str) -> bool:
-    """Tell whether a URL of a job is a path of the engine's containers, of which this machine knows nothing."""
-    return engine(name).capabilities.mounts and url.partition("://")[0].lower() in ("file", "local", url.lower())
+    """Tell whether a URL of a job, or a path, is one of the engine's containers, of which this machine knows nothing."""
+    scheme, separator, _ = url.partition("://")
+    return engine(name).capabilities.mounts and (not separator or scheme.lower() in ("file", "local"))
 
 
 def goes_with_cluster(storage: str, name: str) -> bool:
@@ -64,6 +81,13 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - {*BUILT_IN})]
 
 
+def engines() -> Iterator[Engine]:
+    """Yield all engines, but for those that cannot be loaded: they are in nobody's way, and `tm doctor` shows them."""
+    for name in names():
+        with contextlib.suppress(BadInput):
+            yield engine(name)
+
+
 def configured() -> list[str]:
     """Return the engines whose clusters this machine is configured for."""
-    return [name for name in names() if engine(name).is_configured and engine(name).load("is_configured")()]
+    return [known.name for known in engines() if known.is_configured and known.load("is_configured")()]

@@ -271,15 +271,11 @@ def count(option: Said, least: int = 0) -> int:
     return int(text)
 
 
-def is_on_this_machine(engine: str) -> bool:
-    return registry.engine(engine).capabilities.on_this_machine
-
-
 def location(text: str, engine: str, user: str) -> str:
     """Return a path as these systems understood it: on the cluster's default file system unless it names another; on one machine, local."""
     if text.startswith("hdfs://default/"):
         text = "hdfs:///" + text.removeprefix("hdfs://default/") if not _nameservice("default") else text
-    if is_on_this_machine(engine):
+    if registry.is_on_this_machine(engine):
         return text.removeprefix("file://")
     if BASED.match(text):
         return text
@@ -306,7 +302,7 @@ def board(logs: str, engine: str, arguments: str = "", program: str = "tensorboa
     """Return the command of TensorBoard, reachable from this machine, or from anywhere in the cluster."""
     import shlex
 
-    host = "--host 127.0.0.1" if is_on_this_machine(engine) else "--bind_all"
+    host = "--host 127.0.0.1" if registry.is_on_this_machine(engine) else "--bind_all"
     return f'{program} --logdir {shlex.quote(logs)} --port "$TRAINMASTER_PORT_BOARD" {host}{arguments}'
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
+from trainmaster.engines import registry
 from trainmaster.integrations.dialect import (
     ENGINE,
     FLAG,
@@ -28,7 +29,6 @@ from trainmaster.integrations.dialect import (
     choice,
     count,
     flag,
-    is_on_this_machine,
     location,
     own_options,
     parsed,
@@ -155,7 +155,7 @@ def _entries(name: str, value: Any, origin: str) -> Iterator[tuple[str, Said]]:
         yield from ((name, Said(str(entry), origin)) for entry in value)
     elif value is not None:
         raise BadInput(
-            f"{name.partition('*')[0]}s is no list", place=origin, mend="write one entry a line", anchor="dialect"
+            f"{name.partition('*')[0]}s must be a list", place=origin, mend="write one entry a line", anchor="dialect"
         )
 
 
@@ -322,7 +322,7 @@ class _Builder:
     def _checkpoints(self) -> str:
         """Return the directory for checkpoints, by default one of the user's on the cluster. A lone TensorBoard shows all jobs' there."""
         jobs = location("submarine/jobs", self.engine, getpass.getuser())
-        root = str(Path(jobs).absolute()) if is_on_this_machine(self.engine) else jobs
+        root = str(Path(jobs).absolute()) if registry.is_on_this_machine(self.engine) else jobs
         return self._path("checkpoint_path", f"{root}/{self.name}/checkpoint_path" if self.workers else root)
 
     def _container(self, role: str, kind: str, otherwise: str | None) -> None:

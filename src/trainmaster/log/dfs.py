@@ -172,10 +172,6 @@ def open_dfs(url: str) -> tuple[Dfs, str]:
     return dfs, dfs_path
 
 
-def is_dfs(url: str) -> bool:
-    return url.partition("://")[0].lower() in SCHEMES and "://" in url
-
-
 _OPEN: dict[tuple[object, ...], Dfs] = {}  # those of a parent process stay, untouched: their threads are gone
 _LOCK = threading.RLock()
 

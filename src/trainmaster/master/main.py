@@ -67,7 +67,7 @@ def warm() -> None:
     import trainmaster.engines.local.engine
     import trainmaster.master.connections.serve
     import trainmaster.master.shell
-    import trainmaster.master.work  # noqa: F401
+    import trainmaster.master.steps  # noqa: F401
 
 
 def detach(storage: str, link: Any = None) -> None:
@@ -247,7 +247,7 @@ class _Life:
         from trainmaster.master.orders import Orders
         from trainmaster.master.record import Record
         from trainmaster.master.shell import Shell
-        from trainmaster.master.work import Work
+        from trainmaster.master.steps import StepRunner
 
         self.orders = Orders(self.job, self.site, self.storage_place)
         self.orders.near, self.orders.machine_cores = self.host.near, self.host.machine_cores
@@ -256,9 +256,9 @@ class _Life:
         self.record = Record(
             writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
         )
-        work = Work(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
+        steps = StepRunner(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
         shell = Shell(
-            drive, self.epoch, self.record, self.engine, self.storage, self.orders, work.do, _clock(), self._keep
+            drive, self.epoch, self.record, self.engine, self.storage, self.orders, steps.run, _clock(), self._keep
         )
         if self.host.tokens is not None:
             shell.hold(self.host.tokens)
@@ -304,7 +304,7 @@ class _Life:
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
-            from trainmaster.master.work import load_listings
+            from trainmaster.master.steps import load_listings
 
             self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
             if without := self.payload.get("without"):

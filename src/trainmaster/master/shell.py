@@ -22,6 +22,7 @@ from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
 from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
+    Key,
     KillRequested,
     KillTaskRequested,
     SaveRequested,
@@ -36,7 +37,7 @@ from trainmaster.master.connections.feed import Feed
 from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
-from trainmaster.master.turn import BATCH, Key, Turn, Turns, Work
+from trainmaster.master.turn import BATCH, Turn, Turns, Work
 from trainmaster.web.contract import Unknown
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Shell:
     def hold(self, tokens: Tokens) -> None:
         """Hold a cluster's tokens: agents get newer ones whenever there are any; agents that connect later get them too."""
         self._tokens = tokens
-        self.feed.beside = lambda: {"tokens": tokens.status()}
+        self.feed.further_facts = lambda: {"tokens": tokens.status()}
 
         def message() -> dict[str, Any] | None:
             newest = tokens.unshared()

@@ -12,7 +12,7 @@ tasks lease (`core.input.leases`) is kept between turns and in no event, so the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
@@ -23,13 +23,11 @@ from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Rele
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.state import ASKED, State
-from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Report, Stimulus, StorageLost, Tick
+from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Key, Report, Stimulus, StorageLost, Tick
 from trainmaster.core.plain import Plain
 
 LEASED_AT_ONCE = 4096  # shards
 BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
-
-Key: TypeAlias = tuple[str, int]  # of a container: its task, and the ask's serial number
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -16,20 +16,18 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted
-from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key
+from trainmaster.engines.statuses import REASONS
 from trainmaster.host import linux
 
 MASTERS = 3  # of one job
 PATIENCE, ANSWER = 15.0, 1.0  # s that a container has to end by itself, and that a master waits for changes
-REASONS = {NO_PYTHON: "no-python", OUT_OF_REACH: "no-master"}
 # A container begins: it is in its namespace, waits for its device, and becomes master or agent.
 BEGIN = 'echo; read _; ip link set lo up; ip addr add "$1/16" dev eth0; ip link set eth0 up; exec sh runtime/start "$2" >out 2>&1'
-Key: TypeAlias = tuple[str, int]  # task, serial
 
 
 @attrs.define(eq=False)
@@ -38,11 +36,11 @@ class Application:
     launch: Mapping[str, Any]  # payload, environ, files
     fate: tuple[str, str] = ("running", "its master does not answer yet")
     containers: dict[Key, subprocess.Popen[bytes]] = attrs.field(factory=dict)  # the master's too, whose task is ""
-    told: dict[Key, Change] = attrs.field(factory=dict)  # the last change of each ask
+    last_changes: dict[Key, Change] = attrs.field(factory=dict)  # by ask
     changes: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)  # as they are sent
 
     def report(self, key: Key, change: Change) -> None:
-        self.told[key] = change
+        self.last_changes[key] = change
         self.changes.append((type(change).__name__, attrs.asdict(change)))
 
     def kill(self) -> None:
@@ -96,7 +94,7 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
             del self.known[application.folder.name]
 
     def open(self, application: Application) -> tuple[list[Any], int]:
-        held = [application.told[key] for key in application.containers if key in application.told]
+        held = [application.last_changes[key] for key in application.containers if key in application.last_changes]
         return [attrs.asdict(change) for change in held], len(application.changes)
 
     def changes(self, application: Application, seen: int) -> list[Any]:
@@ -106,8 +104,8 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
     def ask(self, application: Application, specs: Sequence[Mapping[str, Any]]) -> None:
         for spec in specs:
             key = spec["task"], spec["serial"]
-            if key in application.told:
-                application.report(key, application.told[key])
+            if key in application.last_changes:
+                application.report(key, application.last_changes[key])
             else:
                 name = self._start(application, key, spec)
                 application.report(key, Granted(*key, name, name, spec["devices"]))
@@ -118,13 +116,13 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
             threading.Timer(PATIENCE, process.kill).start()
         else:
             gone = ContainerExited(task, serial, None, "not-needed")
-            application.report((task, serial), application.told.get((task, serial), gone))
+            application.report((task, serial), application.last_changes.get((task, serial), gone))
 
     def close(self, application: Application, state: str) -> None:
         application.fate = "ended", f"its master ended it as {state}"
-        for key in application.told.keys() & application.containers.keys():
+        for key in application.last_changes.keys() & application.containers.keys():
             self.release(application, *key)
-        self.lock.wait_for(lambda: not application.told.keys() & application.containers.keys())
+        self.lock.wait_for(lambda: not application.last_changes.keys() & application.containers.keys())
 
     def _start(self, application: Application, key: Key, payload: Mapping[str, Any]) -> str:
         """Start a container, whose stdin is `payload`, and return its name and its machine's."""

@@ -104,7 +104,7 @@ class NetnsClient(OnCluster):
         def connect() -> socket.socket:
             with open(call(self.place, "network", application=application) or "") as network:
                 ctypes.CDLL(None).setns(network.fileno(), 0)
-            return contract.reached(application, address, within)
+            return contract.connect_directly(address, within)
 
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(connect).result()

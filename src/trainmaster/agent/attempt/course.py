@@ -9,23 +9,9 @@ whether it is made: orders come twice, too early or too late, and work that was 
 
 from __future__ import annotations
 
-from trainmaster.core.machine.phases import (
-    COMMITTING,
-    DONE,
-    ENDED,
-    EXITED,
-    NEW,
-    READY,
-    RUNNING,
-    STAGING,
-    STARTING,
-    UPLOADED,
-)
+from trainmaster.core.machine.phases import COMMITTING, DONE, ENDED, EXITED, NEW, PHASES, RUNNING, UPLOADED
 
-_BEFORE = {
-    STAGING: NEW, READY: STAGING, STARTING: READY, RUNNING: STARTING, EXITED: RUNNING, UPLOADED: EXITED,
-    COMMITTING: UPLOADED, DONE: COMMITTING,
-}  # fmt: skip
+_BEFORE = dict(zip(PHASES[1:-1], PHASES, strict=False))  # an agent skips no phase; `ended`, the last, follows any
 
 
 class Course:

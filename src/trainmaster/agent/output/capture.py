@@ -155,12 +155,12 @@ class _Stream:
     def __init__(self, name: str, secrets: Iterable[str]) -> None:
         self.last = b""  # for `_find_progress`
         self._lead = f"{name} ".encode() if name else b""
-        self._cover = Redactor(secrets)
+        self._redactor = Redactor(secrets)
         self._part = b""  # a line that is not whole
 
     def add(self, data: bytes) -> bytes:
         """Return the bytes that may be stored now."""
-        data = self._cover.over(data) if self._cover else data
+        data = self._redactor.redact(data) if self._redactor else data
         if not self._lead:
             return data
         whole, newline, self._part = (self._part + data).rpartition(b"\n")
@@ -170,7 +170,7 @@ class _Stream:
 
     def rest(self) -> bytes:
         """Return the bytes that were held back."""
-        part, self._part = self._part + self._cover.rest(), b""
+        part, self._part = self._part + self._redactor.rest(), b""
         return self._with_lead(part) if part and self._lead else part
 
     def _with_lead(self, lines: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Cover secret values in a program's output before it is stored: later readers of the log do not have the values to look for.
+"""Redact secret values in a program's output before it is stored: later readers of the log do not have the values to look for.
 
 Output comes in pieces, cut anywhere, so the end of a piece that could be the beginning of a value is held back until the next piece comes.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.core.spec.redaction import COVER, SHORTEST
+from trainmaster.core.spec.redaction import REDACTED, SHORTEST
 
 
 class Redactor:
-    """Covers `values` of `SHORTEST` characters or more in a stream of bytes."""
+    """Redacts `values` of `SHORTEST` characters or more in a stream of bytes."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = sorted({value.encode() for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
@@ -20,11 +20,11 @@ class Redactor:
     def __bool__(self) -> bool:
         return bool(self._values)
 
-    def over(self, data: bytes) -> bytes:
-        """Return the bytes that may be stored now, covered. The rest is held back."""
+    def redact(self, data: bytes) -> bytes:
+        """Return the bytes that may be stored now, redacted. The rest is held back."""
         data = self._held + data
         for value in self._values:
-            data = data.replace(value, COVER.encode())
+            data = data.replace(value, REDACTED.encode())
         length = max((_partial_length(data, value) for value in self._values), default=0)
         self._held = data[len(data) - length :]
         return data[: len(data) - length]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from trainmaster.cli.options import completing
 from trainmaster.cli.options.given import json_option, print_json, wants_json
 
 
 @click.command("show")
 @click.option(
-    "--engine", metavar="NAME", default="local", show_default=True, help="whose cluster: local, yarn or kubernetes"
-)
+    "--engine", metavar="NAME", default="local", show_default=True, help="whose cluster: local, yarn or kubernetes",
+    shell_complete=completing.engines,
+)  # fmt: skip
 @json_option
 def command(engine: str) -> None:
     """The nodes of an engine's cluster with what is free on each, and its queues."""

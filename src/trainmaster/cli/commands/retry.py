@@ -18,11 +18,11 @@ def command(job: str, background: bool, exits_as: str, detach: str) -> None:
     """Submit JOB again as it was, under a new id, and watch it: the same directory, secrets as they are set now."""
     from trainmaster.cli.watching import watch_to_end
     from trainmaster.client.jobs.handles import handle_of
-    from trainmaster.client.submit.submit import again
+    from trainmaster.client.submit.submit import resubmit
     from trainmaster.client.watch.leaving import letting_go
 
     with letting_go("leave" if background else detach) as begun:
-        new_job = again(job, fork=True, announce=begun.note)
+        new_job = resubmit(job, fork=True, announce=begun.note)
         if not background:
             click.echo(f"{job} again, as {new_job}", err=True)
             watch_to_end(new_job, exits_as=exits_as)

@@ -37,6 +37,12 @@ def frameworks(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
     return [name for name in names() if name.startswith(incomplete)]
 
 
+def engines(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    from trainmaster.engines.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def choice(*words: str) -> Offer:
     return lambda ctx, parameter, incomplete: [word for word in words if word.startswith(incomplete)]
 

@@ -58,7 +58,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         function = option(function)
     function = click.option(
         "--engine", metavar="NAME", default="local", show_default=True, help="where it runs: local, yarn, kubernetes, or one of a package",
-        shell_complete=completing.choice("local", "yarn", "kubernetes"),
+        shell_complete=completing.engines,
     )(function)  # fmt: skip
     return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)
 

@@ -37,10 +37,10 @@ def adopt(engine: str, name: str) -> list[str]:
         applications = {name: applications.get(name, _FORGOTTEN)}
     if len(applications) == 1:
         [(job, application)] = applications.items()
-        if not job_storage(job).exists() and (
-            (note := client.store().job_access(job)) is None or not _note_job(engine, job, application, note)
-        ):
-            return []
+        if not job_storage(job).exists():
+            if (note := client.store().job_access(job)) is None:
+                return []
+            _note_job(engine, job, application, note)
     return sorted(applications)
 
 
@@ -52,7 +52,7 @@ def adopt_all(engine: str, jobs: Mapping[str, str]) -> None:
             _note_job(engine, job, application, note)
 
 
-def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) -> bool:
+def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) -> None:
     """Note a job that the cluster has. In a namespace that others share, anybody may have written it: of its site only the needed fields
     are taken, and none that says what is run or read on this machine.
     """
@@ -76,4 +76,3 @@ def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) 
                 draft.rename(job_storage(job))
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    return True

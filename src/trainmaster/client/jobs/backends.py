@@ -9,7 +9,7 @@ from trainmaster.engines import registry
 
 def backend(engine: str) -> Backend:
     """Return the way to jobs of an engine. Raises BadInput where there is no such engine."""
-    if registry.engine(engine).capabilities.on_this_machine:
+    if registry.is_on_this_machine(engine):
         from trainmaster.client.jobs.this_machine import ThisMachine
 
         return ThisMachine(engine)

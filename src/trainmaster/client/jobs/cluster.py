@@ -33,7 +33,7 @@ from trainmaster.client.jobs.places import (
 from trainmaster.client.jobs.this_machine import connect_to
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed, TrainmasterError
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import OnCluster, reached
+from trainmaster.engines.contract import OnCluster, connect_directly
 from trainmaster.engines.registry import goes_with_cluster
 from trainmaster.interrupts import heard, undisturbed
 from trainmaster.log.storage import local_path
@@ -103,12 +103,12 @@ class Cluster:
 
     def start(self, name: str, job: Job, payload: Mapping[str, Any], *, fork: bool, warn: Warn) -> None:
         from trainmaster.client.spec.secrets import of_stores
-        from trainmaster.client.submit.ahead import certified, runtime
+        from trainmaster.client.submit.ahead import certificate_and_key, runtime
         from trainmaster.client.submit.for_cluster import shipped
         from trainmaster.client.submit.requests import at_once
         from trainmaster.engines.contract import Submission
 
-        certificate, key = certified()
+        certificate, key = certificate_and_key()
         site, files = shipped(job, site_of(name))
         if site.get("carried"):
             from trainmaster.client.submit.carried import carry
@@ -160,9 +160,11 @@ class Cluster:
             raise FileNotFoundError("no master has said where it is")
         if record.addresses[0].startswith("unix:"):  # of a master that only ends the log, on this machine
             return connect_to(record.addresses[0].removeprefix("unix:"))
-        site = site_of(job)
-        reach = reached if site.get("beside") else self._client.reach
-        plain = reach(site["application"], record.addresses[0], CONNECT)
+        site, address = site_of(job), record.addresses[0]
+        if site.get("beside"):  # its master is on the submitter's machine
+            plain = connect_directly(address, CONNECT)
+        else:
+            plain = self._client.reach(site["application"], address, CONNECT)
         plain.settimeout(CONNECT)  # a master listens at once, and answers when its first line is written
         secured: socket.socket = trusting((folder / CERTIFICATE_FILE).read_text()).wrap_socket(plain)
         return secured

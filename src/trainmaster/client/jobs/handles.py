@@ -93,23 +93,19 @@ def _job_on_cluster(handle: Handle) -> tuple[str, str]:
 
 def _clusters(handle: Handle) -> Iterator[tuple[str, bool]]:
     """Yield the clusters that may have the job, and whether the user named them: the one that the handle names, else those at hand."""
-    named = "" if is_on_this_machine(handle.engine) else handle.engine
+    named = "" if registry.is_on_this_machine(handle.engine) else handle.engine
     if named := named or engine_of_application(handle.id):
         yield named, True
         return
     yield from ((engine, False) for engine in registry.configured())
 
 
-def is_on_this_machine(engine: str) -> bool:
-    return registry.engine(engine).capabilities.on_this_machine
-
-
 def engine_of_application(text: str) -> str:
     """Return the engine whose own tools call a job `text`; "" where it is none."""
-    for name in registry.names():
-        pattern = registry.engine(name).capabilities.application_id
+    for engine in registry.engines():
+        pattern = engine.capabilities.application_id
         if pattern and re.fullmatch(pattern, text):
-            return name
+            return engine.name
     return ""
 
 
@@ -136,10 +132,7 @@ def parse(text: str) -> Handle:
     engine, separator, rest = text.strip().partition("://")
     place, _, job = rest.partition("/") if separator else ("", "", engine)
     engine = engine if separator else registry.DEFAULT
-    if separator and engine not in registry.names():
-        raise BadInput(
-            f"there is no engine {engine} here", place=text, mend=f"engines: {', '.join(registry.names())}", anchor="unknown-engine"
-        )  # fmt: skip
+    registry.engine(engine, text)  # raises BadInput where there is none
     if not job or "/" in job or job.startswith("."):
         raise BadInput(f"{text!r} names no job", mend="see them all: tm list", anchor="no-such-job")
     return Handle(job, engine, place)

@@ -44,7 +44,7 @@ def clusters(engine: str = "") -> list[str]:
     """Return the engines whose clusters may have jobs of ours: those that this machine is configured for, or only the one that is named."""
     if not engine:
         return registry.configured()
-    return [] if registry.engine(engine).capabilities.on_this_machine else [engine]
+    return [] if registry.is_on_this_machine(engine) else [engine]
 
 
 class _Listing(threading.Thread):

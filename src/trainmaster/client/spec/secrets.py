@@ -35,10 +35,10 @@ def separated(job: Job, environ: Mapping[str, str], folder: Path) -> tuple[Job, 
             for name, value in role.env.items()
             if value is None or is_secret(name, value)
         }
-    covered = [value for role_values in values.values() for value in role_values.values() if len(value) >= SHORTEST]
+    hidden = [value for role_values in values.values() for value in role_values.values() if len(value) >= SHORTEST]
     for role in job.roles.values():
         own = values[role.name]
-        own |= {name: value for name, value in role.env.items() if value and any(hidden in value for hidden in covered)}
+        own |= {name: value for name, value in role.env.items() if value and any(secret in value for secret in hidden)}
         roles[role.name] = attrs.evolve(
             role, env={name: None if name in own else value for name, value in role.env.items()}
         )

@@ -67,16 +67,16 @@ def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
 
 
 def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
-    """Return every value of the job with its origin; secret values are covered."""
+    """Return every value of the job with its origin; secret values are redacted."""
     sections = {
         path[:end] for path in origins for end in range(len(path))
     }  # the values in them have origins of their own
     leaf_origins = {path: origin for path, origin in origins.items() if path not in sections}
-    return [Row(".".join(path), text, _origin(path, leaf_origins)) for path, text in _leaves(covered(job), ())]
+    return [Row(".".join(path), text, _origin(path, leaf_origins)) for path, text in _leaves(redacted(job), ())]
 
 
-def covered(job: Job) -> Any:
-    """Return the job as plain data in which secret values are covered."""
+def redacted(job: Job) -> Any:
+    """Return the job as plain data in which secret values are redacted."""
     secret = [value for role in job.roles.values() for name, value in role.env.items() if value and is_secret(name)]
     return redact(job_to(job), secret)
 

@@ -38,7 +38,7 @@ def begin(engine: str) -> None:
     _coming = pid, os.fdopen(ours, "rb")
 
 
-def certified() -> tuple[str, str]:
+def certificate_and_key() -> tuple[str, str]:
     """Return a certificate of the job's own, signed by itself, and its key; PEM."""
     if _coming is None or not (line := _coming[1].readline()):
         return _certificate()
@@ -47,8 +47,8 @@ def certified() -> tuple[str, str]:
 
 
 def runtime(folder: Path, engine: str, without: Collection[str] = ()) -> Path:
-    """Return the runtime archive, below `folder`; called after `certified`. `engine` is the one that `begin` was told, `without`: see
-    `runtime_archive.archive`. Raises BadInput where a package is missing.
+    """Return the runtime archive, below `folder`; called after `certificate_and_key`. `engine`: the one that `begin` was called for;
+    `without`: see `runtime_archive.archive`. Raises BadInput where a package is missing.
     """
     global _coming
     from trainmaster.engines.runtime_archive import archive

@@ -26,7 +26,7 @@ MUCH = 100 * 2**20  # bytes from which on the submitter is told what they are
 _SHOWN = 5
 _MOST_OF_IT = 0.9  # of a folder's bytes: the one entry that has them is shown in the place of the folder
 
-Shipped = Sequence[tuple[str, int]]  # (name, bytes)
+Sizes = Sequence[tuple[str, int]]  # (name, bytes)
 
 
 def pack_files(job: Job, base: Path) -> str:
@@ -72,7 +72,7 @@ def _sizes(members: Sequence[Member]) -> list[tuple[str, int]]:
     return [(f"{member.name}/" if member.is_folder else member.name, member.size) for member in members]
 
 
-def much_shipped(shipped: Shipped) -> list[str]:
+def much_shipped(shipped: Sizes) -> list[str]:
     """Return a line for the submitter, where so much is shipped that it may not be meant."""
     total = sum(size for _, size in shipped)
     if total < MUCH:
@@ -81,7 +81,7 @@ def much_shipped(shipped: Shipped) -> list[str]:
     return [f"{much}; what the programs do not need belongs in .gitignore, and data under inputs"]
 
 
-def largest(shipped: Shipped, count: int = _SHOWN) -> list[tuple[str, int]]:
+def largest(shipped: Sizes, count: int = _SHOWN) -> list[tuple[str, int]]:
     """Return (path, bytes) of the largest entries of the job's directory. One with nearly all bytes of its folder stands for that."""
     sizes: Counter[str] = Counter()
     for name, size in shipped:

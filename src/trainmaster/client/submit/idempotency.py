@@ -64,12 +64,13 @@ def _holder_and_claim(key: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def claim_of(job: Job, base: Path, engine: str) -> dict[str, Any]:
-    """Return what tells a job from another one: its description, where its relative paths lead, its engine. Secret values are covered: they
-    may change.
-    """
-    from trainmaster.client.spec.settings import covered
+    """Return what tells a job from another one: its description, where its relative paths lead, its engine.
 
-    return {"job": covered(job), "directory": os.path.realpath(base), "engine": engine}
+    Secret values are redacted: they may change.
+    """
+    from trainmaster.client.spec.settings import redacted
+
+    return {"job": redacted(job), "directory": os.path.realpath(base), "engine": engine}
 
 
 def _rows(claim: Mapping[str, Any]) -> dict[str, str]:

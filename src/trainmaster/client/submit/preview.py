@@ -72,7 +72,7 @@ def thread_shares(job: Job, engine: str) -> dict[str, Any]:
     from trainmaster.host.machine import cores
 
     # On this machine programs have the submitter's variables, and share the machine.
-    is_local = registry.engine(engine).capabilities.on_this_machine
+    is_local = registry.is_on_this_machine(engine)
     shares = {}
     for role in job.roles.values():
         threads = CORES if role.threads == MACHINE and not is_local else role.threads
@@ -124,7 +124,7 @@ def _input(job: Job, name: str, engine: str, described: str) -> dict[str, Any]:
         if source in uses(job, role.name)
         for i in range(role.replicas.max)
     ]
-    is_carried = not registry.engine(engine).capabilities.on_this_machine and not URL.match(described)
+    is_carried = not registry.is_on_this_machine(engine) and not URL.match(described)
     elsewhere = is_carried or local_path(source.url) is None or registry.is_mount(source.url, engine)
     if source.as_ == "mount" or elsewhere or source.format.startswith(HADOOP):
         return {"url": source.url, "as": source.as_, "readers": readers}

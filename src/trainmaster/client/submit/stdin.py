@@ -113,7 +113,7 @@ def unread_note(job: Job, engine: str) -> str:
 def _refusal(job: Job, engine: str, task: str) -> str:
     """Return why a task cannot have the command's stdin; "" where it can."""
     # The programs of a cluster, unlike our stdin, are on other machines.
-    if not registry.engine(engine).capabilities.on_this_machine:
+    if not registry.is_on_this_machine(engine):
         return f"a program on {engine} has an empty stdin"
     if any(source.as_ == "stream" for source in job.inputs.values()):
         return "an input `as: stream` is the programs' stdin"

@@ -64,7 +64,7 @@ def submit(
     from trainmaster.interrupts import postponing
 
     base = (base or Path.cwd()).absolute()
-    submitter = submitters() if environ is None else dict(environ)
+    submitter = submitter_environment() if environ is None else dict(environ)
     where = backend(engine)
     while True:
         with storage_errors("keep the job", state_dir()):
@@ -173,7 +173,7 @@ def _undo(storage: Path, key: str, name: str) -> None:
         give_up(key, name)
 
 
-def again(job: str, *, fork: bool = False, announce: Callable[[str], object] = lambda name: None) -> str:
+def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] = lambda name: None) -> str:
     """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id. See `submit`."""
     from trainmaster.core.spec.reading import job_from
 
@@ -198,7 +198,7 @@ def again(job: str, *, fork: bool = False, announce: Callable[[str], object] = l
         raise
 
 
-def submitters() -> dict[str, str]:
+def submitter_environment() -> dict[str, str]:
     """Return our environment without what Python itself has put there: LC_CTYPE, where the locale is C (PEP 538)."""
     environ = dict(os.environ)
     if environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
@@ -224,7 +224,7 @@ def site_facts(job: Job, base: Path, values: Values, described: Job | None = Non
 
 
 def new_id(name: str) -> str:
-    """`<name>-<6 characters>`."""
+    """Return an id for a new job: `<name>-<6 characters>`."""
     return f"{in_id(name) or 'job'}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
 
 

@@ -263,7 +263,7 @@ def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 
 def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
-    if task.phase not in LIVE:
+    if task.phase != NEW and task.phase not in LIVE:
         return []
     well = data.get("reason") in ("exit", "succeeded") and not data.get("status")
     if well and task.phase in (STARTING, RUNNING) and not task.doomed:

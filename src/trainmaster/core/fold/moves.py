@@ -30,7 +30,7 @@ def move(state: State, task: Task, phase: str, at: float) -> None:
         counts = group.whole if task.whole else group.single
         counts[before] -= 1
         counts[phase] += 1
-    task.used = task.used or phase in LIVE
+    task.used = task.used or phase in LIVE or before == NEW
     if phase not in LIVE:
         state.arm("stop", task.key, None)
         state.arm("commit", task.key, None)

@@ -25,5 +25,5 @@ def wrong_fields(fields: Mapping[str, str], data: Mapping[str, Any]) -> list[str
         if name not in data:
             mistakes += [] if shape.endswith("?") else [f"{name} is missing"]
         elif not isinstance(data[name], _TYPES[shape]):
-            mistakes.append(f"{name} is {data[name]!r}, and no {shape.removesuffix('?')}")
+            mistakes.append(f"{name} must be {shape.removesuffix('?')}, not {data[name]!r}")
     return mistakes

@@ -26,6 +26,7 @@ ENDED = "ended"  # ended otherwise
 LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
 READING = frozenset({STARTING, RUNNING})  # its program may run: it may hold shards and report them
 STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
+# In order; `ended` may follow any but `done`.
 PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, DONE, ENDED)
 
 _LIVE = tuple(phase for phase in PHASES if phase in LIVE)
@@ -33,7 +34,7 @@ _LIVE = tuple(phase for phase in PHASES if phase in LIVE)
 # (event, the phases that an attempt may be in before it, the phases that it may be in afterwards)
 TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("ordered", (NEW,), (STAGING,)),  # to prepare
-    ("ready", (NEW, STAGING), (READY,)),  # new: the note that it was ordered was lost with a master
+    ("ready", (NEW, STAGING), (READY,)),  # new, here and below: the note that it was ordered was lost with a master
     ("generation-formed", (READY,), (STARTING,)),
     ("member-joined", (READY,), (STARTING,)),
     ("started", (STARTING,), (RUNNING,)),
@@ -42,7 +43,7 @@ TRANSITIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("committers-named", (UPLOADED,), (COMMITTING, DONE)),
     ("output-committed", (COMMITTING,), (DONE,)),
     ("commits-abandoned", (COMMITTING,), (ENDED,)),
-    ("attempt-ended", _LIVE, (ENDED,)),
+    ("attempt-ended", (NEW, *_LIVE), (ENDED,)),
     ("attempt-written-off", _LIVE, (ENDED,)),
     ("task-failed", (NEW,), (ENDED,)),
     ("incident", (ENDED,), (NEW,)),  # it restarts; where it was stopped for that, the next attempt follows as it ends
@@ -52,20 +53,12 @@ _NEXT: Mapping[str, frozenset[str]] = {
     for phase in PHASES
 }
 
-
-# Events about one attempt; the others name several, and skip those that are in another phase by now.
-_OF_ONE = (
-    "ready",
-    "member-joined",
-    "started",
-    "exited",
-    "uploaded",
-    "output-committed",
-    "attempt-ended",
-    "attempt-written-off",
+# These name several attempts, or a unit, and move none that is in another phase by now; each of the others is about one attempt.
+OF_SEVERAL = frozenset(
+    {"ordered", "generation-formed", "committers-named", "commits-abandoned", "task-failed", "incident"}
 )
 _EXPECTED: Mapping[str, frozenset[str]] = {
-    event: frozenset(before) for event, before, _ in TRANSITIONS if event in _OF_ONE
+    event: frozenset(before) for event, before, _ in TRANSITIONS if event not in OF_SEVERAL
 }
 
 

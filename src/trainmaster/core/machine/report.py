@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.machine.formation import bracketed
-from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
 from trainmaster.core.machine.reasons import advice, words
 from trainmaster.core.machine.state import (
     ASKED,
@@ -150,7 +150,7 @@ def _task_phase(state: State, task: Task) -> str:
     if task.final:
         return task.final
     if task.phase != NEW:
-        return {READY: "ready", STAGING: "staging", STARTING: "starting"}.get(task.phase, task.phase)
+        return task.phase
     if task.is_spare:
         return "to join"
     if task.blocked:

@@ -13,6 +13,8 @@ import attrs
 
 from trainmaster.core.plain import Plain
 
+Key: TypeAlias = tuple[str, int]  # of a container, or of the ask for it: its task, and the ask's serial number
+
 # -- what an engine tells (the changes of the engine contract) --
 
 
@@ -119,7 +121,7 @@ class Disconnected(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Report(Plain):
-    """A numbered report of an agent about one attempt; `kind` is one of those in `decide.REPORTS`."""
+    """A numbered report of an agent about one attempt; `kind` is one of those in `decisions.REPORTS`."""
 
     task: str
     serial: int

@@ -2,8 +2,8 @@
 
 A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password, or with a token in place of
 a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A
-secret value is covered wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would cover half of
-every text, and is covered by name alone.
+secret value is redacted wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would hide half of
+every text, and is redacted by name alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _SECRETS_IN_URLS = (  # (what stands before it)(the secret)
     ),  # a token for a user: GitHub's, Sentry's
     re.compile(r"(://[^\s/?#@:]*:)([^\s/?#]+)(?=@)"),  # a password, which may hold "@"
 )
-SHORTEST = 8  # characters of a value that is covered by value
-COVER = "[redacted]"
+SHORTEST = 8  # characters of a value that is redacted wherever it stands
+REDACTED = "[redacted]"
 ALL_ROLES = ""  # in place of a role's name: the secrets of every role
 
 
@@ -89,7 +89,7 @@ def secret_names_of_others(secrets: Mapping[str, Mapping[str, str]], role: str) 
 
 
 def redact(data: Any, values: Iterable[str] = ()) -> Any:
-    """Cover the secrets in plain data: texts under a secret name, and `values` wherever they stand in a text."""
+    """Redact the secrets in plain data: texts under a secret name, and `values` wherever they stand in a text."""
     long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     return _redacted(data, long)
 
@@ -97,16 +97,19 @@ def redact(data: Any, values: Iterable[str] = ()) -> Any:
 def _redacted(data: Any, values: list[str]) -> Any:
     if isinstance(data, str):
         for value in values:
-            data = data.replace(value, COVER)
+            data = data.replace(value, REDACTED)
         for pattern in _SECRETS_IN_URLS:
-            data = pattern.sub(lambda url: url[1] + COVER, data)
+            data = pattern.sub(lambda url: url[1] + REDACTED, data)
         return data
     if isinstance(data, Mapping):
-        return {key: COVER if _covered(key, element) else _redacted(element, values) for key, element in data.items()}
+        return {
+            key: REDACTED if _is_secret_value(key, element) else _redacted(element, values)
+            for key, element in data.items()
+        }
     if isinstance(data, list | tuple):
         return [_redacted(element, values) for element in data]
     return data
 
 
-def _covered(key: Any, value: Any) -> bool:
+def _is_secret_value(key: Any, value: Any) -> bool:
     return isinstance(value, str) and bool(value) and isinstance(key, str) and is_secret(key)

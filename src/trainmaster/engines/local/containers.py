@@ -17,12 +17,11 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainmaster.core.machine.stimuli import Key
 from trainmaster.engines.local.template import Link, spawn
 from trainmaster.engines.statuses import REASONS
 from trainmaster.host import limits, linux, processes
 from trainmaster.host.processes import Process
-
-Key = tuple[str, int]  # task, serial
 
 _PATIENCE = 5.0  # s that a template may take to end after we close its link
 

@@ -21,25 +21,24 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting, Warned
+from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key, Refused, Waiting, Warned
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterSide, Request
 from trainmaster.engines.local import queue
-from trainmaster.engines.local.containers import Containers, Key
+from trainmaster.engines.local.containers import Containers
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.template import Link
 from trainmaster.host import limits, linux, places, processes
 from trainmaster.host.machine import Capacity, machine
 from trainmaster.host.processes import Process
 
-Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 _WAKE = "wake"
 NOTICE = 5.0  # s between the warning and the end of a container that is taken back for another job
 _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
 
 
-class LocalMaster:
+class LocalMaster(MasterSide):
     """`MasterSide` on this machine. Submit refuses a request's `nodes.labels`, for there are none; `nodes.exclude` may name this machine.
 
     `spec(request, devices)` returns the spec of a container's agent. `link` is the template forked before the loop began, if there is
@@ -49,7 +48,7 @@ class LocalMaster:
     def __init__(
         self,
         job: str,
-        spec: Spec,
+        spec: AgentSpec,
         command: Sequence[str],
         link: Link | None = None,
         *,

@@ -69,7 +69,7 @@ class Feed:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
-        self.beside: Callable[[], dict[str, Any]] = dict  # further fields of the status
+        self.further_facts: Callable[[], dict[str, Any]] = dict  # further fields of the status
         self.readers = 0  # streams that are open
         self.idle = asyncio.Event()  # set while no stream is open
         self.idle.set()
@@ -106,7 +106,7 @@ class Feed:
     # -- facts --
 
     def status(self) -> dict[str, Any]:
-        facts = status(self._host.state) | self.beside()
+        facts = status(self._host.state) | self.further_facts()
         if self._host.storage_trouble:
             facts["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
         for name, figures in facts["shards"].items():

@@ -31,12 +31,13 @@ from trainmaster.core.machine.stimuli import (
     ContainerLost,
     GangOverdue,
     Granted,
+    Key,
     Refused,
     Warned,
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, MasterSide, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master import pod_status, waiting
@@ -61,7 +62,6 @@ UNSEEN = 10.0  # s until a pod that was made and that the watch has not reported
 TRIES = 3  # pods of a role, none of which ran, that found no Python
 CLOSING = 15.0  # s for the last pods to be taken back
 
-Key = tuple[str, int]
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +91,7 @@ class PodRecord:
         return str(self.pod["metadata"].get("uid") or "")
 
 
-class KubernetesMaster:
+class KubernetesMaster(MasterSide):
     """`MasterSide` on Kubernetes. `make(request)`: the whole pod that an ask becomes. The client is ours to close."""
 
     def __init__(

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainmaster.core.machine.stimuli import Waiting
+from trainmaster.core.machine.stimuli import Key, Waiting
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.kubernetes.master import pod_status, waiting
 from trainmaster.kube.client import Client
@@ -18,7 +18,7 @@ from trainmaster.kube.errors import KubeError
 from trainmaster.kube.kinds import EVENTS
 
 if TYPE_CHECKING:
-    from trainmaster.engines.kubernetes.master.engine import Key, PodRecord
+    from trainmaster.engines.kubernetes.master.engine import PodRecord
 
 log = logging.getLogger(__name__)
 Row = tuple[int, Request, waiting.Trouble]  # the lower the number, the more it matters

@@ -39,6 +39,7 @@ from trainmaster.core.machine.stimuli import (
     ContainerExited,
     ContainerLost,
     Granted,
+    Key,
     KillRequested,
     Refused,
     Waiting,
@@ -46,7 +47,7 @@ from trainmaster.core.machine.stimuli import (
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterSide, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.yarn.master import asks, exits, waiting
 from trainmaster.engines.yarn.master.ending import Ending
@@ -67,8 +68,6 @@ _NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
 _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
 
-Key = tuple[str, int]
-Spec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
 Context = Callable[[Mapping[str, Any]], y.ContainerLaunchContextProto]
 log = logging.getLogger(__name__)
 
@@ -88,14 +87,14 @@ class _Container:
         return container_id_text(self.proto.id)
 
 
-class YarnMaster:
+class YarnMaster(MasterSide):
     """The `MasterSide` of YARN. `context(spec)` returns an agent's launch context for its spec; `scheduler(token)` returns a connection to
     the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking()`
     returns the address of the job's page.
     """
 
     def __init__(
-        self, job: Job, spec: Spec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
+        self, job: Job, spec: AgentSpec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
         protection: Sequence[str], tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = asks.Numbers(job), spec, context

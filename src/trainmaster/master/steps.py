@@ -1,6 +1,6 @@
-"""Do the master's own work with data: list the inputs, commit in the place of an agent that is gone, and take the steps of the end.
+"""Carry out the master's own steps: list the inputs, commit in the place of an agent that is gone, and the steps of the job's end.
 
-Each piece of work returns its result or raises; the shell tells the core, which goes on either way. All of it blocks and runs in a thread.
+Each step returns its result or raises; the shell tells the core, which goes on either way. All of them block and run in a thread.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WITHIN = 60.0  # s for a step of the end
 UNREGISTERED = 600.0
 
 
-class Work:
-    """The doer of one job's steps."""
+class StepRunner:
+    """Carries out the commits and steps of one job."""
 
     def __init__(
         self, job: Job, orders: Orders, storage: Storage, engine: MasterSide, state: Callable[[], State]
@@ -42,7 +42,7 @@ class Work:
         self._job, self._orders, self._storage, self._engine, self._state = job, orders, storage, engine, state
         self._pruning = threading.Lock()  # one at a time may remove saves
 
-    async def do(self, action: Action) -> Mapping[str, Any]:
+    async def run(self, action: Action) -> Mapping[str, Any]:
         """Carry out a commit or a step and return its result. Raises TimeoutError where the storage does not answer."""
         if isinstance(action, CommitFor):
             async with asyncio.timeout(COMMIT):

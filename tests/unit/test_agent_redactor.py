@@ -1,4 +1,4 @@
-"""Secret values are covered in what is stored, wherever the pieces are cut."""
+"""Secret values are redacted in what is stored, wherever the pieces are cut."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ VALUE = "abcabcabd-secret"
     st.lists(st.integers(1, 9), min_size=1),
 )
 def test_no_cut_lets_a_value_through(parts: list[str], sizes: list[int]) -> None:
-    text, cover, stored = "".join(parts).encode(), Redactor([VALUE, "short"]), b""
+    text, redactor, stored = "".join(parts).encode(), Redactor([VALUE, "short"]), b""
     at = turn = 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
-        stored += cover.over(text[at : at + size])
+        stored += redactor.redact(text[at : at + size])
         at, turn = at + size, turn + 1
-    stored += cover.rest()
+    stored += redactor.rest()
     assert stored == text.replace(VALUE.encode(), b"[redacted]")
 
 
