@@ -25,9 +25,14 @@ def examined() -> Iterator[Finding]:
     """Yield the findings of all checks, in order; a check that itself fails is a finding too."""
     for name, check in CHECKS.items():
         yield finding(name, check, BAD)
-    for engine in registry.names():
-        if registry.engine(engine).checks:
-            yield from registry.engine(engine).load("checks")()
+    for name in registry.names():
+        try:
+            engine = registry.engine(name)
+        except BadInput as error:  # of a package
+            yield Finding(name, WARNING, error.message, error.place, error.mend)
+            continue
+        if engine.checks:
+            yield from engine.load("checks")()
 
 
 def _python() -> Outcome:

@@ -106,10 +106,10 @@ def is_on_this_machine(engine: str) -> bool:
 
 def engine_of_application(text: str) -> str:
     """Return the engine whose own tools call a job `text`; "" where it is none."""
-    for name in registry.names():
-        pattern = registry.engine(name).capabilities.application_id
+    for engine in registry.usable():
+        pattern = engine.capabilities.application_id
         if pattern and re.fullmatch(pattern, text):
-            return name
+            return engine.name
     return ""
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Refused, Waiting
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, MasterSide, Request
 from trainmaster.engines.local import queue
 from trainmaster.engines.local.containers import Containers, Key
 from trainmaster.engines.local.ledger import Ledger
@@ -38,7 +38,7 @@ _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice ou
 log = logging.getLogger(__name__)
 
 
-class LocalMaster:
+class LocalMaster(MasterSide):
     """`MasterSide` on this machine. Submit refuses a request's `nodes.labels`, for there are none; `nodes.exclude` may name this machine.
 
     `spec(request, devices)` returns the spec of a container's agent. `link` is the template forked before the loop began, if there is

@@ -36,7 +36,7 @@ from trainmaster.core.machine.stimuli import (
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, MasterSide, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master import pod_status, waiting
@@ -91,7 +91,7 @@ class PodRecord:
         return str(self.pod["metadata"].get("uid") or "")
 
 
-class KubernetesMaster:
+class KubernetesMaster(MasterSide):
     """`MasterSide` on Kubernetes. `make(request)`: the whole pod that an ask becomes. The client is ours to close."""
 
     def __init__(

@@ -46,7 +46,7 @@ from trainmaster.core.machine.stimuli import (
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, Request
+from trainmaster.engines.contract import Free, Holder, MasterSide, Request
 from trainmaster.engines.gangs import Gathering
 from trainmaster.engines.yarn.master import asks, exits, waiting
 from trainmaster.engines.yarn.master.ending import Ending
@@ -88,7 +88,7 @@ class _Container:
         return container_id_text(self.proto.id)
 
 
-class YarnMaster:
+class YarnMaster(MasterSide):
     """The `MasterSide` of YARN. `context(spec)` returns an agent's launch context for its spec; `scheduler(token)` returns a connection to
     the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking()`
     returns the address of the job's page.
