@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ ENGINE = """\
 from trainmaster.engines.contract import Capabilities, Engine
 ENGINE = Engine("NAME", client_side="MODULE:Client", capabilities=Capabilities(application_id="NAME-[0-9]+"))
 """
+PAGE = Path(__file__).parents[2] / "docs/how-to/engine.md"
 CLIENT = "from trainmaster.engines.contract import OnCluster\nclass Client(OnCluster):\n    place = 'here'\n"
 Install = Callable[..., str]
 
@@ -77,3 +80,19 @@ def test_an_engine_that_is_not_complete(install: Install, name: str, client: str
     install(name, client=client)
     with pytest.raises(BadInput, match=why):
         registry.client_side(name)
+
+
+def test_the_documents_begin_with_an_engine_that_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of the page are a package, whose errors are its own."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trainmaster_toy").mkdir()
+    blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE.read_text(), re.DOTALL))
+    for name, block in blocks.items():
+        (tmp_path / name).write_text(block)
+    (tmp_path / "trainmaster_toy-0.1.dist-info").mkdir()
+    project = tomllib.loads(blocks["pyproject.toml"])["project"]
+    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][registry.GROUP].items())
+    (tmp_path / "trainmaster_toy-0.1.dist-info/METADATA").write_text("Name: trainmaster-toy\nVersion: 0.1\n")
+    (tmp_path / "trainmaster_toy-0.1.dist-info/entry_points.txt").write_text(f"[{registry.GROUP}]\n{points}")
+    with pytest.raises(BadInput, match="the toy engine cannot keep jobs yet"):
+        registry.client_side("toy").store()

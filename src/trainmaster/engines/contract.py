@@ -423,11 +423,14 @@ class ContainerSide(Protocol):
     """A module by which the first process of a container reads what the engine put there for it."""
 
     def agent(self) -> dict[str, Any]:
-        """Return the spec of this container's agent (see `agent.main`)."""
+        """Return the spec of this container's agent: what the `AgentSpec` gave, and what only the container knows (see `agent.main`)."""
         ...
 
     def master(self) -> tuple[str, dict[str, Any], MasterContainer]:
-        """Return the job's directory in this container, the master's payload, and the container as the master uses it."""
+        """Return the job's directory in this container, the master's payload, and the container as the master uses it.
+
+        The directory's name is the job's id, and it has `job.json` and `site.json`. The payload: `Submission.secret`, and `certificate`.
+        """
         ...
 
     def client_side_master(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:
