@@ -263,6 +263,7 @@ def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
         (["./bin/eval.sh"], "eval"),
         (["/usr/bin/python", "src/a/fit.py"], "fit"),
         (["true"], "true"),
+        (["sleep", "0.5"], "sleep"),
     ],
 )
 def test_a_job_is_called_after_its_program(command: list[str], name: str) -> None:

@@ -142,7 +142,7 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
 
 def _usage(error: click.UsageError) -> tuple[str, list[str]]:
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
     lines = [f"{error.ctx.command_path} --help"] if error.ctx else []
     if isinstance(error, click.NoSuchOption):
         known = (

@@ -17,7 +17,7 @@ from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
 
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
-_SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
+_SCRIPT = re.compile(r"[\w./-]+\.[A-Za-z]\w*")  # the first argument of an interpreter that names a file; 0.5 is none
 _PROGRAMS = {".py": "python", ".sh": "sh"}
 _INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
 

@@ -425,7 +425,7 @@ class Job(Section):
         default="",
     )
     saves: Saves = key("outputs saved while running", "section", of=Saves, factory=Saves)
-    scale: Scale = key("how elastic roles grow; they do not on the local engine", "section", of=Scale, factory=Scale)
+    scale: Scale = key("how elastic roles grow; they do not grow yet", "section", of=Scale, factory=Scale)
     network: str = key(
         "the interface or the range (CIDR) by which tasks reach each other; not used on the local engine",
         "text",
