@@ -407,7 +407,7 @@ def test_every_key_of_the_file_was_tried() -> None:
         (FILE.replace("framework: tensorflow", "framework: mxnet"), "the framework mxnet"),
         (FILE.replace("['N=", "['").replace("//", ""), "LABEL="),
         (FILE + "\nsecurity: {keytab: k}", "keytab and principal go together"),
-        (FILE.replace("['/etc", "'/etc").replace(":rw']", ":rw'"), "no list"),
+        (FILE.replace("['/etc", "'/etc").replace(":rw']", ":rw'"), "must be a list"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_with_its_line(tmp_path: Path, text: str, named: str) -> None:

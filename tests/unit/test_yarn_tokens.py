@@ -140,7 +140,7 @@ def test_the_keytab_of_a_job_is_named_in_full() -> None:
     home = settings({"kerberos": {**given, "keytab": "~/alice.keytab"}}).kerberos
     assert home == Keytab("alice@TEST", os.path.expanduser("~/alice.keytab"))
     wrong = {
-        "engines.yarn.kerberos: 'alice' is no mapping": "alice",
+        "engines.yarn.kerberos: it must be a mapping, not 'alice'": "alice",
         "engines.yarn.kerberos.keytab: it is missing": {"principal": "alice@TEST"},
         "engines.yarn.kerberos.principal: 'alice' is no principal with its realm": {**given, "principal": "alice"},
         "engines.yarn.kerberos.keytab: 'alice.keytab' is no whole path": {**given, "keytab": "alice.keytab"},

@@ -24,7 +24,7 @@ def wrong(place: str, why: str, mend: str) -> BadInput:
 def section(readers: Mapping[str, Reader], entries: Any, place: str, /, **required: str) -> dict[str, Any]:
     """Read the entries that are written under `place`, each by its reader. `required`: keys that must be there -> what to write."""
     if not isinstance(entries, Mapping):
-        raise wrong(place, f"{entries!r} is no mapping", f"write keys: {', '.join(readers)}")
+        raise wrong(place, f"it must be a mapping, not {entries!r}", f"write keys: {', '.join(readers)}")
     for name in entries:
         if name not in readers:
             raise wrong(f"{place}.{name}", "there is no such key", nearest(str(name), readers) or "leave it out")
@@ -53,17 +53,17 @@ size = shape("positive size", f"write {SIZE_WORDS}")
 
 def text(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value:
-        raise wrong(place, f"{value!r} is no text", "write a text")
+        raise wrong(place, f"it must be a string, not {value!r}", "write a string")
     return value
 
 
 def mapping(value: Any, place: str, example: str = "{KEY: VALUE}") -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise wrong(place, f"{value!r} is no mapping", f"write {example}")
+        raise wrong(place, f"it must be a mapping, not {value!r}", f"write {example}")
     return dict(value)
 
 
 def items(value: Any, place: str, example: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise wrong(place, f"{value!r} is no list", f"write {example}")
+        raise wrong(place, f"it must be a list, not {value!r}", f"write {example}")
     return list(value)

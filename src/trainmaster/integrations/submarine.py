@@ -155,7 +155,7 @@ def _entries(name: str, value: Any, origin: str) -> Iterator[tuple[str, Said]]:
         yield from ((name, Said(str(entry), origin)) for entry in value)
     elif value is not None:
         raise BadInput(
-            f"{name.partition('*')[0]}s is no list", place=origin, mend="write one entry a line", anchor="dialect"
+            f"{name.partition('*')[0]}s must be a list", place=origin, mend="write one entry a line", anchor="dialect"
         )
 
 

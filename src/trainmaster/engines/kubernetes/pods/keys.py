@@ -81,7 +81,7 @@ def _label_value(value: Any, place: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, bool | int | float):
-        raise wrong(place, f"{value!r} is no text", f'write "{str(value).lower()}", in quotes')
+        raise wrong(place, f"it must be a string, not {value!r}", f'write "{str(value).lower()}", in quotes')
     if not is_label_value(value):
         raise wrong(
             place, f"{value!r} is no value of a label", "write up to 63 letters, digits, '-', '_' and '.' within it"

@@ -107,7 +107,7 @@ def _objects(value: Any, place: str) -> dict[str, Any]:
 
 def _chosen(value: Any, place: str) -> list[dict[str, str]]:
     if not isinstance(value, Mapping):
-        raise wrong(place, f"{value!r} is no mapping", "write {KEY: PATH}")
+        raise wrong(place, f"it must be a mapping, not {value!r}", "write {KEY: PATH}")
     return [{"key": str(key), "path": _below(path, f"{place}.{key}")} for key, path in value.items()]
 
 
