@@ -263,10 +263,18 @@ def test_a_key_is_kept_while_a_cluster_cannot_be_asked_for_its_job(
         (["./bin/eval.sh"], "eval"),
         (["/usr/bin/python", "src/a/fit.py"], "fit"),
         (["true"], "true"),
+        (["sleep", "0.5"], "sleep"),
     ],
 )
 def test_a_job_is_called_after_its_program(command: list[str], name: str) -> None:
     assert describe(None, {}, command).job.name == name
+
+
+def test_a_job_files_directory_is_one_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "job.yaml").write_text("roles: {worker: {command: exit 0}}\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert describe("../job.yaml", {}, []).base == describe(str(tmp_path / "job.yaml"), {}, []).base == tmp_path
 
 
 def test_what_is_likely_not_meant_is_said(tmp_path: Path) -> None:

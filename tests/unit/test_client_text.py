@@ -171,7 +171,7 @@ def test_failure_tells_the_first_and_equal_ones_once() -> None:
         "  | Traceback",
         "  | ValueError: rank 0 is wrong",
         "  the same happened to worker:1, worker:2, worker:3",
-        "  ps:0 its node n1 was lost",
+        "  ps:0: its node n1 was lost",
         "  look",
     ]
 
@@ -273,7 +273,7 @@ CAUSE = {"task": "worker:1", "attempt": 1, "reason": "signal", "figures": {"name
 @pytest.mark.parametrize(
     ("kind", "data", "told"),
     [
-        ("master-started", {}, "master 1 took over"),
+        ("master-started", {}, "master 1 started"),
         (
             "ordered",
             {"verb": "prepare", "tasks": [["w:0", 1, 1, "1"], ["w:1", 1, 1, "1"]]},

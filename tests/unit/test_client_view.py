@@ -58,7 +58,7 @@ def test_a_restart_says_who_failed_by_what_and_what_follows() -> None:
     ]
     lost = cause("worker:0", "node-lost", node="n1")
     assert said(incident("worker:0", lost, costs=False, until=114.0)) == [
-        "worker:0 its node n1 was lost; it starts again in 4 s (not charged)"
+        "worker:0: its node n1 was lost; it starts again in 4 s (not charged)"
     ]
 
 
@@ -121,6 +121,12 @@ def test_a_task_that_is_over_has_no_figures_and_one_stopped_at_the_end_is_no_vic
     head, *lines = drawn(seen)[1:]
     assert head.split() == ["TASK", "STATE", "CORES", "MEMORY"], "columns stay where they were"
     assert lines == ["worker:0  succeeded", "ps:0      stopped"]
+
+
+def test_a_group_that_started_again_before_somebody_watched_is_told_as_a_group() -> None:
+    seen = Watching("digits-abcdef")
+    seen.take(incident("group:0", cause("worker:1", "signal", name="SIGKILL")))
+    assert seen.news == ["worker:1 was killed by SIGKILL; all start again (restart 1 of 3)"]
 
 
 def test_what_a_dead_master_knew_is_still_shown() -> None:

@@ -149,7 +149,7 @@ def test_volumes(entry: dict[str, Any], source: dict[str, Any], how: dict[str, A
         ({"priority_class": {"worker": {"fraction": 0.5}}}, "priority_class.worker.class", "missing"),
         ({"priority_class": True}, "priority_class", "must be a mapping"),
         ({"shm": 64}, "shm", "needs a unit"),
-        ({"run_as": {"user": "root"}}, "run_as.user", "no number of a user"),
+        ({"run_as": {"user": "root"}}, "run_as.user", "must be the number of a user"),
         ({"run_as": {"usr": 1}}, "run_as.usr", "did you mean user?"),
         ({"run_as": "root"}, "run_as", "must be a mapping"),
         ({"accelerator": "gpu"}, "accelerator", "nvidia.com/gpu"),

@@ -112,6 +112,14 @@ def test_a_job_whose_cluster_is_gone_is_forgotten_on_this_machine(
     assert os.listdir(home.state / "jobs") == []
 
 
+def test_a_job_whose_storage_is_gone_is_forgotten_on_this_machine(home, over: str) -> None:
+    job = home.state / "jobs" / over / "job.json"
+    job.write_text(json.dumps({**json.loads(job.read_text()), "storage": "hdfs:///nowhere"}))
+    assert tm("remove", over).returncode in (2, 3)
+    assert tm("remove", "--here", over).returncode == 0
+    assert os.listdir(home.state / "jobs") == []
+
+
 def test_old_jobs_and_caches_are_pruned_once_that_is_said(tmp_path: Path, home, over: str) -> None:
     archive = home.state / "files" / "abc.tar.gz"
     archive.parent.mkdir(exist_ok=True)

@@ -144,6 +144,8 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
 def _usage(error: click.UsageError) -> tuple[str, list[str]]:
     message = error.format_message().rstrip(".")
+    for integer in ("a valid integer range", "a valid integer"):  # click's words
+        message = message.replace(integer, "a whole number")
     lines = [f"{error.ctx.command_path} --help"] if error.ctx else []
     if isinstance(error, click.NoSuchOption):
         known = (

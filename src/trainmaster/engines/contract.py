@@ -12,13 +12,14 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
 brings that package into the containers of its jobs: all of it, and nothing else that it may need.
 
-An engine's classes inherit from these protocols. A method with a body here may be left out: the body is right for an engine that lacks the
-feature.
+An engine's classes inherit from these protocols, and cannot be made while a method that is abstract here is missing. What only some engines
+have is done here as engines do that have it not.
 """
 
 from __future__ import annotations
 
 import socket
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -155,10 +156,12 @@ class Engine(Plain):
 class MasterSide(Protocol):
     """The engine as the master of one job uses it. Everything is idempotent: asks are absolute, keyed by (task, serial)."""
 
+    @abstractmethod
     async def open(self, epoch: int) -> Sequence[Holder]:
         """Take part as the master of this epoch; returns the containers still held for the job. Earlier epochs are refused from now on."""
         ...
 
+    @abstractmethod
     async def ask(self, requests: Sequence[Request]) -> None:
         """State the whole set of asks that are not granted yet. An ask that is no longer in the set is withdrawn.
 
@@ -167,18 +170,22 @@ class MasterSide(Protocol):
         """
         ...
 
+    @abstractmethod
     async def release(self, task: str, serial: int) -> None:
         """Take a container (or ask) back; its agent is told to go and, if it does not, ended. A `ContainerExited` follows."""
         ...
 
+    @abstractmethod
     def changes(self) -> AsyncIterator[Change]:
         """Yield what happens to asks and containers, in order, and that the engine itself has ended the job."""
         ...
 
+    @abstractmethod
     async def free(self) -> Sequence[Free]:
         """Return what the engine could still grant, by node."""
         ...
 
+    @abstractmethod
     async def close(self, state: str) -> None:
         """Give everything back at the end of the job, and tell the engine the job's final state."""
         ...
@@ -187,6 +194,7 @@ class MasterSide(Protocol):
 class ClientSide(Protocol):
     """The engine as the submitting side uses it. Everything blocks. An *application* is the engine's own name of a job that it has."""
 
+    @abstractmethod
     def check(self, job: Any, requests: Sequence[Request]) -> None:
         """Raise BadInput where the job can never run here. The error names the amount asked for, the largest that there is, and the key.
 
@@ -198,6 +206,7 @@ class ClientSide(Protocol):
         """Return True where containers get the file at `url` without our doing."""
         return False
 
+    @abstractmethod
     def free(self) -> Sequence[Free]:
         """Return what is free on each node."""
         ...
@@ -206,6 +215,7 @@ class ClientSide(Protocol):
         """Return the queues; none where the engine has none."""
         return ()
 
+    @abstractmethod
     def application_state(self, application: str) -> tuple[str, str]:
         """Return what became of a job's master, and what the engine says of that.
 
@@ -215,6 +225,7 @@ class ClientSide(Protocol):
         """
         ...
 
+    @abstractmethod
     def end(self, application: str) -> None:
         """End all of a job whose master does not answer, and wait until that is done."""
         ...
@@ -223,10 +234,12 @@ class ClientSide(Protocol):
 class OnThisMachine(ClientSide, Protocol):
     """The client side of an engine whose jobs are processes of this machine. A job's application is its id."""
 
+    @abstractmethod
     def prepare(self) -> None:
         """Begin to start what a submit needs, while the command line is read. Called before there is any thread or event loop."""
         ...
 
+    @abstractmethod
     def start(self, storage: str, payload: Mapping[str, Any], *, fork: bool) -> None:
         """Start the master of the job whose storage is a directory. `payload`: token, secrets, environ, allowance.
 
@@ -234,14 +247,17 @@ class OnThisMachine(ClientSide, Protocol):
         """
         ...
 
+    @abstractmethod
     def keep(self, storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
         """Save what the job needs of its submitter, should it lose all its processes."""
         ...
 
+    @abstractmethod
     def orphans(self) -> Sequence[str]:
         """Clear away what dead processes left behind, and return the jobs that have lost all their processes."""
         ...
 
+    @abstractmethod
     def resume(self, job: str, kill: Mapping[str, str] | None = None) -> bool:
         """Start a master for a job that lost all its processes; return False where its storage is gone. `kill`: the master ends the job."""
         ...
@@ -300,16 +316,20 @@ class OnCluster(ClientSide, Protocol):
     """The client side of an engine whose containers are on other machines."""
 
     @property
+    @abstractmethod
     def place(self) -> str:
         """Return where the cluster is, for people."""
         ...
 
+    @abstractmethod
     def store(self, job: Any = None) -> ClusterStore: ...
 
+    @abstractmethod
     def submit(self, submission: Submission) -> Submitted:
         """Start the job's master; where that fails, or is interrupted, remove all traces of the job."""
         ...
 
+    @abstractmethod
     def find_jobs(self, prefix: str) -> dict[str, str]:
         """Return the jobs of ours that `prefix` may mean, job -> application: the beginning of an id, or an application; "" means all."""
         ...
@@ -334,6 +354,7 @@ class OnCluster(ClientSide, Protocol):
         """Fetch new tokens for a running job, in the form that its master accepts. Raises BadInput where its cluster has none."""
         raise BadInput("jobs of this cluster have no tokens that end", place=self.place, anchor="tokens")
 
+    @abstractmethod
     def forget(self, job_id: str, application: str) -> None:
         """Remove all that the engine keeps of a job that is over, except its storage. Do nothing where the engine keeps nothing of it."""
         ...
@@ -360,14 +381,17 @@ class Tokens(Protocol):
 
     listeners: list[Callable[[], None]]  # called when there are newer tokens
 
+    @abstractmethod
     def accept(self, newer: Mapping[str, Any]) -> dict[str, Any]:
         """Accept newer tokens, in the engine's own form; return a description, for people, of those the job has now. Raises ValueError."""
         ...
 
+    @abstractmethod
     def unshared(self) -> dict[str, Any] | None:
         """Return the tokens that agents may not have yet."""
         ...
 
+    @abstractmethod
     def status(self) -> dict[str, Any]: ...
 
     async def keep(self) -> None:
@@ -384,6 +408,7 @@ class MasterContainer(Protocol):
     proxies: Collection[str] = ()  # addresses of the cluster's own web proxies, which get a bare page
     tokens: Tokens | None = None
 
+    @abstractmethod
     def engine(self, job: Any, spec: AgentSpec, page: Callable[[], str]) -> MasterSide:
         """Return the engine as this job's master uses it. `page` returns the address of the job's page, once there is one."""
         ...
@@ -401,11 +426,14 @@ class ContainerSide(Protocol):
     """A module by which the first process of a container reads what the engine put there for it."""
 
     def agent(self) -> dict[str, Any]:
-        """Return the spec of this container's agent (see `agent.main`)."""
+        """Return the spec of this container's agent: what the `AgentSpec` gave, and what only the container knows (see `agent.main`)."""
         ...
 
     def master(self) -> tuple[str, dict[str, Any], MasterContainer]:
-        """Return the job's directory in this container, the master's payload, and the container as the master uses it."""
+        """Return the job's directory in this container, the master's payload, and the container as the master uses it.
+
+        The directory's name is the job's id, and it has `job.json` and `site.json`. The payload: `Submission.secret`, and `certificate`.
+        """
         ...
 
     def client_side_master(self, application: str, payload: Mapping[str, Any]) -> MasterContainer:

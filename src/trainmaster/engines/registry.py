@@ -8,7 +8,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.contract import Engine
@@ -35,16 +35,41 @@ def engine(name: str, place: str = "") -> Engine:
         built_in: Engine = import_module(BUILT_IN[name]).ENGINE
         return built_in
     if (point := entry_point(name)) is not None:
-        try:
-            added: Engine = point.load()
-        except Exception as error:
-            raise BadInput(
-                f"the engine {name} cannot be loaded from {point.value}: {error}", place=place,
-                mend="repair or uninstall the package that adds it", anchor="unknown-engine",
-            ) from error  # fmt: skip
-        return added
+        return _added(point)
     raise BadInput(
         f"there is no engine {name!r}", place=place or f"--engine {name}", mend=f"engines: {', '.join(names())}", anchor="unknown-engine"
+    )  # fmt: skip
+
+
+def client_side(name: str) -> Any:
+    """Return an engine's client side, `OnThisMachine` or `OnCluster` as its capabilities say. Raises BadInput where there is none."""
+    described = engine(name)
+    try:
+        return described.load("client_side")()
+    except (AttributeError, ImportError, TypeError) as error:
+        if (point := entry_point(name)) is None:
+            raise
+        raise _unusable(point, f"{type(error).__name__}: {error}") from error
+
+
+def _added(point: EntryPoint) -> Engine:
+    """Return the engine that another package adds. Raises BadInput where its entry point does not lead to one."""
+    try:
+        added = point.load()
+    except Exception as error:  # importing a package of somebody else's may raise anything
+        raise _unusable(point, f"{type(error).__name__}: {error}") from error
+    if not isinstance(added, Engine):
+        raise _unusable(point, f"{point.value} is of the type {type(added).__name__}, and must be an Engine")
+    if added.name != point.name:
+        raise _unusable(point, f"its entry point is named {point.name}, its Engine {added.name}")
+    return added
+
+
+def _unusable(point: EntryPoint, why: str) -> BadInput:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+    return BadInput(
+        f"the engine {point.name} cannot be used: {why}", place=f"package {package}, entry point {point.value}",
+        mend="correct or remove this package", anchor="engine-package",
     )  # fmt: skip
 
 
@@ -81,8 +106,8 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - {*BUILT_IN})]
 
 
-def engines() -> Iterator[Engine]:
-    """Yield all engines, but for those that cannot be loaded: they are in nobody's way, and `tm doctor` shows them."""
+def usable() -> Iterator[Engine]:
+    """Yield all engines, but for those of packages that cannot be used: `tm doctor` names these."""
     for name in names():
         with contextlib.suppress(BadInput):
             yield engine(name)
@@ -90,4 +115,4 @@ def engines() -> Iterator[Engine]:
 
 def configured() -> list[str]:
     """Return the engines whose clusters this machine is configured for."""
-    return [known.name for known in engines() if known.is_configured and known.load("is_configured")()]
+    return [engine.name for engine in usable() if engine.is_configured and engine.load("is_configured")()]

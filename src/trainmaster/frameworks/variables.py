@@ -50,7 +50,7 @@ VARIABLES = (
     Variable(
         "TRAINMASTER_PEERS",
         'a JSON file: role -> a list of {"address", "ports"} by index, of every task of the job that was reached so far',
-        "/run/.../peers.json",
+        "/tmp/trainmaster-1000/.../peers.json",
     ),
     Variable(
         "TRAINMASTER_INPUT_<NAME>",
@@ -67,7 +67,7 @@ VARIABLES = (
     Variable(
         "TRAINMASTER_SOCKET",
         "the agent's socket, which `trainmaster.runtime` speaks to",
-        "/run/.../1f3a.sock",
+        "/tmp/trainmaster-1000/.../1f3a.sock",
         agent=True,
     ),
     Variable(
@@ -80,7 +80,7 @@ VARIABLES = (
     Variable(
         "PYTHONPATH",
         "one directory more, the last, which holds `trainmaster.runtime` alone",
-        "/run/user/1000/trainmaster/digits-k3q7xa/python",
+        "/tmp/trainmaster-1000/.../digits-k3x7qa/python",
         agent=True,
     ),
     Variable(
@@ -103,7 +103,7 @@ VARIABLES = (
         "TORCHELASTIC_ERROR_FILE",
         "where a program that torch's `record` wraps, or torchrun, writes its exception as JSON, which is read for the job's end; not set "
         "where the job or its submitter sets it",
-        "/run/.../errors-1-0.json",
+        "/tmp/trainmaster-1000/.../errors-1-0.json",
         agent=True,
     ),
     Variable("PYTHONUNBUFFERED", "1, so that Python's output is seen at once; not set where the job sets it", "1"),

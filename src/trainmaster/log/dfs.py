@@ -103,7 +103,7 @@ class Dfs:
 
         self.url = url
         self._drafts: deque[str] = deque()
-        authority, settings, self._mounts = _resolve(url)
+        authority, settings, self._mounts = resolve(url)
         self.where = authority
         umask = settings.get("fs.permissions.umask-mode", "")
         self.umask = int(umask, 8) if re.fullmatch(r"0?[0-7]{1,3}", umask) else 0o022
@@ -172,6 +172,10 @@ def open_dfs(url: str) -> tuple[Dfs, str]:
     return dfs, dfs_path
 
 
+def is_dfs(url: str) -> bool:
+    return url.partition("://")[0].lower() in SCHEMES and "://" in url
+
+
 _OPEN: dict[tuple[object, ...], Dfs] = {}  # those of a parent process stay, untouched: their threads are gone
 _LOCK = threading.RLock()
 
@@ -210,9 +214,9 @@ def _first_line(text: str) -> str:
     return first.strip()[:300]
 
 
-def _resolve(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
-    """Return the NameNode's authority for a URL, the settings for the client, and the mounts of viewfs. Raises BadInput where no NameNode
-    is known by that name.
+def resolve(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
+    """Return the NameNode's authority for a URL without a path, the settings for the client, and the mounts of viewfs. Raises BadInput
+    where no NameNode is known by that name.
     """
     from trainmaster.hadoop import conf as hadoop_conf
     from trainmaster.hadoop.errors import ConfError

@@ -20,7 +20,10 @@ from trainmaster.cli.watching import watch_to_end
 @detach_option
 @json_option
 def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any) -> None:
-    """Watch JOB until it ends; of one that has ended, how. Ctrl-C stops watching; the job goes on, unless --detach says otherwise."""
+    """Watch JOB until it ends; of a job that has ended, say how it ended.
+
+    Ctrl-C stops watching; the job goes on, unless --detach says otherwise.
+    """
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.watch.connect import status
     from trainmaster.client.watch.leaving import letting_go

@@ -11,7 +11,7 @@ import click
 def command(namespace: str, account: str) -> None:
     """Print the service account, role and binding by which masters run on Kubernetes, as YAML.
 
-    Who submits needs the role edit of the namespace, and these once; an administrator applies them:
+    A submitter needs the role edit of the namespace, and these objects, which an administrator applies once:
     tm cluster grants --namespace NAME | kubectl apply -f -
     """
     from trainmaster.engines.kubernetes.client import KubernetesClient

@@ -10,12 +10,13 @@ from trainmaster.cli.options.given import json_option, print_json, wants_json
 
 @click.command("show")
 @click.option(
-    "--engine", metavar="NAME", default="local", show_default=True, help="whose cluster: local, yarn or kubernetes",
+    "--engine", metavar="NAME", default="local", show_default=True, 
+    help="whose cluster: local, yarn, kubernetes, or one that a package adds",
     shell_complete=completing.engines,
 )  # fmt: skip
 @json_option
 def command(engine: str) -> None:
-    """The nodes of an engine's cluster with what is free on each, and its queues."""
+    """Show the nodes of an engine's cluster with what is free on each, and its queues."""
     import attrs
 
     from trainmaster.client.jobs.places import client_side

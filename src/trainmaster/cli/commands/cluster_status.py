@@ -15,7 +15,7 @@ from trainmaster.cli.options.given import json_option, print_json, wants_json
 @click.option("--name", default="", help="only this one")
 @json_option
 def command(kind: str | None, name: str) -> None:
-    """The clusters of this machine: their daemons, ports, memory and pages. Exit status 1 where one is broken."""
+    """Show the clusters of this machine: their daemons, ports, memory and pages. Exit status 1 where one is broken."""
     kinds = [kind] if kind else KINDS
     clusters = [
         cluster

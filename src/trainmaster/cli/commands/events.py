@@ -9,7 +9,7 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 
 @click.command("events")
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="go on as they come, until the job ends")
+@click.option("-f", "--follow", is_flag=True, help="show what comes, too, until the job ends")
 @click.option("--after", type=click.IntRange(0), default=0, help="those after this number")
 @click.option("--utc", is_flag=True, help="times in UTC, as clusters and other people's logs have them")
 @json_option

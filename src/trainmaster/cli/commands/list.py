@@ -25,7 +25,7 @@ STATES = ("waiting", "running", "ending", "succeeded", "failed", "killed", "remo
 def command(
     number: int, everything: bool, running: bool, states: tuple[str, ...], name: str | None, since: float | None, engine: str
 ) -> None:  # fmt: skip
-    """The jobs of this machine, newest first."""
+    """List the jobs of this machine, newest first."""
     import time
 
     from trainmaster.client.jobs.listing import adopt_at_hand, headlines, matches, plain

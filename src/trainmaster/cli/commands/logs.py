@@ -11,9 +11,9 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @click.command("logs")
 @job_argument
 @click.argument("task", required=False, shell_complete=tasks)
-@click.option("-f", "--follow", is_flag=True, help="go on as it comes, until the job ends")
+@click.option("-f", "--follow", is_flag=True, help="show what comes, too, until the job ends")
 @click.option("--attempt", type=click.IntRange(1), help="this attempt; default: the latest")
-@click.option("-n", "--tail", type=click.IntRange(0), help="only so many lines of the end")
+@click.option("-n", "--tail", type=click.IntRange(0), help="only the last lines, this many")
 @click.option("--progress", is_flag=True, help="lines by which a program reports its progress too")
 @json_option
 def command(job: str, task: str | None, follow: bool, attempt: int | None, tail: int | None, progress: bool) -> None:

@@ -11,7 +11,7 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @job_argument
 @json_option
 def command(job: str) -> None:
-    """How a job is doing, or how it ended."""
+    """Show how a job is doing, or how it ended."""
     import time
 
     from trainmaster.client.jobs.past import Past

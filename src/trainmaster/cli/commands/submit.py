@@ -32,8 +32,8 @@ class Submits(DescribesJob):
 @click.option(
     "--idempotency-key", default="", metavar="KEY", help="a job submitted before under this key is returned instead"
 )
-@click.option("--xlearning", is_flag=True, help="what follows is said as to XLearning's xl-submit")
-@click.option("--submarine", is_flag=True, help="what follows is said as to Submarine: job run, job show, job kill")
+@click.option("--xlearning", is_flag=True, help="the rest is a command line of XLearning's xl-submit")
+@click.option("--submarine", is_flag=True, help="the rest is a command line of Submarine: job run, job show, job kill")
 @json_option
 def command(
     file: str | None, engine: str, dry_run: bool, idempotency_key: str, xlearning: bool, submarine: bool, **options: Any

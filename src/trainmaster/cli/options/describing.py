@@ -57,7 +57,8 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         )
         function = option(function)
     function = click.option(
-        "--engine", metavar="NAME", default="local", show_default=True, help="where it runs: local, yarn, kubernetes, or one of a package",
+        "--engine", metavar="NAME", default="local", show_default=True,
+        help="where it runs: local, yarn, kubernetes, or one that a package adds",
         shell_complete=completing.engines,
     )(function)  # fmt: skip
     return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)

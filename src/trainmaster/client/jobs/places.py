@@ -70,7 +70,7 @@ def client_side(engine: str) -> Any:
     """Return an engine's client side, `OnThisMachine` or `OnCluster` as its capabilities say. Raises BadInput where there is none."""
     from trainmaster.engines import registry
 
-    return registry.engine(engine).load("client_side")()
+    return registry.client_side(engine)
 
 
 def absolute(url: str, base: Path) -> str:

@@ -39,7 +39,7 @@ from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.engines.registry import goes_with_cluster, is_mount
 from trainmaster.log.epochs import read_master
 from trainmaster.log.index import Headline, headline
-from trainmaster.log.storage import place_of, storage_failed, storage_for
+from trainmaster.log.storage import local_path, place_of, storage_failed, storage_for
 
 CACHES = ("files", "runtime", "environments", "cache")
 _MARGIN = 3600.0  # seconds that the submission of a job may take, and clocks of file systems may differ
@@ -83,13 +83,21 @@ def remove(job: str) -> None:
 
 
 def place_here(job: str) -> str:
-    """Return the directory of a job of a cluster on this machine. Raises BadInput for a job of this machine."""
-    if "application" not in site_of(job):
+    """Return the directory on this machine of a job whose cluster or storage is elsewhere. Raises BadInput where all of the job is here."""
+    folder = str(job_storage(job))
+    if "application" in site_of(job):
+        return folder
+    if local_path(place_of(folder)) is not None:
         raise BadInput(
-            f"{job} is no job of a cluster, so all of it is on this machine", mend=f"leave out --here: tm remove {job}",
+            f"all of {job} is on this machine", mend=f"leave out --here: tm remove {job}", anchor="job-not-over"
+        )
+    if client_side(engine_of(job)).application_state(job)[0] == "running":
+        raise BadInput(
+            f"{job} has processes on this machine, so it is not removed",
+            mend=f"end it: tm kill {job}",
             anchor="job-not-over",
-        )  # fmt: skip
-    return str(job_storage(job))
+        )
+    return folder
 
 
 def forget(job: str) -> None:

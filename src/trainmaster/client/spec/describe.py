@@ -17,7 +17,7 @@ from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
 
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
-_SCRIPT = re.compile(r"[\w./-]+\.\w+")  # the first argument of an interpreter that names a file
+_SCRIPT = re.compile(r"[\w./-]+\.[A-Za-z]\w*")  # the first argument of an interpreter that names a file; 0.5 is none
 _PROGRAMS = {".py": "python", ".sh": "sh"}
 _INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
 
@@ -48,13 +48,19 @@ def describe(file: str | None, options: Mapping[str, Any], command: Sequence[str
     except FileNotFoundError as error:
         raise BadInput("the present directory was removed", mend="go to one that is there", anchor="no-file") from error
     data, origins = _loaded(file)
-    base = Path(file).absolute().parent if file not in (None, "-") else working_directory
+    base = _folder_of(file) if file not in (None, "-") else working_directory
     roles = list(data.get("roles") or ()) if isinstance(data.get("roles"), Mapping) else []
     flags, flag_origins = layer(options, command, roles, engine)
     _refuse_unknown_roles(flags, flag_origins, roles)
     named: settings.Layer = ({"name": _name(file, command)}, {("name",): "its file or program"})
     job, places = settings.job([named, *settings.standing(), (data, origins), (flags, flag_origins)])
     return Described(job, base, places, engine)
+
+
+def _folder_of(file: str) -> Path:
+    """Return a job file's directory, with one spelling: `..` in it is followed, and a job is the same one by whatever way it is named."""
+    folder = Path(file).absolute().parent
+    return folder.resolve() if ".." in folder.parts else folder
 
 
 def _loaded(file: str | None) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:

@@ -54,6 +54,22 @@ def _check_schemes(job: Job) -> None:
             from trainmaster.log.objects import check_scheme
 
             check_scheme(url, key)
+    if URL.match(job.storage):
+        _check_namenode(job.storage)
+
+
+def _check_namenode(storage: str) -> None:
+    """Raise BadInput where a storage is on an HDFS that this machine does not know: no command could read the job, end or remove it."""
+    from trainmaster.log.dfs import is_dfs, resolve
+
+    if not is_dfs(storage):
+        return
+    scheme, _, rest = storage.partition("://")
+    try:
+        resolve(f"{scheme.lower()}://{rest.partition('/')[0]}")
+    except BadInput as error:
+        error.place = f"storage: {storage}"
+        raise
 
 
 def _check_inputs(job: Job, where: Backend, described: Job) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.reasons import sentence, words
 from trainmaster.core.machine.units import GROUP, unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
@@ -56,4 +56,4 @@ def failure_text(cause: Mapping[str, Any]) -> str:
     """Return a failure in words: `worker:1 was killed by SIGKILL`."""
     task = cause["task"]
     figures = {**(cause.get("figures") or {}), "task": task, "role": task.partition(":")[0]}
-    return f"{task} {words(cause['reason'], figures)}"
+    return sentence(task, words(cause["reason"], figures))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainmaster.core.machine.reasons import sentence
 from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
 from trainmaster.log.output import readable as readable_text
 
@@ -103,7 +104,7 @@ def _words(task: Mapping[str, Any]) -> str:
         return "had not started"
     past = task.get("past") or ()
     if not task.get("words") and past:
-        return f"attempt {past[-1]['attempt']} {past[-1]['words']}"
+        return sentence(f"attempt {past[-1]['attempt']}", past[-1]["words"])
     return str(task.get("words", ""))
 
 
@@ -148,7 +149,9 @@ def ended_lines(status: Mapping[str, Any], sizes: Mapping[str, Mapping[str, Any]
         _, failed = _alike(
             [task for task in status["tasks"] if task["state"] == "failed" and task.get("counts", True)], {}
         )
-        lines += [f"  {names(tasks)} {words}: completion.failures allows it" for words, tasks in failed.items()]
+        lines += [
+            f"  {sentence(names(tasks), words)}: completion.failures allows it" for words, tasks in failed.items()
+        ]
     else:
         lines += failure_lines(status)
     lines += [f"  given up at the end: {text}" for text in status.get("gave_up", ())]
@@ -225,18 +228,19 @@ def failure_lines(status: Mapping[str, Any]) -> list[str]:
     named = next((task for task in status.get("tasks", ()) if task["task"] == end.get("task")), end)
     if named.get("reason") == end.get("reason"):
         first = end
-        lines = ["  " + " ".join(part for part in (end.get("task", ""), end.get("words") or "ended") if part)]
+        words = end.get("words") or "ended"
+        lines = [f"  {sentence(end['task'], words) if end.get('task') else words}"]
     else:
         first = failed[0] if failed else {}
         lines = [
             f"  {end['words']}",
-            *(f"  {task['task']} {task.get('words') or task['state']}" for task in failed[:1]),
+            *(f"  {sentence(task['task'], task.get('words') or task['state'])}" for task in failed[:1]),
         ]
     lines += [f"  | {clean(line, colours=False)}" for line in (first.get("tail") or ())[-TAIL:]]
     alike, others = _alike(failed, first)
     if alike:
         lines.append(f"  the same happened to {names(alike)}")
-    lines += [f"  {names(tasks)} {words}" for words, tasks in others.items()]
+    lines += [f"  {sentence(names(tasks), words)}" for words, tasks in others.items()]
     if end.get("advice"):
         lines.append(f"  {end['advice']}")
     return lines

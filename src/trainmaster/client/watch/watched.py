@@ -45,7 +45,8 @@ class Watching:
         if text := item.get("told"):
             self.news.append(text)
         if (event := item.get("event")) is not None:
-            self.news += self._restarts.take(event, len(self.status.get("tasks", ())))
+            known = len(self.status["tasks"]) if self.status else 2  # events of the past come before the first status
+            self.news += self._restarts.take(event, known)
             if event["type"] == "output-committed":
                 self.commits.append(event)
         status = item.get("status") or item.get("end")

@@ -151,6 +151,14 @@ def words(key: str, figures: Mapping[str, Any]) -> str:
     return key if reason is None else _fill(reason.text, figures)
 
 
+_OWN_SUBJECT = ("its ", "the ", "a ", "every ")  # how reasons begin that are whole sentences
+
+
+def sentence(subject: str, text: str) -> str:
+    """Say who ended by a reason in words: "worker:0 exited with status 1", but "worker:0: its node n1 was lost"."""
+    return f"{subject}: {text}" if text.startswith(_OWN_SUBJECT) else f"{subject} {text}"
+
+
 def advice(key: str, figures: Mapping[str, Any]) -> str:
     """Return advice to the user on the reason, or ""."""
     reason = REASONS.get(key)

@@ -184,7 +184,9 @@ def _run_as(value: Any, place: str) -> RunAs:
 
 def _id(value: Any, place: str) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
-        raise wrong(place, f"{value!r} is no number of a user or group", "write one, like 1000; or run_as: image")
+        raise wrong(
+            place, f"it must be the number of a user or group, not {value!r}", "write one, like 1000; or run_as: image"
+        )
     return value
 
 
