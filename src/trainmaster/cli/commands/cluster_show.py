@@ -10,7 +10,7 @@ from trainmaster.cli.options.given import json_option, print_json, wants_json
 
 @click.command("show")
 @click.option(
-    "--engine", metavar="NAME", default="local", show_default=True, 
+    "--engine", metavar="NAME", default="local", show_default=True,
     help="whose cluster: local, yarn, kubernetes, or one that a package adds",
     shell_complete=completing.engines,
 )  # fmt: skip
