@@ -170,7 +170,7 @@ def test_one_goes_on_without_a_member_that_it_gets_no_container_for() -> None:
     assert script.last("generation-formed")["ranks"] == {"worker:0": 0, "worker:2": 1, "worker:3": 2}
     assert status(script.state)["waiting"] == ""
     formed = formation(script.state, script.state.groups[0])
-    assert formed.places == {"worker:0": 0, "worker:2": 1, "worker:3": 2}
+    assert {peer.task: peer.place for peer in formed.peers} == {"worker:0": 0, "worker:2": 1, "worker:3": 2}
     assert script.task("worker:1").hold == "asked"  # it may come back
 
 

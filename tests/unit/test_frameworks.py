@@ -332,3 +332,13 @@ def test_xlearning_s_programs_work_alone_or_know_their_cluster() -> None:
         assert {role: len(members) for role, members in cluster.items()} == {"worker": 3, "ps": 1}
         task = {"type": env["TF_ROLE"], "index": int(env["TF_INDEX"])}
         assert json.loads(env["TF_CONFIG"]) == {"cluster": cluster, "task": task}
+
+
+def test_where_a_member_has_left_the_index_of_tensorflow_has_no_gap_and_that_of_the_task_stays() -> None:
+    both = formed("worker:0", "worker:2")
+    left = attrs.evolve(both, peers=tuple(attrs.evolve(peer, place=place) for place, peer in enumerate(both.peers)))
+    told = frameworks.placement("tensorflow", left, "worker:2")
+    config = json.loads(told.env["TF_CONFIG"])
+    assert len(config["cluster"]["worker"]) == 2
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert told.env["TRAINMASTER_INDEX"] == "2"

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from trainmaster.core.fold.changes import fold
 from trainmaster.core.frames import Joiner, content_of
-from trainmaster.core.input.splits import Listing
+from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Order
+from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import ORDERS, order_faults, order_fields, order_message
-from trainmaster.core.machine.state import State, populate
+from trainmaster.core.machine.state import State, Task, populate
 from trainmaster.core.spec.reading import job_from
 from trainmaster.master.orders import Orders
 
@@ -78,3 +80,36 @@ def test_each_order_has_the_fields_of_its_verb_and_no_others() -> None:
         message = order_message(1, order.attempt, verb, order.id, **orders.payload(state, order))
         assert order_faults(message) == []
         assert order_fields({**message, "colour": "green"}) == order_fields(json.loads(json.dumps(message)))
+
+
+def test_files_are_divided_among_the_members_that_are_left_whatever_their_indexes() -> None:
+    data = {
+        "name": "t", "framework": "pytorch",
+        "roles": {"worker": {"command": "true", "replicas": {"min": 2, "max": 3}}},
+        "inputs": {"train": {"url": "memory://data", "as": "list", "split": "again"}},
+    }  # fmt: skip
+    state = State()
+    fold(state, [Event(1, 0.0, 1, "submitted", {"id": "t-aaaaaa", "job": data})])
+    orders = Orders(state.known_job, {})
+    orders.listings = {"train": Listing("", tuple(File(f"f{number}", 1) for number in range(6)))}
+
+    def dealt() -> list[int]:
+        parts = [
+            orders.payload(state, Order(task.key, 1, 1, "prepare", "1"))["inputs"]["train"]["files"]
+            for task in members()
+        ]
+        assert sorted(path for part in parts for path, *_ in part) == [f"f{number}" for number in range(6)]
+        return list(map(len, parts))
+
+    def members() -> list[Task]:
+        return list(state.members(state.groups[0]))
+
+    sized = {"group": 0, "sizes": {"worker": 3}, "elastic": ["worker"]}
+    fold(state, [Event(2, 0.0, 1, "sized", sized)])
+    assert dealt() == [2, 2, 2]
+    left = {"group": 0, "sizes": {"worker": 2}, "joined": [], "left": ["worker:1"], "restarts": False}
+    fold(state, [Event(3, 0.0, 1, "resized", left)])
+    assert [task.key for task in members()] == ["worker:0", "worker:2"]
+    assert dealt() == [3, 3]
+    request = orders.request(state, "worker:1", 2)
+    assert (request.growth, request.minimum, request.gang) == (True, 2, "")

@@ -32,11 +32,10 @@ def ports(role: Role, job: Job) -> Sequence[str]:
 
 def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
-    index = formation.places[task]  # the lists of the cluster have no gaps
-    env = {"TF_ROLE": me.role, "TF_INDEX": str(index)}
+    env = {"TF_ROLE": me.role, "TF_INDEX": str(me.place)}
     if me.role in (*CLUSTER, "evaluator"):
         env["TF_CLUSTER_DEF"] = cluster = _cluster(formation)
-        task = json.dumps({"type": me.role, "index": index})
+        task = json.dumps({"type": me.role, "index": me.place})
         # Programs that name their chief "master" are written for this form.
         cloud = ', "environment": "cloud"' if "master" in formation.roles else ""
         env["TF_CONFIG"] = f'{{"cluster": {cluster}, "task": {task}{cloud}}}'

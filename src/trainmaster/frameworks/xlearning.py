@@ -35,7 +35,7 @@ def environment(formation: Formation, task: str) -> Placement:
     me = formation.by_task[task]
     workers = [peer for role in ("chief", "worker") for peer in formation.roles.get(role, ())]
     role = "worker" if me.role == "chief" else me.role
-    index = formation.places[task] + (me.role == "worker" and "chief" in formation.roles)
+    index = me.place + (me.role == "worker" and "chief" in formation.roles)
     env = {"INDEX": str(index), "TF_INDEX": str(index), "TF_ROLE": role}
     if "rendezvous" in me.ports:
         placement = pytorch.environment(formation, task)

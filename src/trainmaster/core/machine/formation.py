@@ -30,6 +30,8 @@ class Peer(Plain):
     attempt: int = 1
     limit: int = 0  # restarts that its role may cost
     interface: str = ""  # the network interface that has the address; "" unknown
+    # Its number among the members of its role, without gaps: its index, until members have left.
+    place: int = attrs.field(default=attrs.Factory(lambda peer: peer.index, takes_self=True))
 
     def at(self, port: str) -> str:
         """Return the address of its port `port`, as in a URL."""
@@ -58,11 +60,6 @@ class Formation:
         return roles
 
     @cached_property
-    def places(self) -> dict[str, int]:
-        """Return the number of each peer in its role, from 0 and without gaps; its index, until members of the role have left."""
-        return {peer.task: place for peers in self.roles.values() for place, peer in enumerate(peers)}
-
-    @cached_property
     def ranked(self) -> list[Peer]:
         """Return the peers that have ranks, in order of rank."""
         ranks_and_peers = [(peer.rank.rank, peer) for peer in self.peers if peer.rank is not None]
@@ -83,10 +80,14 @@ def formation(state: State, group: Group) -> Formation:
         if task.group == group.number and task.key in group.ranks
     ]
     ranks = {rank.task: rank for rank in assign(members, group.ranks)}
+    places: dict[str, int] = {}
+    for other in state.groups:
+        for role in other.roles if other.changes else ():
+            places |= {member.key: place for place, member in enumerate(state.members_of(role))}
     peers = tuple(
         Peer(
             task.key, task.role, task.index, task.address, task.ports, ranks.get(task.key), _copies(state, task),
-            task.attempt, state.role(task).restart.limit,
+            task.attempt, state.role(task).restart.limit, place=places.get(task.key, task.index),
         )
         for task in tasks
     )  # fmt: skip
