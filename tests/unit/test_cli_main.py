@@ -232,7 +232,7 @@ def test_a_broken_package_of_an_engine_is_in_the_way_of_its_own_jobs_alone(home,
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0\n")
     (package / "entry_points.txt").write_text("[trainmaster.engines]\nbroken = no_such_module:ENGINE\n")
-    trouble = "the engine broken cannot be loaded from no_such_module:ENGINE: No module named 'no_such_module'"
+    trouble = "the engine broken cannot be used: ModuleNotFoundError: No module named 'no_such_module'"
     assert f"error: {trouble}" in tm("run", "--engine", "broken", "--", "true", PYTHONPATH=str(tmp_path)).stderr
     assert "error: there is no job x" in tm("status", "x", PYTHONPATH=str(tmp_path)).stderr
     assert trouble in tm("doctor", PYTHONPATH=str(tmp_path)).stdout

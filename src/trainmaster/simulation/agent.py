@@ -46,9 +46,11 @@ class Habits:
     tells_staging: float = 1.0  # s after which an agent that still stages reports that half of it is there
     misses: float = 0.0  # chance that staging fails
     saves_every: float = 0.0  # s between checkpoint sets; 0 for none
+    savers: float = math.inf  # only tasks of a lower index store sets
     commits: float = 0.5  # s that a commit takes at most
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
     deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
+    reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
 
 
 class Agent:
@@ -229,7 +231,7 @@ class Agent:
             self.world.at(rng.uniform(*habits.runs), self._program_over, attempt)
         if habits.progresses:
             self.world.at(rng.uniform(5, 15), self._progress, attempt)
-        if habits.saves_every and self._env.get("marks"):
+        if habits.saves_every and self._env.get("marks") and self.container.index < habits.savers:
             self.world.at(habits.saves_every, self._checkpoint, attempt)
 
     def _stop(self, attempt: int, order: Mapping[str, Any]) -> None:
@@ -299,7 +301,7 @@ class Agent:
             self.world.at(self.world.rng.uniform(0.1, 1.0), self._read_shards, attempt)
         else:
             self.reading = [leased]
-            self.world.at(self.world.rng.uniform(0.1, 2.0), self.shard_read, attempt, name, leased)
+            self.world.at(self.world.rng.uniform(*self.habits.reads), self.shard_read, attempt, name, leased)
 
     def shard_read(self, attempt: int, name: str, number: int) -> None:
         if self.running == attempt and self.alive:

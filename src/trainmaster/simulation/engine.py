@@ -68,6 +68,10 @@ class Container:
     end_reason: str = ""  # why the engine took it back
     crossed: bool = False  # granted although its ask had just been withdrawn
 
+    @property
+    def index(self) -> int:
+        return int(self.task.rpartition(":")[2])
+
 
 class Engine:
     """The engine grants containers on simulated nodes: calls `start` with each, `stop` to end it, `strand` when it is barred."""

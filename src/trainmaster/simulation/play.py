@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,7 +14,7 @@ from trainmaster.simulation.engine import Container, Engine
 from trainmaster.simulation.faults import Fault
 from trainmaster.simulation.master import SimulatedMaster
 from trainmaster.simulation.plants import PLANTS
-from trainmaster.simulation.world import GRACE, Violation, World
+from trainmaster.simulation.world import GRACE, Clock, Violation, World
 
 SETTLED = 120.0  # s after the end of the job within which everything in the world must be over
 NODE_BACK = 60.0  # s until the place of a lost node is taken by another
@@ -57,9 +57,12 @@ class Scene:
 class Play:
     """The parts of one play. `run` plays it to its end and returns its outcome, or raises Violation."""
 
-    def __init__(self, scene: Scene, seed: int) -> None:
-        self.scene, self.world, self.plant = scene, World(seed), PLANTS[scene.plant]
-        self.engine = Engine(self.world, scene.nodes, self._start_agent, self._stop_agent, self._strand)
+    def __init__(
+        self, scene: Scene, seed: int, clock: Clock | None = None, engine: Callable[..., Engine] = Engine
+    ) -> None:
+        """`clock` and `engine`: of a cluster that several plays share."""
+        self.scene, self.world, self.plant = scene, World(seed, clock), PLANTS[scene.plant]
+        self.engine = engine(self.world, scene.nodes, self._start_agent, self._stop_agent, self._strand)
         self.agents: dict[tuple[str, int], Agent] = {}
         self.over = False
         self.listing: dict[str, Any] = {}
@@ -197,9 +200,13 @@ class Play:
         end = self.world.now
         while self.world.now < end + SETTLED and self.world.step():
             pass
+        self.verify()
+        return self._outcome(end)
+
+    def verify(self) -> None:
+        """Hold the end of the job against the truth. Raises Violation."""
         last = next(master for master in reversed(self.masters) if master.wrote)
         check(self.world, self.engine, last.log, last.state, dict.fromkeys(self.listing, self.scene.shards))
-        return self._outcome(end)
 
     def _outcome(self, end: float | None = None) -> Outcome:
         state = self.master.state

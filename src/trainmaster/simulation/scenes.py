@@ -133,7 +133,7 @@ def rename_roles(job: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     return job
 
 
-def _rare_habits(seed: int) -> dict[str, float]:
+def _rare_habits(seed: int) -> dict[str, Any]:
     """Return rare habits for one scene in seven. They are drawn apart from all else, so that seeds kept as tests keep their scenes."""
     rng = random.Random(f"rare habits 10 {seed}")
     if rng.random() >= 0.15:

@@ -122,23 +122,17 @@ class Disk:
         return events + (segment.events[: segment.synced] if durable else segment.events)
 
 
-class World:
-    """Time and truth. Parts schedule what they do with `at`; `rng` is the only source of chance."""
+class Clock:
+    """The time, of one world or of several that share a cluster, and what is due in it."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)
+    def __init__(self) -> None:
         self.now = BEGINNING
-        self.calm = False  # no rule strikes by chance any more
-        self.disk = Disk()
-        self.truth = Truth()
-        self.lost_nodes: set[str] = set()  # nobody reaches them
+        self.scheduled = 0
         self._heap: list[tuple[float, int, Act, tuple[Any, ...]]] = []
-        self._count = 0
 
     def at(self, delay: float, act: Act, *args: Any) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (self.now + delay, self._count, act, args))
+        self.scheduled += 1
+        heapq.heappush(self._heap, (self.now + delay, self.scheduled, act, args))
 
     def step(self) -> bool:
         """Let the next event happen; return False when none is left."""
@@ -148,9 +142,27 @@ class World:
         act(*args)
         return True
 
+
+class World:
+    """Time and truth of one job. Parts schedule what they do with `at`; `rng` is the only source of chance."""
+
+    def __init__(self, seed: int, clock: Clock | None = None) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.clock = clock or Clock()
+        self.at, self.step = self.clock.at, self.clock.step
+        self.calm = False  # no rule strikes by chance any more
+        self.disk = Disk()
+        self.truth = Truth()
+        self.lost_nodes: set[str] = set()  # nobody reaches them
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
     @property
     def happened(self) -> int:
-        return self._count
+        return self.clock.scheduled
 
     # -- chance --
 

@@ -59,4 +59,7 @@ def _kill_tasks(jobs: Sequence[str], tasks: Sequence[str], why: str) -> None:
     job = resolve(jobs[0])
     for task in tasks:
         kill_task(job, task, why)
-        click.echo(f"{task} of {job} is ending")
+        if not wants_json():
+            click.echo(f"{task} of {job} is ending")
+    if wants_json():
+        print_json({"job": job, "state": "running", "ending": list(tasks)})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.options.given import job_argument
+from trainmaster.cli.options.given import job_argument, json_option, print_json, wants_json
 
 
 @click.command("scale")
 @job_argument
 @click.argument("sizes", nargs=-1, required=True, metavar="ROLE=N...")
+@json_option
 def command(job: str, sizes: tuple[str, ...]) -> None:
     """Have roles with `replicas: {min, max}` grow or shrink to N members, as soon as there are containers for them.
 
@@ -18,9 +19,13 @@ def command(job: str, sizes: tuple[str, ...]) -> None:
     """
     from trainmaster.client.jobs.actions import scale
 
-    for size in [_read(text) for text in sizes]:
-        scale(job, *size)
-        click.echo(f"{job}: {size[0]} goes to {size[1]}; see tm status {job}")
+    wanted = dict(map(_read, sizes))
+    for role, size in wanted.items():
+        scale(job, role, size)
+        if not wants_json():
+            click.echo(f"{job}: {role} goes to {size}; see tm status {job}")
+    if wants_json():
+        print_json({"job": job, "sizes": wanted})
 
 
 def _read(text: str) -> tuple[str, int]:
