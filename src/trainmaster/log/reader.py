@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import attrs
 
-from trainmaster.core.errors import StorageFailed
+from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import FOLDER, Head, Segment, head_of, number, segments
 from trainmaster.log.storage import Storage
@@ -66,12 +66,14 @@ class Reader:
             return batch
         if self._skip_dropped_events():
             return self.poll()
-        raise StorageFailed(
-            f"the event log is damaged: event {self.last + 1} is missing, and later ones are there",
-            place=f"{self._storage.url}/{FOLDER}",
-            mend="put its files back from a copy; the job cannot be resumed without them",
-            anchor="log-damaged",
-        )
+        raise self.damaged(f"event {self.last + 1} is missing, and later ones are there")
+
+    def damaged(self, problem: str) -> StorageFailed:
+        """Return the error about lines that are in the log and cannot be."""
+        return StorageFailed(
+            f"the event log is damaged: {problem}", place=f"{self._storage.url}/{FOLDER}",
+            mend="put its files back from a copy; the job cannot be resumed without them", anchor="log-damaged",
+        )  # fmt: skip
 
     def refresh(self) -> None:
         """List the files that are there now."""
@@ -185,9 +187,22 @@ class Reader:
 
 
 def replay(reader: Reader, decode: Callable[[bytes], T]) -> Iterator[T]:
-    """Yield the lines that follow the reader now, decoded (`bytes` leaves a line as it is)."""
+    """Yield the lines that follow the reader now, decoded (`bytes` leaves a line as it is). Raises StorageFailed at one that cannot be."""
     while batch := reader.poll():
-        yield from map(decode, batch.lines)
+        yield from decoded(reader, batch, decode)
+
+
+def decoded(reader: Reader, batch: Batch, decode: Callable[[bytes], T]) -> Iterator[T]:
+    """Yield the lines of a batch, decoded. Raises StorageFailed at one that cannot be."""
+    n = batch.first
+    try:
+        for line in batch.lines:
+            yield decode(line)
+            n += 1
+    except TrainmasterError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise reader.damaged(f"line {n} is no event: {line[:80].decode(errors='replace')!r}") from error
 
 
 def _numbered_lines(data: bytes, at: int) -> tuple[list[bytes], bool]:

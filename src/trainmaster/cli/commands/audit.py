@@ -19,18 +19,25 @@ def command(job: str) -> None:
     from trainmaster.core.errors import StorageFailed
     from trainmaster.core.input.audit import audit as prove
     from trainmaster.core.input.shards import ShardTable
-    from trainmaster.core.machine.events import Event, decode
+    from trainmaster.core.machine.events import Event, decode, wrong_shape
     from trainmaster.log.reader import Reader, replay
 
-    events: list[Event] = list(replay(Reader(Past(job).storage), decode))
+    reader = Reader(Past(job).storage)
+    events: list[Event] = list(replay(reader, decode))
     if events and (dropped := events[-1].n - len(events)):
         raise StorageFailed(
             f"{dropped:,} events of {job} were dropped, for its log is in its cluster alone: nothing can be proven",
             mend="give such jobs a storage of their own: storage: URL", anchor="events-dropped",
         )  # fmt: skip
-    listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
-    tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
-    verdict = prove(events, tables)
+    try:
+        listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
+        tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
+        verdict = prove(events, tables)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        wrong = next(
+            (f"event {event.n}: {problem}" for event in events if (problem := wrong_shape(event))), repr(error)
+        )
+        raise reader.damaged(wrong) from error
     if wants_json():
         print_json(verdict.to_json())
     else:

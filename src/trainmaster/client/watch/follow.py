@@ -268,11 +268,9 @@ class _Stored:
 
     def _read(self) -> list[bytes]:
         """Return the lines that came, after folding them."""
-        from trainmaster.core.fold.changes import fold
-        from trainmaster.core.machine.events import decode
         from trainmaster.core.machine.state import State
         from trainmaster.log.reader import Reader
-        from trainmaster.log.replay import replayed
+        from trainmaster.log.replay import fold_batch, replayed
 
         if self._reader is None or self._state is None:
             self._reader, self._state = Reader(self._past.storage), State()
@@ -284,7 +282,7 @@ class _Stored:
                 return self._read()
             if batch.first > self._state.n + 1:  # what was dropped is in a snapshot, and may be more than was read here
                 self._state, _ = replayed(self._past.storage)
-            self._state = fold(self._state, map(decode, batch.lines[max(0, self._state.n + 1 - batch.first) :]))
+            fold_batch(self._state, self._reader, batch)
             lines += batch.lines
             last = batch.last
         return lines

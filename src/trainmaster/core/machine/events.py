@@ -179,6 +179,13 @@ def faults(event: Recorded) -> list[str]:
     return [f"{event.type}: {text}" for text in (*unknown, *wrong_fields(fields, event.data))]
 
 
+def wrong_shape(event: Recorded) -> str:
+    """Return the first field that an event lacks or has in another shape, in words; "" where there is none, or its type is unknown."""
+    kind = EVENTS.get(event.type)
+    wrong = wrong_fields(kind.fields, event.data) if kind is not None else []
+    return f"{event.type}: {wrong[0]}" if wrong else ""
+
+
 def whole(events: Iterable[RecordedEvent]) -> Iterator[RecordedEvent]:
     """Yield the events that count: all but those of a decision that a dying master left incomplete."""
     unfinished: list[RecordedEvent] = []
@@ -213,6 +220,9 @@ def decode(line: bytes | str) -> Event:
     try:
         version, n, at = record.pop("v"), record.pop("n"), record.pop("at")
         event = Event(n, at, record.pop("epoch"), record.pop("type"), record)
+        if type(n) is not int or type(event.type) is not str or type(event.epoch) is not int:
+            raise TypeError
+        at + 0.0  # a number
     except (KeyError, AttributeError, TypeError) as error:
         raise ValueError(f"not an event: {text[:80]!r}") from error
     if version != VERSION and str(version).split(".")[0] != _MAJOR:
