@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from scripted import Script, job, role
 
 from trainmaster.cli.tm import run
+from trainmaster.client.jobs import actions
 from trainmaster.client.watch.follow import _Seen, _Stored
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import encode
@@ -77,6 +79,14 @@ def test_whoever_follows_is_told_alike(home: Any) -> None:
     stored = _Stored("test-aaaaaa", _Seen(), logs=False, tail=None, on_this_machine=True)
     with pytest.raises(StorageFailed, match="worker:0 is staging, where uploaded cannot come"):
         list(stored.news())
+
+
+def test_a_job_with_a_damaged_log_is_ended_by_force(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home.state / "jobs" / "test-aaaaaa", change("asked", tasks=7))
+    backend = mock.Mock()
+    monkeypatch.setattr(actions, "backend_of", lambda job: backend)
+    assert actions.kill("test-aaaaaa", force=True) is None
+    backend.end.assert_called_once()
 
 
 def ended(*arguments: str) -> Any:

@@ -12,7 +12,7 @@ from trainmaster.client.jobs.sweep import resume
 from trainmaster.client.watch.connect import live
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow
-from trainmaster.core.errors import BadInput, EngineFailed, NotFound
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed
 
 MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little
 
@@ -24,7 +24,7 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     waits on a cluster for its first master is ended in the same way: there is no master to be asked.
     """
     by, where = f"user {getpass.getuser()}", backend_of(job)
-    if (force or where.is_unbegun(job)) and _final(job) is None:
+    if (force or where.is_unbegun(job)) and not _is_over(job):
         where.end(job, by, why)
         return None
     return ask(job, "kill", by=by, why=why)[0]
@@ -95,6 +95,16 @@ def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
     raise EngineFailed(
         f"no master of {job} answers", mend=f"see what became of it: tm status {job}", anchor="master-gone"
     )
+
+
+def _is_over(job: str) -> bool:
+    """Tell whether the job is known to have ended; by a damaged log it is not, and whoever ends it by force ends its processes."""
+    try:
+        return _final(job) is not None
+    except StorageFailed as failure:
+        if failure.anchor != "log-damaged":
+            raise
+        return False
 
 
 def _final(job: str) -> Facts | None:
