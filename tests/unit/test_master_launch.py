@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,20 @@ def test_a_job_is_begun_before_its_master_has_done_anything(
             assert [mark.process.pid for mark in processes.living("t-aaaaaa", processes.MASTER)] == [master.pid]
     places.set_live("t-aaaaaa", False)
     places.remove_job_dir("t-aaaaaa")
+
+
+INTERRUPTED = """
+import os, socket
+from trainmaster.engines.local import launch
+launch._serve_as_master = lambda *arguments: 0
+ours, theirs = socket.socketpair()
+ours.close()
+if not os.fork():
+    launch._fork_master(theirs, None, ())
+os.wait()
+"""
+
+
+def test_a_command_that_is_interrupted_while_its_master_is_forked_leaves_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""

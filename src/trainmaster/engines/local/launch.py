@@ -21,7 +21,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -164,7 +164,8 @@ def _fork_master(link: socket.socket, template: Link, mask: Iterable[int]) -> No
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if master := os.fork():
-            link.sendall(str(master).encode())
+            with suppress(BrokenPipeError):  # the command was interrupted meanwhile, and the master ends with it
+                link.sendall(str(master).encode())
             status = 0
         else:
             status = _serve_as_master(link, template)
