@@ -25,6 +25,8 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
         engine(name, f"engines.{name}")
     where.check(job)
     _check_schemes(job)
+    if job.storage and where.on_this_machine:
+        _check_storage(job.storage)
     _check_inputs(job, where, described)
     if job.outputs:
         from trainmaster.data.checks import check_outputs
@@ -70,6 +72,26 @@ def _check_namenode(storage: str) -> None:
     except BadInput as error:
         error.place = f"storage: {storage}"
         raise
+
+
+def _check_storage(url: str) -> None:
+    """Raise BadInput where a path of this machine can be no storage: a master would wait for it to come back."""
+    from trainmaster.data.store.stores import local_path
+
+    if (path := local_path(url)) is None:
+        return
+    existing = Path(path)
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        problem, mend = f"{existing} is no folder", "name a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        problem, mend = f"nothing can be written to {existing}", "check the permissions there, or name another folder"
+    else:
+        return
+    raise BadInput(
+        f"the job's storage cannot be made: {problem}", place=f"storage: {url}", mend=mend, anchor="storage-url"
+    )
 
 
 def _check_inputs(job: Job, where: Backend, described: Job) -> None:
