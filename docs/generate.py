@@ -44,6 +44,7 @@ SHAPES = {
     "environment": "one of its keys; or the value alone, whose ending tells which of them is meant",
     "factor": "a number from 1 to 100",
     "flag": "`true` or `false`",
+    "interval": "a duration of at least `10ms`",
     "labels": "`{name: text}`",
     "links": "`{label: role:index:port/path}`, or its keys under each label",
     "name": "letters, digits, `-`, `_`, `.`, beginning with a letter or digit, at most 63",

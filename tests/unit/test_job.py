@@ -328,6 +328,8 @@ ELASTIC = {"replicas": {"min": 1, "max": 2}}
         ({"roles": {"worker": {}}},
          "roles.worker.command is missing: the program: text is run by /bin/sh -c, a list as it is, without a shell\n  roles.worker"),
         ({"roles": ["worker"]}, "roles: expected a section for each name\n  roles: [worker]"),
+        ({"saves": {"every": "0s"}}, "saves.every: expected a duration of at least 10ms\n  saves.every: 0s"),
+        ({"checkpoint": {"path": "ckpt", "every": "0s"}}, "checkpoint.every: expected a duration of at least 10ms"),
         ({"timeouts": {"stall": 30}}, "timeouts.stall: a duration needs a unit: 30s or 30m?\n  timeouts.stall: 30"),
         ({"completion": "any"}, "completion: expected all, {first: ROLE} or {failures: PART}\n  completion: any"),
         ({"completion": {"first": "worke"}},

@@ -274,7 +274,7 @@ class Checkpoint(Section):
 
     path: str = key("the file or directory in the working directory", "relative path")
     url: str = key("where the sets go", "text", "the job's storage", default="")
-    every: float = key("time between two sets", "duration", "5m", default=300.0)
+    every: float = key("time between two sets", "interval", "5m", default=300.0)
     keep: int = key("how many sets are kept", "positive count", "3", default=3)
 
 
@@ -332,7 +332,7 @@ class Logs(Section):
 class Saves(Section):
     """Outputs saved while the programs run."""
 
-    every: float | None = key("time between two saves; none: only when asked", "duration or none", "none", default=None)
+    every: float | None = key("time between two saves; none: only when asked", "interval or none", "none", default=None)
     keep: int = key("how many are kept", "positive count", "3", default=3)
     names: str = key(
         "time: _saves/2026-11-22T03-43-00Z; interResult: interResult_2026_11_22_03_43_00, as XLearning had them",

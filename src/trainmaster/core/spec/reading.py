@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 
 def _written(shape: str, value: Any) -> Any:
-    if value is None and shape not in ("duration or none",):
+    if value is None and shape not in ("duration or none", "interval or none"):
         return None
     if shape in BY_NAME:
         return {key: _plain(section) for key, section in value.items()}

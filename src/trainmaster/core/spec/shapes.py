@@ -15,6 +15,7 @@ from trainmaster.core.spec.threads import CORES, MACHINE
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_SHORTEST = 0.01  # s
 NAME_WORDS = "a name of letters, digits, '-', '_' and '.', beginning with a letter or digit, at most 63"
 
 
@@ -113,6 +114,18 @@ def _duration(value: Any) -> float:
     if seconds is None:
         raise ValueError("expected a duration, like 30s or 5m; none is not possible here")
     return seconds
+
+
+def _interval(value: Any) -> float:
+    """Read the time between two of many: there is no end to what is done each 0 s."""
+    seconds = _duration(value)
+    if seconds < _SHORTEST:
+        raise ValueError("expected a duration of at least 10ms")
+    return seconds
+
+
+def _interval_or_none(value: Any) -> float | None:
+    return None if _duration_or_none(value) is None else _interval(value)
 
 
 def _signal(value: Any) -> str:
@@ -277,6 +290,8 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "env": (_env, _same),
     "factor or none": (_or_none(_factor, None), _same),
     "flag": (_flag, _same),
+    "interval": (_interval, exact_seconds),
+    "interval or none": (_interval_or_none, exact_seconds),
     "labels": (_labels, _same),
     "name": (name, _same),
     "number": (_whole, _same),
