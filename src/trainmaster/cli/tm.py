@@ -29,6 +29,7 @@ COMMANDS = {
     "wait": "wait for a job to end",
     "kill": "end a job",
     "scale": "more or fewer tasks of a role",
+    "chaos": "let faults happen to a job",
     "save": "save a job's outputs while it runs",
     "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",

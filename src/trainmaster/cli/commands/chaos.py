@@ -1,0 +1,50 @@
+"""`tm chaos`: do harm to a job, to see that it survives."""
+
+from __future__ import annotations
+
+import math
+
+import click
+
+from trainmaster.cli.options.given import Duration, job_argument, json_option, print_json, wants_json
+
+
+@click.command("chaos")
+@job_argument
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="NAME",
+    help="only these, several times; default: all that its engine allows",
+)
+@click.option("--every", type=Duration(), default="10s", show_default=True, help="time between two faults, on average")
+@click.option("--for", "seconds", type=Duration(), default=None, help="how long; default: until the job ends")
+@click.option("--seed", type=int, default=None, help="of the order of faults; default: a random one, which is told")
+@click.option("--list", "lists", is_flag=True, help="show the faults that JOB can have, and do nothing")
+@json_option
+def command(
+    job: str, faults: tuple[str, ...], every: float, seconds: float | None, seed: int | None, lists: bool
+) -> None:
+    """Let faults happen to JOB while it runs: processes die, stop for a while, or are slow; tasks are ended; elastic roles change size.
+
+    The same seed gives the same order of faults. What was stopped goes on at the latest when this ends, by Ctrl-C too.
+    """
+    import random
+
+    from trainmaster.client.jobs.chaos import FAULTS, possible, unleash
+    from trainmaster.client.jobs.handles import handle_of
+
+    names = possible(handle_of(job).engine, faults)
+    if lists:
+        for name in names:
+            click.echo(f"{name:<15} {FAULTS[name].text}")
+        return
+    seed = random.randrange(2**31) if seed is None else seed
+    if not wants_json():
+        click.echo(f"seed {seed}")
+    for at, name, whom in unleash(job, names, seed, max(every, 0.001), math.inf if seconds is None else seconds):
+        if wants_json():
+            print_json({"at": round(at, 3), "fault": name, "hit": whom, "seed": seed})
+        else:
+            click.echo(f"{at:8.1f} s  {name:<15} {whom}")
