@@ -11,7 +11,7 @@ import pytest
 from conformance.engines import Local, Submitted, python, role
 from waiting import until
 
-from trainmaster.client.jobs.chaos import FAULTS, possible, unleash
+from trainmaster.client.chaos import FAULTS, possible, unleash
 from trainmaster.host import processes
 
 FILES, LINES = 30, 20

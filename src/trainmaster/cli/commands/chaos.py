@@ -32,7 +32,7 @@ def command(
     """
     import random
 
-    from trainmaster.client.jobs.chaos import FAULTS, possible, unleash
+    from trainmaster.client.chaos import FAULTS, possible, unleash
     from trainmaster.client.jobs.handles import handle_of
 
     names = possible(handle_of(job).engine, faults)
