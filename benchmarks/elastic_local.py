@@ -4,7 +4,8 @@
 
 The smallest of ElasticDL's settings on the local engine: a slot is a sixth of the machine's cores. A job learns the digits with a real
 model, from shards that its workers share; after each batch a worker waits, as it would for an accelerator, so that 8 of them fit on few
-cores. The second job is submitted a quarter of a job's time after the first. *gang* is all workers or none, *elastic* `replicas: {min: 1, max: 4}`.
+cores. The second job is submitted a quarter of a job's time after the first. *gang* is all workers or none, *elastic* `replicas: {min: 1,
+max: 4}`.
 
 use         tasks whose program runs, of the slots that the jobs there were could have used, from the first submit to the last end
 wait        from the second submit to its first container
