@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,8 +16,8 @@ import attrs
 
 from trainmaster.client.jobs.actions import kill_task, scale
 from trainmaster.client.jobs.past import Past
-from trainmaster.client.watch.connect import live
-from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.client.watch.connect import status
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.plain import Plain
 from trainmaster.engines import registry
 from trainmaster.host import processes
@@ -31,19 +32,25 @@ class Chaos:
 
     def __init__(self, job: str, seed: int) -> None:
         self.job, self.random = job, random.Random(seed)
-        self.resumed: list[tuple[float, Process]] = []  # stopped processes, and until when
+        self._paused: dict[Process, threading.Timer] = {}  # stopped processes -> what lets each go on
 
     def strike(self, name: str) -> str:
         """Let a fault happen; return whom it hit, "" where there was nobody to be hit now."""
         return FAULTS[name].strike(self)
 
-    def resume(self, *, all_of_them: bool = False) -> None:
-        """Let the processes go on whose time is over, or all."""
-        now = time.monotonic()
-        for at, process in list(self.resumed):
-            if all_of_them or at <= now:
-                processes.send(process, signal.SIGCONT)
-                self.resumed.remove((at, process))
+    def pause(self, process: Process, seconds: float) -> bool:
+        """Stop a process for a while; return False where it is gone. A thread lets it go on: a fault may wait for a paused master."""
+        if not processes.send(process, signal.SIGSTOP):
+            return False
+        timer = self._paused[process] = threading.Timer(seconds, processes.send, (process, signal.SIGCONT))
+        timer.daemon = True
+        timer.start()
+        return True
+
+    def end(self) -> None:
+        for process, timer in self._paused.items():
+            timer.cancel()
+            processes.send(process, signal.SIGCONT)
 
     def one(self, kind: str) -> processes.Mark | None:
         """Return one of the job's living processes of a kind."""
@@ -71,10 +78,7 @@ def _kill(kind: str) -> Callable[[Chaos], str]:
 def _pause(kind: str) -> Callable[[Chaos], str]:
     def strike(chaos: Chaos) -> str:
         mark, seconds = chaos.one(kind), chaos.random.uniform(*PAUSE)
-        if mark is None or not processes.send(mark.process, signal.SIGSTOP):
-            return ""
-        chaos.resumed.append((time.monotonic() + seconds, mark.process))
-        return f"{_named(mark)} for {seconds:.1f} s"
+        return f"{_named(mark)} for {seconds:.1f} s" if mark is not None and chaos.pause(mark.process, seconds) else ""
 
     return strike
 
@@ -92,16 +96,13 @@ def _slow(chaos: Chaos) -> str:
 
 
 def _kill_task(chaos: Chaos) -> str:
-    master = live(chaos.job)
-    running = (
-        [] if master is None else [task["task"] for task in master.status()["tasks"] if task["state"] == "running"]
-    )
-    if not running:
-        return ""
-    task: str = chaos.random.choice(sorted(running))
     try:
+        running = [task["task"] for task in status(chaos.job)["tasks"] if task["state"] == "running"]
+        if not running:
+            return ""
+        task: str = chaos.random.choice(sorted(running))
         kill_task(chaos.job, task, "chaos")
-    except (BadInput, EngineFailed):  # it came to its end meanwhile
+    except TrainmasterError:  # it came to its end meanwhile, or no master answers now
         return ""
     return task
 
@@ -115,7 +116,7 @@ def _scale(chaos: Chaos) -> str:
     size = chaos.random.randint(role.replicas.min, role.replicas.max)
     try:
         scale(chaos.job, role.name, size)
-    except (BadInput, EngineFailed):
+    except TrainmasterError:
         return ""
     return f"{role.name} to {size}"
 
@@ -168,12 +169,11 @@ def unleash(
             while (now := time.monotonic()) < due:
                 if now - began > seconds or _is_over(job):
                     return
-                chaos.resume()
                 time.sleep(min(0.1, due - now))
             if whom := chaos.strike(name):
                 yield time.monotonic() - began, name, whom
     finally:
-        chaos.resume(all_of_them=True)
+        chaos.end()
 
 
 def _is_over(job: str) -> bool:
