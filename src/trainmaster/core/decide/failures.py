@@ -14,7 +14,7 @@ from typing import Any
 from trainmaster.core.decide.limits import GROWTH_BACKOFF, SETTLE, SOON, UNTIMED
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
-from trainmaster.core.machine.reasons import REASONS, is_reason, words
+from trainmaster.core.machine.reasons import REASONS, final_state, is_reason, words
 from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, unit_of
 from trainmaster.core.machine.units import TASK, Unit
 
@@ -99,7 +99,7 @@ def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -
     facts = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures)}
     return [
         ("attempt-ended", facts),
-        ("task-failed", {"task": task.key, "reason": reason, "figures": dict(figures)}),
+        ("task-failed", {"task": task.key, "reason": reason, "figures": dict(figures), "final": final_state(reason)}),
     ]
 
 
@@ -231,7 +231,8 @@ def settle(state: State, incident: Incident, now: float) -> list[Fact]:
     if not REASONS[cause["reason"]].restart_costs and incident.costs and state.role(task).restart.scope != "never":
         # The charge was wrong: the restart that it had used up is there again.
         return [*facts, _restart_after(state, task, incident.unit, cause, _counts(facts[0][1]), now)]
-    failed = {"task": task.key, "attempt": cause["attempt"], "reason": cause["reason"], "figures": cause["figures"]}
+    failed = {"task": task.key, "attempt": cause["attempt"], "reason": cause["reason"], "figures": cause["figures"],
+              "final": final_state(cause["reason"])}  # fmt: skip
     return [*facts, ("task-failed", failed)]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.reasons import final_state
 from trainmaster.core.machine.state import State
 
 _SHORT_LIFE = 30.0
@@ -37,12 +38,17 @@ def _step_done(state: State, event: Event) -> dict[str, Any]:
     return {"limit": 60.0} if event.data["step"] == "leave" else {}
 
 
+def _task_failed(state: State, event: Event) -> dict[str, Any]:
+    return {"final": final_state(event.data["reason"])}
+
+
 _LACKED: Mapping[str, Callable[[State, Event], dict[str, Any]]] = {
     "master-started": _master_started,
     "agent-disconnected": _agent_disconnected,
     "ordered": _ordered,
     "incident": _incident,
     "step-done": _step_done,
+    "task-failed": _task_failed,
 }
 
 

@@ -17,9 +17,7 @@ from trainmaster.core.fold.moves import (
     undoom,
 )
 from trainmaster.core.machine.phases import COMMITTING, ENDED, LIVE, NEW
-from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.state import (
-    FAILED,
     GRANTED,
     KILLED,
     Budget,
@@ -162,8 +160,7 @@ def task_failed(state: State, data: Data, at: float) -> None:
             continue
         if task is culprit:
             task.reason, task.figures = data["reason"], dict(data.get("figures") or {})
-            reason = REASONS.get(data["reason"])
-            finalize(state, task, reason.final if reason and reason.final != KILLED else FAILED)
+            finalize(state, task, data["final"])
         else:
             task.reason = task.reason or "peer-failed"
             finalize(state, task, KILLED)

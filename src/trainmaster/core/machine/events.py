@@ -146,7 +146,7 @@ EVENTS: dict[str, Kind] = {
         quick="whole?", total="whole?",
     ),
     "backoff-over": _note("the wait before a restart is over", unit="text"),
-    "task-failed": _barrier("{task} failed for good", task="text", attempt="whole?", reason="text", figures="map"),
+    "task-failed": _barrier("{task} failed for good", task="text", attempt="whole?", reason="text", figures="map", final="text?"),
     "warned": _note("{task} will be taken back in {seconds} s", task="text", seconds="seconds", reason="text", figures="map?"),
     "shards-done": _report(
         True, "{shards} of {input} done by {task}", input="text", ranges="list", records="list or none", mark="whole", differing="list?",

@@ -145,6 +145,12 @@ def is_reason(key: Any) -> bool:
     return isinstance(key, str) and key in REASONS
 
 
+def final_state(key: str) -> str:
+    """Return the final state of a task that fails for good by this reason: failed, or lost."""
+    reason = REASONS.get(key)
+    return reason.final if reason is not None and reason.final in ("failed", "lost") else "failed"
+
+
 def words(key: str, figures: Mapping[str, Any]) -> str:
     """Return the reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
     reason = REASONS.get(key)
