@@ -37,6 +37,8 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         job["outputs"] = {"model": {"url": "memory://out", "from": rng.choice(("worker", "worker:0"))}}
     if rng.random() < 0.2:
         job["completion"] = {"failures": 0.5} if scope != "group" else {"first": "worker"}
+    if "outputs" in job and random.Random(f"saves 30 {seed}").random() < 0.15:  # drawn apart from all else
+        job["saves"] = {"every": "10s"}
     _make_odd(seed, job)
     saves = 0.0
     if scope == "group" and rng.random() < 0.5:

@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.core.decide import failures
 from trainmaster.core.decide.elastic import change_members, elastic_roles
 from trainmaster.core.decide.limits import COMMIT, LEAVE
-from trainmaster.core.fold.saving import save_name
+from trainmaster.core.fold.saving import has_time_to_save, save_name
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, DONE, ENDED, NEW, READY, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.ranks import Member, assign
@@ -106,6 +106,8 @@ def _change_passed(state: State, key: str, now: float) -> list[Fact]:
 
 
 def _save_passed(state: State, key: str, now: float) -> list[Fact]:
+    if not has_time_to_save(state):
+        return [("save-put-off", {})]
     name = save_name(now, state.known_job.saves.names)
     return [("save-requested", {"save": name, "by": "schedule"})]
 

@@ -23,7 +23,7 @@ from trainmaster.core.fold.moves import (
     seek_spares,
     touch_dependents,
 )
-from trainmaster.core.fold.saving import arm_save, save_requested, saved, saves_pruned
+from trainmaster.core.fold.saving import arm_save, save_put_off, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import (
@@ -538,6 +538,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "checkpoint-saved": _report(_checkpoint_saved),
     "rewound": _rewound,
     "save-requested": save_requested,
+    "save-put-off": save_put_off,
     "saved": _report(saved),
     "trouble": _report(_trouble),
     "kill-requested": _kill_requested,

@@ -35,12 +35,21 @@ def is_save(name: str) -> bool:
     return name == SAVES or (name.startswith(BESIDE) and NAME.fullmatch(name) is not None)
 
 
+def has_time_to_save(state: State) -> bool:
+    """Tell whether a program writes, and no save is under way: saves that storage has no time for would only pile up."""
+    busy = any(save["left"] for save in state.saves) or save_to_prune(state)
+    return not busy and any(task.commits and task.phase == RUNNING for task in state.tasks.values())
+
+
+def save_put_off(state: State, data: Data, at: float) -> None:
+    arm_save(state, at)
+
+
 def save_requested(state: State, data: Data, at: float) -> None:
     arm_save(state, at)
+    if data.get("by") == "schedule" and not has_time_to_save(state):
+        return  # in logs of before saves were put off
     writing = [task for task in state.tasks.values() if task.commits and task.phase == RUNNING]
-    busy = any(save["left"] for save in state.saves) or save_to_prune(state)
-    if data.get("by") == "schedule" and (busy or not writing):
-        return  # saves that storage has no time for would only pile up
     waiting = {task.key: None for task in writing}
     state.saves.append({"save": data["save"], "at": at, "tasks": {}, "failed": {}, "left": waiting})
     for task in writing:

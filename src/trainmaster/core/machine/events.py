@@ -156,6 +156,7 @@ EVENTS: dict[str, Kind] = {
         True, "checkpoint set {set} is whole", set="whole", files="whole?", bytes="whole?", marks="map?", manifest="text?", refunds="flag?",
     ),
     "rewound": _barrier("the group goes back to {back}", group="whole", set="whole or none"),
+    "save-put-off": _note("no save was begun when one was due: no program writes, or the last save still goes on"),
     "save-requested": _barrier("a save was asked for", save="text", by="text"),
     "saved": _report(False, "{task} saved its outputs: {made}", save="text", files="whole", bytes="whole", gave_up="text?"),
     "trouble": _report(False, "{task} goes on, but {what}: {detail}", what="text", detail="text", bytes="whole?", save="text?"),
