@@ -1,6 +1,6 @@
 """Two jobs on a cluster that fits one and a half, and a job beside a serving load that rises and falls: gang against elastic, simulated.
 
-    python benchmarks/elastic_cluster.py [--seeds 3]
+    python benchmarks/elastic_cluster.py [--seeds 3] [--picture FILE.svg]
 
 Masters, agents, orders and events are the real ones, on a simulated clock (see `trainmaster.simulation`); slots are granted and taken back
 by the local engine's own rule (`engines.local.queue`). The peer is ElasticDL, whose published figures of the same settings stand beside
@@ -140,6 +140,7 @@ class Run:
         self.plays: dict[str, Play] = {}
         self.ends: dict[str, float] = {}
         self.used = self.usable = self.seconds = 0.0
+        self.running: list[list[int]] = []  # each second: programs that run, by job
         began = self.clock.now
         for number, job in enumerate(jobs):
             self.clock.at(job.at, self._submit, job, seed * 100 + number)
@@ -168,9 +169,13 @@ class Run:
             if play.over:
                 self.ends[job.name] = self.seconds
         living = [job for job in self.jobs if job.name in self.plays and job.name not in self.ends]
-        running = sum(len(copies) for job in living for copies in self.plays[job.name].world.truth.running.values())
+        running = [
+            sum(map(len, self.plays[job.name].world.truth.running.values())) if job in living else 0
+            for job in self.jobs
+        ]
+        self.running.append(running)
         self.seconds += 1.0
-        self.used += running
+        self.used += sum(running)
         self.usable += min(self.total, sum(largest(job) for job in living))
         self.clock.at(1.0, self._sample)
 
@@ -205,6 +210,38 @@ def beside_serving(way: str, seed: int) -> Run:
     return Run(8, [*serving, rest], seed)
 
 
+def _corners(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the (second, count) where a count changes, both ends of each step."""
+    corners = [(0, counts[0])]
+    for at, (before, count) in enumerate(itertools.pairwise(counts), 1):
+        corners += [(at, before), (at, count)] if count != before else []
+    return [*corners, (len(counts), counts[-1])]
+
+
+def picture(runs: dict[str, Run], path: Path) -> None:
+    """Draw what runs over time, a panel for each way: the jobs above each other, of all slots."""
+    width, height, gap, colours = 720, 110, 40, ("#3b6ea8", "#d98e32", "#6a9a4f")
+    longest = max(len(run.running) for run in runs.values())
+    parts = []
+    for number, (way, run) in enumerate(runs.items()):
+        top = gap + number * (height + gap)
+        x, y = width / longest, height / run.total
+        parts.append(f'<text x="0" y="{top - 8}">{way}: all ended after {max(run.ends.values()):.0f} s</text>')
+        parts.append(f'<rect x="0" y="{top}" width="{width}" height="{height}" fill="none" stroke="#999"/>')
+        for job, colour in zip(range(len(run.jobs)), colours, strict=False):
+            below = [sum(counts[:job]) for counts in run.running]
+            above = [sum(counts[: job + 1]) for counts in run.running]
+            edge = [*_corners(below), *reversed(_corners(above))]
+            points = " ".join(f"{at * x:.1f},{top + height - count * y:.1f}" for at, count in edge)
+            parts.append(f'<polygon points="{points}" fill="{colour}"/>')
+    size = f'width="{width}" height="{gap + len(runs) * (height + gap)}"'
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13" fill="#777">\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
 def table(name: str, runs: Sequence[Run], theirs: str = "") -> None:
     def middle(values: Sequence[float], form: str = ".1f", unit: str = " %") -> str:
         return f"{statistics.median(values):{form}}{unit} ({min(values):{form}} to {max(values):{form}})"
@@ -222,7 +259,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--largest", type=int, default=320, help="leave larger clusters out")
+    parser.add_argument("--picture", type=Path, help="draw the run on 24 slots into this SVG, and nothing else")
     options = parser.parse_args()
+    if options.picture is not None:
+        picture({way: two_jobs(*SIZES[1][:3], way, options.seed) for way in WAYS}, options.picture)
+        return 0
     seeds = range(options.seed, options.seed + options.seeds)
     print(
         "| cluster, way | mean use | of what it could use | the second has waited | all ended after | ElasticDL's mean use |"
