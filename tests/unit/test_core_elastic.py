@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core.decide.elastic import CALM, GATHER, RESTART, WORTH, scale_fault
+from trainmaster.core.decide.elastic import CALM, GATHER, PATIENCE, RESTART, WORTH, scale_fault
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, Order, Release
 from trainmaster.core.machine.formation import formation
@@ -174,12 +174,12 @@ def test_one_goes_on_without_a_member_that_it_gets_no_container_for() -> None:
     assert script.task("worker:1").hold == "asked"  # it may come back
 
 
-def test_a_container_that_may_still_come_is_waited_for_as_long_as_growth_would_cost() -> None:
+def test_a_container_that_may_still_come_is_waited_for_a_while() -> None:
     script = gang(3)
     lose(script, "worker:1")
     script.ready("worker:0", "worker:2")
     assert script.count("resized") == 0
-    script.tick(RESTART)
+    script.tick(PATIENCE)
     assert script.last("resized")["left"] == ["worker:1"]
 
 

@@ -6,10 +6,11 @@ costs depends on how the task restarts:
 
 - A task that restarts alone joins as soon as its agent is there, and is left out as soon as its container is gone. Nobody else notices.
 - In a gang that restarts together each change stops every program. Where the gang restarts anyway, it takes in the spares that are there,
-  and leaves out those that have no container once all others are prepared; for a container that may still be granted it waits as long as
-  taking it in later would cost, unless the engine says that there is none. Where the gang runs, growth waits until it is worth its cost:
+  and leaves out those that have no container once all others are prepared; for a container that may still be granted it waits PATIENCE
+  seconds, since taking it in later costs another restart, unless the engine says that there is none. Where the gang runs, growth waits
+  until it is worth its cost:
 
-      cost        n members lose RESTART seconds each
+      cost        n members lose RESTART seconds each: their stop, their start, their collectives
       gain        k newcomers bring k s of work a second for the rest of the job. Nobody knows how long that is; the best guess is that a
                   job which has run for t seconds runs for t more
       so          it grows once k x t >= WORTH x n x RESTART, and `scale.every` after the last change
@@ -29,7 +30,8 @@ from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTI
 from trainmaster.core.machine.state import GRANTED, Group, State, Task, joins_alone
 from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, uses
 
-RESTART = 10.0  # s of its work that a program loses when its group restarts
+RESTART = 30.0  # s of its work that a program loses when its group restarts: a small one loses less, one of 10,000 GPUs as much
+PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
 WORTH = 2.0  # how often a growth must bring its cost
 CALM = 5.0  # s after a checkpoint set was stored within which nearly nothing would be lost
 GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
@@ -124,7 +126,7 @@ def _leave_together(state: State, group: Group, now: float) -> list[Fact]:
     left = _beyond_least(state, group, lost)
     if not left or len(left) < len(lost) or any(task.hold == GRANTED for task in lost):
         return []  # too few would be left, or the last is about to be prepared
-    at = max(task.since for task in lost) + RESTART
+    at = max(task.since for task in lost) + PATIENCE
     if state.waiting is None and now < at:
         return _planned(state, group, at)
     divided = any(_is_divided(state.known_job, name) for name in group.roles)  # the parts are those of the larger group
