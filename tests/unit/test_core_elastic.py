@@ -68,6 +68,16 @@ def test_it_grows_once_that_is_worth_what_it_costs() -> None:
     assert script.state.restarts == 0
 
 
+def test_one_that_often_restarts_grows_when_it_does() -> None:
+    script = gang(scale={"every": "0s"})
+    for _ in range(2):
+        script.fail("worker:0")
+        script.stopped("worker:1")
+        script.start("worker:0", "worker:1")
+    script.grant("worker:2", "worker:3")
+    assert script.last("change-planned")["due"] == script.state.groups[0].began + 3 * WORTH * 2 * RESTART / 2
+
+
 def test_one_that_has_just_changed_does_not_change_again_for_a_while() -> None:
     script = gang(scale={"every": "10m"})
     script.grant("worker:2", "worker:3")

@@ -11,9 +11,10 @@ costs depends on how the task restarts:
   until it is worth its cost:
 
       cost        n members lose RESTART seconds each: their stop, their start, their collectives
-      gain        k newcomers bring k s of work a second for the rest of the job. Nobody knows how long that is; the best guess is that a
-                  job which has run for t seconds runs for t more
-      so          it grows once k x t >= WORTH x n x RESTART, and `scale.every` after the last change
+      gain        k newcomers bring k s of work a second, until the job ends, or until its gang restarts anyway, when they would have come
+                  in for nothing. Nobody knows how long that is; the best guess is that a job which has run for t seconds, and restarted r
+                  times, goes on for t / (r + 1)
+      so          it grows once k x t / (r + 1) >= WORTH x n x RESTART, and `scale.every` after the last change
       the work    that the programs have done since their last checkpoint is lost too. So where the job has a checkpoint, it grows within
                   CALM seconds of a stored set, when that is next to nothing
 
@@ -183,7 +184,7 @@ def _worthwhile(state: State, group: Group, members: int) -> float:
     at = group.arrived_at + (0.0 if complete else GATHER)
     if _is_requested(group):
         return at
-    enough = WORTH * members * RESTART / group.arrived
+    enough = (1 + group.restarts) * WORTH * members * RESTART / group.arrived
     return max(at, group.changed + state.known_job.scale.every, group.began + enough)
 
 

@@ -95,6 +95,7 @@ def incident(state: State, data: Data, at: float) -> None:
     if unit.kind == GROUP:
         group = state.groups[int(unit.name)]
         group.forming, group.finishing = True, False
+        group.restarts += again
         group.rewinding = again and state.known_job.checkpoint is not None
     if again:
         state.restarts += 1
