@@ -95,7 +95,7 @@ def test_a_size_that_it_cannot_have_is_refused(engine: Engine) -> None:
     assert (said.returncode, "there is no task worker:7" in said.stderr) == (2, True), said.stderr
     engine.write("go", "")
     job.succeeded()
-    with pytest.raises(BadInput, match="has ended|is ending"):
+    with pytest.raises(BadInput, match=r"has ended|is ending"):
         job.run.scale("worker", 1)
 
 
