@@ -66,7 +66,6 @@ def chaotic(engine: Local, seed: int, scope: str) -> None:
     }
     assert read == {f"{number} {line}" for number in range(FILES) for line in range(LINES)}, told
     until(lambda: not processes.living(job.id), what="the end of the last process")
-    assert engine.tm("list").returncode == 0  # any command clears away the locks of killed agents
 
 
 def place(engine: Local, number: int) -> None:

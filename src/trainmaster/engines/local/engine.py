@@ -28,7 +28,7 @@ from trainmaster.engines.local import queue
 from trainmaster.engines.local.containers import Containers
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.template import Link
-from trainmaster.host import limits, linux, places, processes
+from trainmaster.host import limits, linux, places, ports, processes
 from trainmaster.host.machine import Capacity, machine
 from trainmaster.host.processes import Process
 
@@ -163,6 +163,7 @@ class LocalMaster(MasterSide):
             self._device_check.cancel()
         self._watch(set())
         await asyncio.to_thread(limits.remove_groups, self._job)
+        await asyncio.to_thread(ports.remove_unheld)  # of agents that were killed
         self._ledger_paused = False
         self._write_ledger(self._forget_job)
         self._arm(False)
