@@ -120,6 +120,32 @@ def test_shards(engine: Engine) -> None:
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"]
 
 
+def test_a_shard_that_keeps_killing_its_readers_is_set_aside_and_named(engine: Engine) -> None:
+    written = records(engine, 8, 50)
+    engine.put("data/poison.txt", "bad\n")
+    program = python("""
+        import os, signal
+        from trainmaster import runtime
+        for line in runtime.shards("train"):
+            if line == "bad":
+                os.kill(os.getpid(), signal.SIGKILL)
+            print("record", line, flush=True)
+    """)
+    job = engine.submit(workers(program, 2), inputs={"train": {"url": engine.place("data"), "as": "shards"}})
+    status = job.succeeded()
+    assert status["restarts"] == 3
+    (loss,) = status["losses"]
+    assert (loss["kind"], loss["of"], os.path.basename(loss["path"])) == ("shard", "train", "poison.txt")
+    figures = status["shards"]["train"]
+    assert (figures["done"], figures["aside"]) == (figures["total"] - 1, 1)
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{len(written)} records" in audited.stdout
+    assert "poison.txt, bytes 0 to 4: " in audited.stdout
+    assert "poison.txt, bytes 0 to 4: set aside, since worker:" in engine.tm("status", job.id).stdout
+    assert "was set aside, since worker:" in engine.tm("events", job.id).stdout
+
+
 @pytest.mark.needs("local-data")
 def test_a_mounted_input_is_the_original(engine: Engine) -> None:
     engine.put("data/a.txt", "original\n")

@@ -349,6 +349,72 @@ def test_a_killed_program_counts_only_what_it_moved_past_and_another_attempt_rea
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("end", "named"),
+    [
+        (
+            "os.kill(os.getpid(), 9)",
+            [[2]],
+        ),  # a shard before it may be reported or not; this one it was in the middle of
+        ("raise ValueError", [[2]]),
+        ("other = next(shards); os.kill(os.getpid(), 9)", [[3]]),
+        ("list(shards); os.kill(os.getpid(), 9)", []),  # in the middle of none
+        ("subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)']); list(shards)", []),
+    ],
+)
+def test_the_shard_that_a_process_was_in_the_middle_of_is_known_when_it_has_died(
+    home: Home, bare: Path, data: Path, end: str, named: list[list[int]]
+) -> None:
+    table = ShardTable.make(listed(data), Options(size=64), name="train")
+    code = f"""
+import os, subprocess, sys
+from trainmaster import runtime
+shards = runtime.shards("train").shards()
+for shard in shards:
+    if shard.number == 2:
+        {end}
+        break
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, table) as made:
+            agent = await made.agent(0)
+            agent.on_begun = lambda rows: made.told.append(rows)
+            process = await made.run(agent, "-c", code)
+            await process.communicate()
+            await asyncio.wait_for(agent.drain(), 10)
+            assert [[row[2] for row in rows] for rows in made.told] == named
+            assert all(row[:2] == [process.pid, "train"] and 0 < row[3] < 60 for rows in made.told for row in rows)
+
+    run(main())
+
+
+def test_what_a_process_shows_of_its_shard_is_read_with_care(home: Home, bare: Path) -> None:
+    """A mark that is a pipe, is cut short, or is none, harms nothing."""
+    code = """
+import os
+from trainmaster.runtime.link import Link
+pipe, _ = os.pipe()
+short = os.memfd_create("short")
+for mark in (pipe, short, 999, -1, 2**80, "1"):
+    link = Link(os.environ["TRAINMASTER_SOCKET"], lambda: {"mark": mark})
+    assert link.ask({"op": "lease", "input": "train", "want": 1}) is not None
+os._exit(1)
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], Options(size=64), name="train")) as made:
+            agent = await made.agent(0)
+            agent.on_begun = lambda rows: made.told.append(rows)
+            process = await made.run(agent, "-c", code)
+            out, _ = await process.communicate()
+            assert process.returncode == 1, out
+            await asyncio.wait_for(agent.drain(), 10)
+            assert made.told == []
+
+    run(main())
+
+
 def test_a_program_that_stops_reading_gives_the_rest_to_others(
     home: Home, bare: Path, data: Path, tmp_path: Path
 ) -> None:

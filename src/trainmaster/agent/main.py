@@ -135,6 +135,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     programs.on_progress = agent.progressed
     programs.on_phase = agent.entered
     programs.on_checkpoint = agent.checkpointed
+    programs.on_begun = agent.begun
     return place
 
 

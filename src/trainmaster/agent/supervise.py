@@ -182,6 +182,9 @@ class Agent:
         if (attempt := self._attempts.get(self._current)) is not None:
             attempt.checkpointed(state, marks)
 
+    def begun(self, rows: list[list[Any]]) -> None:
+        self.channel.report("shards-begun", self._current, begun=rows)
+
     # -- the agent's own life --
 
     async def run(self) -> None:

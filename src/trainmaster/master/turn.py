@@ -18,6 +18,7 @@ import attrs
 
 from trainmaster.core.decide.drive import Drive, needs_barrier
 from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.decide.poison import pending
 from trainmaster.core.input.leases import Leases
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Event
@@ -128,7 +129,8 @@ class Turns:
         if not self._may_hold(task, attempt) or self.state.tasks[task].doomed:
             return {"files": [], "shards": []}
         self.leases.give_back(name, task, unread)
-        return table.answer(self.leases.lease(name, task, min(want, LEASED_AT_ONCE)))
+        shards = self.leases.lease(name, task, min(want, LEASED_AT_ONCE), *pending(self.state, name))
+        return table.answer(shards)
 
     def hold(self, task: str, attempt: int, holds: Mapping[str, Any]) -> dict[str, list[list[int]]]:
         """Note which shards (input -> ranges) the agent of an attempt says that it holds. Return those that it must drop."""

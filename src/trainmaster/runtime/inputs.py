@@ -18,6 +18,7 @@ from collections import deque
 from time import monotonic
 
 from .link import Link
+from .mark import NOTHING, Mark
 from .reading import Reader, cut_alone
 
 TYPE_CHECKING = False
@@ -199,6 +200,7 @@ class _Leased(_Source):
         self._done: list[list[int | None]] = []  # [number, records], to be reported
         self._reported = monotonic()
         self._leased = 0.0  # when the last lease with any shards came
+        self._mark = Mark()
         self._lock = threading.Lock()  # of `_in_use` and `_done`; done() may come from any thread
         self._fallback: _Alone | None = None
         _open.append(self)
@@ -220,6 +222,7 @@ class _Leased(_Source):
         shard = self._queue.popleft()
         with self._lock:
             self._in_use.add(shard.number)
+            self._show()
         return shard
 
     def done(self, shard: Shard, records: int | None) -> None:
@@ -227,18 +230,24 @@ class _Leased(_Source):
             if shard.number in self._in_use:
                 self._in_use.discard(shard.number)
                 self._done.append([shard.number, records])
+                self._show()
 
     def close(self) -> None:
         self.flush()
         if self in _open:
             _open.remove(self)
         self._link.end()
+        self._mark.close()
         super().close()
 
     def flush(self) -> None:
         """Send the last report, where there is one."""
         self._report()
         self._link.flush(_EXIT_LIMIT)
+
+    def _show(self) -> None:
+        """Show the agent the shard that the consumer is in the middle of: where it has several, nobody knows which of them that is."""
+        self._mark.show(next(iter(self._in_use)) if len(self._in_use) == 1 else NOTHING)
 
     def _ask(self) -> dict[str, Any]:
         with self._lock:
@@ -281,7 +290,8 @@ class _Leased(_Source):
                 *(shard.number for shard in self._queue),
                 *(number for number, _ in self._done if number is not None),
             ]
-        return {"input": self._shards.name, "hold": numbers} if numbers else {}
+        mark = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
+        return {**mark, **({"input": self._shards.name, "hold": numbers} if numbers else {})}
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         if lost := set(frame.get("lost") or ()):  # this reader was away, and another reads them now
