@@ -22,12 +22,14 @@ from conftest import Home
 from hypothesis import given
 from hypothesis import strategies as st
 from leasing import Shards
+from scripted import Script, job, role
 from waiting import until_async
 
 import trainmaster.runtime
 from trainmaster.agent.input import leases
 from trainmaster.agent.input.leases import Pool
 from trainmaster.agent.link.programs import Programs
+from trainmaster.core.coordination import Coordination
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.shards import Options, ShardTable
 from trainmaster.core.machine.events import Event
@@ -845,3 +847,104 @@ def test_garbage_on_the_socket_harms_nothing(home: Home, bare: Path, data: Path,
     for seed in seeds(3):
         (tmp_path / "0").unlink(missing_ok=True)
         run(main(random.Random(seed)))
+
+
+# -- barriers and locks --
+
+
+WAITING = """
+import sys, time
+from trainmaster import runtime
+for round in range(3):
+    runtime.barrier("all")
+    with runtime.lock("one"):
+        print("in", flush=True)
+        print("out", flush=True)
+    print("round", round, flush=True)
+"""
+
+
+class Waits:
+    """The barriers and locks of a job of one task, as its master keeps them."""
+
+    def __init__(self, copies: int) -> None:
+        self.script = Script(job(worker=role(1, processes=copies)))
+        self.script.start("worker:0")
+        self.coordination = Coordination()
+        self.agent: Programs | None = None
+
+    def send(self, message: dict[str, Any]) -> None:
+        pushes = self.coordination.take(self.script.state, "worker:0", message)
+        for push in pushes.values():
+            asyncio.get_running_loop().call_soon(self.agent.waits.answered, push)
+
+
+def test_processes_meet_at_barriers_and_take_turns_at_locks(home: Home, bare: Path) -> None:
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], name="train")) as made:
+            waits = Waits(2)
+            agent = waits.agent = await made.agent(0)
+            agent.waits._send = waits.send
+            programs = [await made.run(agent, "-c", WAITING, TRAINMASTER_COPY=str(copy)) for copy in range(2)]
+            for program in programs:
+                assert (await output(program)).split() == [
+                    word for number in range(3) for word in ("in", "out", "round", str(number))
+                ]
+            await until_async(lambda: agent.waits.count == 0)
+
+    run(main())
+
+
+def test_a_lock_is_freed_by_the_death_of_its_holder_and_waits_have_an_end(home: Home, bare: Path) -> None:
+    holder = """
+import time
+from trainmaster import runtime
+with runtime.lock("one"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    late = """
+from trainmaster import runtime
+for wait in (lambda: runtime.barrier("all", timeout=0.2), runtime.lock("one", timeout=0.2).__enter__):
+    try:
+        wait()
+    except TimeoutError as error:
+        print(error, flush=True)
+with runtime.lock("one"):
+    print("got it")
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], name="train")) as made:
+            waits = Waits(2)
+            agent = waits.agent = await made.agent(0)
+            agent.waits._send = waits.send
+            first = await made.run(agent, "-c", holder)
+            assert await asyncio.wait_for(first.stdout.readline(), 60) == b"held\n"
+            second = await made.run(agent, "-c", late, TRAINMASTER_COPY="1")
+            lines = [await asyncio.wait_for(second.stdout.readline(), 60) for _ in range(2)]
+            assert lines == [
+                b"barrier all: not everybody had come to it within 0.2 s\n", b"lock one: it was not free within 0.2 s\n",
+            ]  # fmt: skip
+            first.kill()
+            assert await output(second) == "got it\n"
+            await until_async(lambda: agent.waits.count == 0)
+
+    run(main())
+
+
+def test_alone_there_is_nobody_to_wait_for(bare: Path) -> None:
+    head = "from trainmaster import runtime; "
+    told = alone(
+        bare, head + "runtime.barrier('all'); [print('in') for _ in (1, 2) if runtime.lock('one').__enter__()]"
+    )
+    assert told.split() == ["in", "in"]
+    told = alone(bare, """
+from trainmaster import runtime
+for name in ("", "x" * 257, 5):
+    try:
+        runtime.barrier(name)
+    except ValueError as error:
+        print(str(error)[:27])
+""")  # fmt: skip
+    assert told.splitlines() == ["the name of a barrier is a "] * 3

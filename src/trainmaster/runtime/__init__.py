@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .coordination import barrier, lock
     from .inputs import Shard, Shards
     from .reports import Warned, checkpoint, metrics, phase, progress, saved, warning
 
@@ -28,7 +29,9 @@ __all__ = [
     "Shards",
     "Task",
     "Warned",
+    "barrier",
     "checkpoint",
+    "lock",
     "metrics",
     "phase",
     "progress",
@@ -39,7 +42,7 @@ __all__ = [
 ]
 
 _MODULES = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
-_MODULES |= {"Shard": "inputs", "Shards": "inputs"}
+_MODULES |= {"Shard": "inputs", "Shards": "inputs", "barrier": "coordination", "lock": "coordination"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,8 @@ a program:
     checkpoint {state: begin | saved | failed}      answered where it has an id
     lease      {id, input, want, done, wait}        answered {id, shards: [[number, epoch, path, kind, start, end]], end?, none?, unknown?}
     done       {input, done: [[number, records]]}   no answer
+    barrier    {id, name, copy}                     answered {id, ok} once it opens
+    lock       {id, name, copy}                     answered {id, ok} once it is held: as long as the connection lives
 
 and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. A frame that is not of this form
 closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had leased go back.
@@ -29,6 +31,8 @@ from typing import Any, TypeAlias
 
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
+from trainmaster.agent.link.waits import Waits
+from trainmaster.core.waits import BARRIER, LOCK, LONGEST, WAITS
 
 PROTOCOL = "1.0"
 LINE_LIMIT = 256 * 1024  # bytes of a frame
@@ -65,6 +69,7 @@ class Programs:
         path: str,
         lease: Lease,
         *,
+        send: Callable[[dict[str, Any]], None] = lambda message: None,
         on_progress: OnProgress = lambda value, step, metrics: None,
         on_phase: OnPhase = lambda name: None,
         on_checkpoint: OnCheckpoint = lambda state, marks: None,
@@ -76,6 +81,7 @@ class Programs:
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self._lease = lease
+        self.waits = Waits(send)
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -113,6 +119,7 @@ class Programs:
         """Serve the programs of `attempt` from now on, and no others."""
         self.end()
         self.attempt, self._begun_at = attempt, asyncio.get_running_loop().time()
+        self.waits.begin(attempt)
 
     def end(self) -> None:
         """End the attempt: close its connections. The master may lease its shards again."""
@@ -123,6 +130,7 @@ class Programs:
         self._tasks.clear()
         self._pools.clear()
         self._begun.clear()
+        self.waits.begin(0)
         for connection in list(self.connections):
             connection.phase = None
             if connection.mark is not None:
@@ -190,6 +198,7 @@ class Programs:
     def gone(self, connection: _Connection) -> None:
         self.connections.discard(connection)
         self._note_begun(connection)
+        self.waits.left(connection)
         for pool in self._pools.values():
             pool.left(connection)
         while connection in self._writers:
@@ -367,6 +376,26 @@ class _Connection(asyncio.BufferedProtocol):
             pool.done(self, _done(done))
         pool.ask(self, request, min(want, AHEAD_MOST), frame.get("wait") is not False)
 
+    def _barrier(self, frame: dict[str, Any]) -> None:
+        self._wait(BARRIER, frame)
+
+    def _lock(self, frame: dict[str, Any]) -> None:
+        self._wait(LOCK, frame)
+
+    def _wait(self, kind: str, frame: dict[str, Any]) -> None:
+        request, name, copy = frame.get("id"), frame.get("name"), frame.get("copy", 0)
+        if (
+            type(request) is not int
+            or type(copy) is not int
+            or not isinstance(name, str)
+            or not 0 < len(name) <= LONGEST
+        ):
+            raise Garbage(f"a malformed {kind}")
+        self._open_requests += 1
+        if self._open_requests > ASKS or self._programs.waits.count >= WAITS:
+            raise Garbage("too many waits at once")
+        self._programs.waits.add(self, request, kind, name, copy)
+
     def _done(self, frame: dict[str, Any]) -> None:
         self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
 
@@ -378,6 +407,8 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
     "checkpoint": _Connection._checkpoint,
     "lease": _Connection._lease,
     "done": _Connection._done,
+    "barrier": _Connection._barrier,
+    "lock": _Connection._lock,
 }
 
 
