@@ -948,3 +948,53 @@ for name in ("", "x" * 257, 5):
         print(str(error)[:27])
 """)  # fmt: skip
     assert told.splitlines() == ["the name of a barrier is a "] * 3
+
+
+# -- batches --
+
+
+def test_batches_of_shuffled_records_have_each_record_once_and_count_what_was_used(
+    home: Home, bare: Path, data: Path
+) -> None:
+    code = """
+import os, signal, sys
+from trainmaster import runtime
+number = 0
+for batch in runtime.shards("train").batches(64, shuffle=500, seed=3):
+    number += 1
+    if number == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    for record in batch:
+        print(record, flush=True)
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=2000), name="train")
+        async with scene(home, bare, table) as made:
+            first, second = await made.agent(0), await made.agent(1)
+            killed, other = await made.run(first, "-c", code, "12"), await made.run(second, "-c", code, "0")
+            printed, _ = await asyncio.wait_for(killed.communicate(), 60)
+            assert killed.returncode == -9
+            await asyncio.wait_for(first.drain(), 60)
+            first.end()
+            made.shards.write_off(("worker:0", 1))
+            rest = await output(other)
+            seen = [*printed.decode().splitlines(), *rest.splitlines()]
+            assert set(seen) == set(LINES), "nothing is counted that was not used"
+            assert rest.splitlines() != sorted(rest.splitlines(), key=LINES.index)
+            assert table.finished
+            assert "3,000 records" in counted(made)[0]
+
+    run(main())
+
+
+def test_batches_alone(bare: Path, data: Path) -> None:
+    head = f"from trainmaster import runtime; shards = runtime.shards('train', default={str(data)!r}, epochs=2); "
+    told = alone(bare, head + "[print(record) for batch in shards.batches(7) for record in batch]")
+    assert told.splitlines() == LINES * 2
+    sizes = alone(bare, head + "print({len(batch) for batch in shards.batches(7, drop_last=True)})")
+    assert sizes.split() == ["{7}"]
+    one, two, three = (
+        alone(bare, head + f"print([b for b in shards.batches(7, shuffle=100, seed={seed})])") for seed in (1, 1, 2)
+    )
+    assert one == two != three

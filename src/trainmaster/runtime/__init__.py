@@ -3,7 +3,8 @@
 Everything here is harmless where there is no master: alone, `task()` is the only member of its role, `shards(name)` reads
 the whole input, and reports go nowhere. So one program runs under Trainmaster, under another launcher, and
 by hand. An absent master makes calls wait, never raise. This package needs the standard library only and imports
-nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough.
+nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough. Its modules `torch_data` and
+`tf_data`, which read shards into PyTorch and TensorFlow, import these: the program imports them by name.
 
     from trainmaster import runtime
 

@@ -113,6 +113,17 @@ class Shards:
             part.finish()
             ahead = part.ahead
 
+    def batches(self, size: int, *, shuffle: int = 0, seed: int = 0, drop_last: bool = False) -> Iterator[list[Any]]:
+        """Yield lists of `size` records, over all epochs. A shard counts once all its records were used: once the batch behind them is
+        asked for.
+
+        `shuffle`: records in the buffer from which the next one is drawn, by `seed`. Near the end of the data batches may be smaller,
+        or, with `drop_last`, are left out.
+        """
+        from .batches import batches
+
+        return batches(self, size, shuffle, seed, drop_last)
+
     def _source(self) -> _Source:
         path = os.environ.get("TRAINMASTER_SOCKET")
         if path:
@@ -157,7 +168,8 @@ class _Source(ABC):
         self.reader = shards._reader()
 
     @abstractmethod
-    def next(self) -> Shard | None: ...
+    def next(self, wait: bool | None = None) -> Shard | None:
+        """Return the next shard, or None. `wait`: whether to wait for what others may lose; None: as the input was asked for."""
 
     @abstractmethod
     def done(self, shard: Shard, records: int | None) -> None: ...
@@ -178,7 +190,7 @@ class _Alone(_Source):
             for i, cut in enumerate(cuts)
         )
 
-    def next(self) -> Shard | None:
+    def next(self, wait: bool | None = None) -> Shard | None:
         return next(self._remaining, None)
 
     def done(self, shard: Shard, records: int | None) -> None:
@@ -205,13 +217,13 @@ class _Leased(_Source):
         self._fallback: _Alone | None = None
         _open.append(self)
 
-    def next(self) -> Shard | None:
+    def next(self, wait: bool | None = None) -> Shard | None:
         if self._fallback is not None:
             return self._fallback.next()
         if self._queue:
             self._report_if_due()
         while not self._queue:
-            answer = self._ask()
+            answer = self._ask(self._shards._wait if wait is None else wait)
             if answer.get("unknown"):  # not an input of shards: read what was staged for this task
                 self._fallback = _Alone(self._shards)
                 return self._fallback.next()
@@ -249,7 +261,7 @@ class _Leased(_Source):
         """Show the agent the shard that the consumer is in the middle of: where it has several, nobody knows which of them that is."""
         self._mark.show(next(iter(self._in_use)) if len(self._in_use) == 1 else NOTHING)
 
-    def _ask(self) -> dict[str, Any]:
+    def _ask(self, wait: bool) -> dict[str, Any]:
         with self._lock:
             report = self._done[:]
         if self._shards._batch is None and self._leased:
@@ -258,7 +270,7 @@ class _Leased(_Source):
                 self._want = min(self._want * 2, _BATCH_MOST)
             elif lease_seconds > _BATCH_LASTS[1]:
                 self._want = max(self._want // 2, 1)
-        frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": self._shards._wait}
+        frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": wait}
         answer = self._link.ask({**frame, "done": report})
         assert answer is not None
         self._forget_reported(report)
