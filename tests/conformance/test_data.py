@@ -120,6 +120,90 @@ def test_shards(engine: Engine) -> None:
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"]
 
 
+def test_batches_of_shards_are_counted_when_they_were_used(engine: Engine) -> None:
+    written = records(engine, 8, 50)
+    program = python("""
+        import os, signal
+        from trainmaster import runtime
+        me = runtime.task()
+        for number, batch in enumerate(runtime.shards("train").batches(16, shuffle=60, seed=me.attempt)):
+            if me.index == 0 and me.attempt == 1 and number == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            for record in batch:
+                print("record", record, flush=True)
+    """)
+    job = engine.submit(workers(program, 2), inputs={"train": {"url": engine.place("data"), "as": "shards"}})
+    job.succeeded()
+    attempts = [("worker:0", 1), ("worker:1", 1)]
+    attempts += [("worker:0", 2)] if any(past for past in job.status()["tasks"][0].get("past", ())) else []
+    read = {line.removeprefix("record ") for task, attempt in attempts for line in job.lines(task, attempt)}
+    assert read == set(written), "each was used at least once"
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{len(written)} records" in audited.stdout
+
+
+@pytest.mark.full
+@pytest.mark.needs("frameworks", "local-data")
+@pytest.mark.parametrize(
+    "reading",
+    [
+        'torch_data.loader("train", 16, workers=2, shuffle=60, collate=list)',
+        'tf_data.dataset("train", 16).as_numpy_iterator()',
+    ],
+    ids=["torch", "tensorflow"],
+)
+def test_frameworks_read_shards_that_are_leased(engine: Engine, reading: str) -> None:
+    written = records(engine, 8, 50)
+    program = python(f"""
+        from trainmaster.runtime import {reading.partition(".")[0]}
+        for batch in {reading}:
+            for record in batch:
+                print("record", record if isinstance(record, str) else record.decode(), flush=True)
+    """)
+    job = engine.submit(
+        workers(program, 2, resources={"cores": 0.1, "memory": "2GiB"}),
+        inputs={"train": {"url": engine.place("data"), "as": "shards"}},
+    )
+    job.succeeded()
+    read = [
+        line.removeprefix("record ")
+        for task in ("worker:0", "worker:1")
+        for line in job.lines(task)
+        if line.startswith("record ")
+    ]
+    assert sorted(read) == sorted(written)
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{len(written)} records" in audited.stdout
+
+
+def test_a_shard_that_keeps_killing_its_readers_is_set_aside_and_named(engine: Engine) -> None:
+    written = records(engine, 8, 50)
+    engine.put("data/poison.txt", "bad\n")
+    program = python("""
+        import os, signal
+        from trainmaster import runtime
+        for line in runtime.shards("train"):
+            if line == "bad":
+                os.kill(os.getpid(), signal.SIGKILL)
+            print("record", line, flush=True)
+    """)
+    job = engine.submit(workers(program, 2), inputs={"train": {"url": engine.place("data"), "as": "shards"}})
+    status = job.succeeded()
+    assert status["restarts"] == 3
+    (loss,) = status["losses"]
+    assert (loss["kind"], loss["of"], os.path.basename(loss["path"])) == ("shard", "train", "poison.txt")
+    figures = status["shards"]["train"]
+    assert (figures["done"], figures["aside"]) == (figures["total"] - 1, 1)
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{len(written)} records" in audited.stdout
+    assert "poison.txt, bytes 0 to 4: " in audited.stdout
+    assert "poison.txt, bytes 0 to 4: set aside, since worker:" in engine.tm("status", job.id).stdout
+    assert "was set aside, since worker:" in engine.tm("events", job.id).stdout
+
+
 @pytest.mark.needs("local-data")
 def test_a_mounted_input_is_the_original(engine: Engine) -> None:
     engine.put("data/a.txt", "original\n")

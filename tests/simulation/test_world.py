@@ -31,9 +31,9 @@ FOUND = {
 }
 
 
-def violations(plant: str) -> list[str]:
+def violations(plant: str, seeds: Iterable[int] = SOME) -> list[str]:
     found = []
-    for seed in SOME:
+    for seed in seeds:
         try:
             play(seed, plant)
         except Violation as violation:
@@ -46,6 +46,13 @@ def test_a_planted_fault_is_found(plant: str) -> None:
     found = violations(plant)
     assert found, "the world did not see it"
     assert all(FOUND[plant] in told for told in found)
+
+
+def test_a_shard_that_is_accused_wrongly_is_found() -> None:
+    poisonous = [seed for seed in range(500) if random_scene(seed).habits.poison]
+    found = violations("accuse-wrongly", poisonous)
+    assert found, "the world did not see it"
+    assert all("failed on it" in message for message in found)
 
 
 def test_the_same_seeds_pass_with_nothing_planted() -> None:

@@ -22,12 +22,14 @@ from conftest import Home
 from hypothesis import given
 from hypothesis import strategies as st
 from leasing import Shards
+from scripted import Script, job, role
 from waiting import until_async
 
 import trainmaster.runtime
 from trainmaster.agent.input import leases
 from trainmaster.agent.input.leases import Pool
 from trainmaster.agent.link.programs import Programs
+from trainmaster.core.coordination import Coordination
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.shards import Options, ShardTable
 from trainmaster.core.machine.events import Event
@@ -345,6 +347,72 @@ def test_a_killed_program_counts_only_what_it_moved_past_and_another_attempt_rea
             await output(await s.read(second, rest))
             assert set(records(out, rest)) == set(LINES)  # trained on at least once
             assert "3,000 records" in counted(s)[0]  # and counted exactly once
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("end", "named"),
+    [
+        (
+            "os.kill(os.getpid(), 9)",
+            [[2]],
+        ),  # a shard before it may be reported or not; this one it was in the middle of
+        ("raise ValueError", [[2]]),
+        ("other = next(shards); os.kill(os.getpid(), 9)", [[3]]),
+        ("list(shards); os.kill(os.getpid(), 9)", []),  # in the middle of none
+        ("subprocess.run([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)']); list(shards)", []),
+    ],
+)
+def test_the_shard_that_a_process_was_in_the_middle_of_is_known_when_it_has_died(
+    home: Home, bare: Path, data: Path, end: str, named: list[list[int]]
+) -> None:
+    table = ShardTable.make(listed(data), Options(size=64), name="train")
+    code = f"""
+import os, subprocess, sys
+from trainmaster import runtime
+shards = runtime.shards("train").shards()
+for shard in shards:
+    if shard.number == 2:
+        {end}
+        break
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, table) as made:
+            agent = await made.agent(0)
+            agent.on_begun = lambda rows: made.told.append(rows)
+            process = await made.run(agent, "-c", code)
+            await process.communicate()
+            await asyncio.wait_for(agent.drain(), 10)
+            assert [[row[2] for row in rows] for rows in made.told] == named
+            assert all(row[:2] == [process.pid, "train"] and 0 < row[3] < 60 for rows in made.told for row in rows)
+
+    run(main())
+
+
+def test_what_a_process_shows_of_its_shard_is_read_with_care(home: Home, bare: Path) -> None:
+    """A mark that is a pipe, is cut short, or is none, harms nothing."""
+    code = """
+import os
+from trainmaster.runtime.link import Link
+pipe, _ = os.pipe()
+short = os.memfd_create("short")
+for mark in (pipe, short, 999, -1, 2**80, "1"):
+    link = Link(os.environ["TRAINMASTER_SOCKET"], lambda: {"mark": mark})
+    assert link.ask({"op": "lease", "input": "train", "want": 1}) is not None
+os._exit(1)
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], Options(size=64), name="train")) as made:
+            agent = await made.agent(0)
+            agent.on_begun = lambda rows: made.told.append(rows)
+            process = await made.run(agent, "-c", code)
+            out, _ = await process.communicate()
+            assert process.returncode == 1, out
+            await asyncio.wait_for(agent.drain(), 10)
+            assert made.told == []
 
     run(main())
 
@@ -779,3 +847,154 @@ def test_garbage_on_the_socket_harms_nothing(home: Home, bare: Path, data: Path,
     for seed in seeds(3):
         (tmp_path / "0").unlink(missing_ok=True)
         run(main(random.Random(seed)))
+
+
+# -- barriers and locks --
+
+
+WAITING = """
+import sys, time
+from trainmaster import runtime
+for round in range(3):
+    runtime.barrier("all")
+    with runtime.lock("one"):
+        print("in", flush=True)
+        print("out", flush=True)
+    print("round", round, flush=True)
+"""
+
+
+class Waits:
+    """The barriers and locks of a job of one task, as its master keeps them."""
+
+    def __init__(self, copies: int) -> None:
+        self.script = Script(job(worker=role(1, processes=copies)))
+        self.script.start("worker:0")
+        self.coordination = Coordination()
+        self.agent: Programs | None = None
+
+    def send(self, message: dict[str, Any]) -> None:
+        pushes = self.coordination.take(self.script.state, "worker:0", message)
+        for push in pushes.values():
+            asyncio.get_running_loop().call_soon(self.agent.waits.answered, push)
+
+
+def test_processes_meet_at_barriers_and_take_turns_at_locks(home: Home, bare: Path) -> None:
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], name="train")) as made:
+            waits = Waits(2)
+            agent = waits.agent = await made.agent(0)
+            agent.waits._send = waits.send
+            programs = [await made.run(agent, "-c", WAITING, TRAINMASTER_COPY=str(copy)) for copy in range(2)]
+            for program in programs:
+                assert (await output(program)).split() == [
+                    word for number in range(3) for word in ("in", "out", "round", str(number))
+                ]
+            await until_async(lambda: agent.waits.count == 0)
+
+    run(main())
+
+
+def test_a_lock_is_freed_by_the_death_of_its_holder_and_waits_have_an_end(home: Home, bare: Path) -> None:
+    holder = """
+import time
+from trainmaster import runtime
+with runtime.lock("one"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    late = """
+from trainmaster import runtime
+for wait in (lambda: runtime.barrier("all", timeout=0.2), runtime.lock("one", timeout=0.2).__enter__):
+    try:
+        wait()
+    except TimeoutError as error:
+        print(error, flush=True)
+with runtime.lock("one"):
+    print("got it")
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], name="train")) as made:
+            waits = Waits(2)
+            agent = waits.agent = await made.agent(0)
+            agent.waits._send = waits.send
+            first = await made.run(agent, "-c", holder)
+            assert await asyncio.wait_for(first.stdout.readline(), 60) == b"held\n"
+            second = await made.run(agent, "-c", late, TRAINMASTER_COPY="1")
+            lines = [await asyncio.wait_for(second.stdout.readline(), 60) for _ in range(2)]
+            assert lines == [
+                b"barrier all: not everybody had come to it within 0.2 s\n", b"lock one: it was not free within 0.2 s\n",
+            ]  # fmt: skip
+            first.kill()
+            assert await output(second) == "got it\n"
+            await until_async(lambda: agent.waits.count == 0)
+
+    run(main())
+
+
+def test_alone_there_is_nobody_to_wait_for(bare: Path) -> None:
+    head = "from trainmaster import runtime; "
+    told = alone(
+        bare, head + "runtime.barrier('all'); [print('in') for _ in (1, 2) if runtime.lock('one').__enter__()]"
+    )
+    assert told.split() == ["in", "in"]
+    told = alone(bare, """
+from trainmaster import runtime
+for name in ("", "x" * 257, 5):
+    try:
+        runtime.barrier(name)
+    except ValueError as error:
+        print(str(error)[:27])
+""")  # fmt: skip
+    assert told.splitlines() == ["the name of a barrier is a "] * 3
+
+
+# -- batches --
+
+
+def test_batches_of_shuffled_records_have_each_record_once_and_count_what_was_used(
+    home: Home, bare: Path, data: Path
+) -> None:
+    code = """
+import os, signal, sys
+from trainmaster import runtime
+number = 0
+for batch in runtime.shards("train").batches(64, shuffle=500, seed=3):
+    number += 1
+    if number == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    for record in batch:
+        print(record, flush=True)
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=2000), name="train")
+        async with scene(home, bare, table) as made:
+            first, second = await made.agent(0), await made.agent(1)
+            killed, other = await made.run(first, "-c", code, "12"), await made.run(second, "-c", code, "0")
+            printed, _ = await asyncio.wait_for(killed.communicate(), 60)
+            assert killed.returncode == -9
+            await asyncio.wait_for(first.drain(), 60)
+            first.end()
+            made.shards.write_off(("worker:0", 1))
+            rest = await output(other)
+            seen = [*printed.decode().splitlines(), *rest.splitlines()]
+            assert set(seen) == set(LINES), "nothing is counted that was not used"
+            assert rest.splitlines() != sorted(rest.splitlines(), key=LINES.index)
+            assert table.finished
+            assert "3,000 records" in counted(made)[0]
+
+    run(main())
+
+
+def test_batches_alone(bare: Path, data: Path) -> None:
+    head = f"from trainmaster import runtime; shards = runtime.shards('train', default={str(data)!r}, epochs=2); "
+    told = alone(bare, head + "[print(record) for batch in shards.batches(7) for record in batch]")
+    assert told.splitlines() == LINES * 2
+    sizes = alone(bare, head + "print({len(batch) for batch in shards.batches(7, drop_last=True)})")
+    assert sizes.split() == ["{7}"]
+    one, two, three = (
+        alone(bare, head + f"print([b for b in shards.batches(7, shuffle=100, seed={seed})])") for seed in (1, 1, 2)
+    )
+    assert one == two != three

@@ -106,7 +106,7 @@ def test_done_is_counted_once_and_only_for_the_holder() -> None:
     assert again is not None
     assert again["ranges"] == [[2, 3]]
     assert again["records"] == [7]
-    assert table.figures == {"done": 3, "held": 1, "free": 4, "total": 8}
+    assert table.figures == {"done": 3, "held": 1, "free": 4, "total": 8, "aside": 0}
 
 
 def test_what_a_written_off_attempt_held_goes_to_others_and_its_late_report_counts_nothing() -> None:

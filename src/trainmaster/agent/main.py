@@ -117,7 +117,11 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     work = spec.get("work") or (os.path.join(directory, "work", name) if directory else os.getcwd())
     private = os.path.join(runtime, f"{name}.d")
     # A socket's path must fit 107 bytes (unix(7)), and names of roles may be long: none of this is longer than the master's own.
-    programs = Programs(os.path.join(spec.get("sockets") or runtime, f"{os.getpid():x}.sock"), agent.leasing.lease)
+    programs = Programs(
+        os.path.join(spec.get("sockets") or runtime, f"{os.getpid():x}.sock"),
+        agent.leasing.lease,
+        send=agent.channel.ask,
+    )
     place = Place(
         job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), on_this_machine=bool(spec.get("on_this_machine")),
         memory_limit=str(spec.get("memory_limit") or ""),
@@ -135,6 +139,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     programs.on_progress = agent.progressed
     programs.on_phase = agent.entered
     programs.on_checkpoint = agent.checkpointed
+    programs.on_begun = agent.begun
     return place
 
 

@@ -101,6 +101,8 @@ class Agent:
             self._follow(kind, message)
         elif kind == "lease":
             self.leasing.answered(message)
+        elif kind == "waits":
+            self.place.programs.waits.answered(message)
         elif kind == "log-end-kept" and isinstance(self._shipping, Tails):
             self._shipping.receive(message)
         elif kind == "tokens" and self.tokens is not None:
@@ -140,6 +142,7 @@ class Agent:
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
             self.place.programs.drop(name, ranges)
         self.place.programs.wake()
+        self.place.programs.waits.tell(anew=True)
 
     def disconnected(self) -> None:
         self.follows.clear()
@@ -181,6 +184,9 @@ class Agent:
     def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
         if (attempt := self._attempts.get(self._current)) is not None:
             attempt.checkpointed(state, marks)
+
+    def begun(self, rows: list[list[Any]]) -> None:
+        self.channel.report("shards-begun", self._current, begun=rows)
 
     # -- the agent's own life --
 

@@ -178,12 +178,20 @@ class Shell:
             name, want = str(message.get("input", "")), int(message.get("want") or 0)
             answer = self.turns.lease(connection.task, message.get("attempt"), name, want, message.get("back") or ())
             connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
+        elif kind == "waits":
+            self._push(self.turns.coordinate(connection.task, message))
         elif kind == "log-end":
             await self._keep_end(connection, message)
         elif kind == "tokens" and self._tokens is not None:
             now_there = self._tokens.accept(message)
             if now_there["until"] == message.get("until"):
                 self._handed_back.set()
+
+    def _push(self, pushes: Mapping[str, dict[str, Any]]) -> None:
+        """Tell agents that programs need not wait any more. One that is not connected tells us its waits again when it is."""
+        for task, push in pushes.items():
+            if (connection := self.agents.of(task)) is not None:
+                connection.send({"type": "waits", "epoch": self.epoch, **push})
 
     async def _keep_end(self, connection: Connection, message: Mapping[str, Any]) -> None:
         """Keep the end of a log, for an agent that reaches no storage. A full storage loses it: agents do not wait."""
@@ -287,6 +295,7 @@ class Shell:
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
+        self._push(turn.pushes)
         for key in turn.lost:  # the engine does not reach its node, but we do
             if (connection := self.agents.get(*key)) is not None:
                 connection.dismiss()

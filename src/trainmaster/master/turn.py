@@ -6,7 +6,8 @@ A shell drives it: `master.shell` where jobs run, `simulation.master` where they
 
 Four rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
 carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. What
-tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds.
+tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds; and so are the
+barriers and locks of programs (`core.coordination`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.coordination import Coordination
 from trainmaster.core.decide.drive import Drive, needs_barrier
 from trainmaster.core.decide.plan import ends_something
+from trainmaster.core.decide.poison import pending
 from trainmaster.core.input.leases import Leases
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Event
@@ -39,6 +42,7 @@ class Turn(Plain):
     heard: Mapping[Key, int]  # the newest report of each agent, to be acknowledged once the events are durable
     lost: Sequence[Key]  # containers that the engine gave up: an agent that lives on there is to end
     actions: list[Action]
+    pushes: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)  # to the agents of tasks: waits that are over
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -62,6 +66,7 @@ class Turns:
         self._asked: list[Key] = []
         reading = [task.key for task in self.state.tasks.values() if task.phase in READING]
         self.leases = Leases(self.state.shards, reading)
+        self.coordination = Coordination(reading)
 
     @property
     def state(self) -> State:
@@ -87,10 +92,11 @@ class Turns:
         batch, self.inbox = self.inbox[:end] or [Tick()], self.inbox[end:]
         events, actions = self.drive.take(map(self._held_part, batch) if self.state.shards else batch, now)
         self.leases.follow(events)
+        pushes = self.coordination.follow(self.state, events)
         self._doing.difference_update(action for did in batch if isinstance(did, Did) for action in did.actions)
         heard = {(report.task, report.serial): report.n for report in batch if isinstance(report, Report)}
         lost = [(container.task, container.serial) for container in batch if isinstance(container, ContainerLost)]
-        return Turn(events, needs_barrier(events), heard, lost, actions)
+        return Turn(events, needs_barrier(events), heard, lost, actions, pushes)
 
     def fail(self, detail: str) -> None:
         """End the job and stop what runs: the log could not be written for too long, so nothing more can be kept."""
@@ -119,7 +125,11 @@ class Turns:
         tasks = self.state.tasks
         return [key for key in self._asked if tasks[key[0]].hold == ASKED and tasks[key[0]].serial == key[1]]
 
-    # -- leases --
+    # -- barriers, locks and leases --
+
+    def coordinate(self, task: str, message: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Take in what an agent says that its programs wait for. Return what is to be pushed to agents, by task."""
+        return self.coordination.take(self.state, task, message)
 
     def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
         """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""
@@ -128,7 +138,8 @@ class Turns:
         if not self._may_hold(task, attempt) or self.state.tasks[task].doomed:
             return {"files": [], "shards": []}
         self.leases.give_back(name, task, unread)
-        return table.answer(self.leases.lease(name, task, min(want, LEASED_AT_ONCE)))
+        shards = self.leases.lease(name, task, min(want, LEASED_AT_ONCE), *pending(self.state, name))
+        return table.answer(shards)
 
     def hold(self, task: str, attempt: int, holds: Mapping[str, Any]) -> dict[str, list[list[int]]]:
         """Note which shards (input -> ranges) the agent of an attempt says that it holds. Return those that it must drop."""

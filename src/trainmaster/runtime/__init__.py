@@ -3,7 +3,8 @@
 Everything here is harmless where there is no master: alone, `task()` is the only member of its role, `shards(name)` reads
 the whole input, and reports go nowhere. So one program runs under Trainmaster, under another launcher, and
 by hand. An absent master makes calls wait, never raise. This package needs the standard library only and imports
-nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough.
+nothing else of ours, so that the directory `trainmaster/runtime` alone on a program's path is enough. Its modules `torch_data` and
+`tf_data`, which read shards into PyTorch and TensorFlow, import these: the program imports them by name.
 
     from trainmaster import runtime
 
@@ -20,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .coordination import barrier, lock
     from .inputs import Shard, Shards
     from .reports import Warned, checkpoint, metrics, phase, progress, saved, warning
 
@@ -28,7 +30,9 @@ __all__ = [
     "Shards",
     "Task",
     "Warned",
+    "barrier",
     "checkpoint",
+    "lock",
     "metrics",
     "phase",
     "progress",
@@ -39,7 +43,7 @@ __all__ = [
 ]
 
 _MODULES = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
-_MODULES |= {"Shard": "inputs", "Shards": "inputs"}
+_MODULES |= {"Shard": "inputs", "Shards": "inputs", "barrier": "coordination", "lock": "coordination"}
 
 
 def __getattr__(name: str) -> Any:

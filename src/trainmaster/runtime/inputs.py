@@ -18,6 +18,7 @@ from collections import deque
 from time import monotonic
 
 from .link import Link
+from .mark import NOTHING, Mark
 from .reading import Reader, cut_alone
 
 TYPE_CHECKING = False
@@ -112,6 +113,17 @@ class Shards:
             part.finish()
             ahead = part.ahead
 
+    def batches(self, size: int, *, shuffle: int = 0, seed: int = 0, drop_last: bool = False) -> Iterator[list[Any]]:
+        """Yield lists of `size` records, over all epochs. A shard counts once all its records were used: once the batch behind them is
+        asked for.
+
+        `shuffle`: records in the buffer from which the next one is drawn, by `seed`. Near the end of the data batches may be smaller,
+        or, with `drop_last`, are left out.
+        """
+        from .batches import batches
+
+        return batches(self, size, shuffle, seed, drop_last)
+
     def _source(self) -> _Source:
         path = os.environ.get("TRAINMASTER_SOCKET")
         if path:
@@ -156,7 +168,8 @@ class _Source(ABC):
         self.reader = shards._reader()
 
     @abstractmethod
-    def next(self) -> Shard | None: ...
+    def next(self, wait: bool | None = None) -> Shard | None:
+        """Return the next shard, or None. `wait`: whether to wait for what others may lose; None: as the input was asked for."""
 
     @abstractmethod
     def done(self, shard: Shard, records: int | None) -> None: ...
@@ -177,7 +190,7 @@ class _Alone(_Source):
             for i, cut in enumerate(cuts)
         )
 
-    def next(self) -> Shard | None:
+    def next(self, wait: bool | None = None) -> Shard | None:
         return next(self._remaining, None)
 
     def done(self, shard: Shard, records: int | None) -> None:
@@ -199,17 +212,18 @@ class _Leased(_Source):
         self._done: list[list[int | None]] = []  # [number, records], to be reported
         self._reported = monotonic()
         self._leased = 0.0  # when the last lease with any shards came
+        self._mark = Mark()
         self._lock = threading.Lock()  # of `_in_use` and `_done`; done() may come from any thread
         self._fallback: _Alone | None = None
         _open.append(self)
 
-    def next(self) -> Shard | None:
+    def next(self, wait: bool | None = None) -> Shard | None:
         if self._fallback is not None:
             return self._fallback.next()
         if self._queue:
             self._report_if_due()
         while not self._queue:
-            answer = self._ask()
+            answer = self._ask(self._shards._wait if wait is None else wait)
             if answer.get("unknown"):  # not an input of shards: read what was staged for this task
                 self._fallback = _Alone(self._shards)
                 return self._fallback.next()
@@ -220,6 +234,7 @@ class _Leased(_Source):
         shard = self._queue.popleft()
         with self._lock:
             self._in_use.add(shard.number)
+            self._show()
         return shard
 
     def done(self, shard: Shard, records: int | None) -> None:
@@ -227,12 +242,14 @@ class _Leased(_Source):
             if shard.number in self._in_use:
                 self._in_use.discard(shard.number)
                 self._done.append([shard.number, records])
+                self._show()
 
     def close(self) -> None:
         self.flush()
         if self in _open:
             _open.remove(self)
         self._link.end()
+        self._mark.close()
         super().close()
 
     def flush(self) -> None:
@@ -240,7 +257,11 @@ class _Leased(_Source):
         self._report()
         self._link.flush(_EXIT_LIMIT)
 
-    def _ask(self) -> dict[str, Any]:
+    def _show(self) -> None:
+        """Show the agent the shard that the consumer is in the middle of: where it has several, nobody knows which of them that is."""
+        self._mark.show(next(iter(self._in_use)) if len(self._in_use) == 1 else NOTHING)
+
+    def _ask(self, wait: bool) -> dict[str, Any]:
         with self._lock:
             report = self._done[:]
         if self._shards._batch is None and self._leased:
@@ -249,7 +270,7 @@ class _Leased(_Source):
                 self._want = min(self._want * 2, _BATCH_MOST)
             elif lease_seconds > _BATCH_LASTS[1]:
                 self._want = max(self._want // 2, 1)
-        frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": self._shards._wait}
+        frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": wait}
         answer = self._link.ask({**frame, "done": report})
         assert answer is not None
         self._forget_reported(report)
@@ -281,7 +302,8 @@ class _Leased(_Source):
                 *(shard.number for shard in self._queue),
                 *(number for number, _ in self._done if number is not None),
             ]
-        return {"input": self._shards.name, "hold": numbers} if numbers else {}
+        mark = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
+        return {**mark, **({"input": self._shards.name, "hold": numbers} if numbers else {})}
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         if lost := set(frame.get("lost") or ()):  # this reader was away, and another reads them now

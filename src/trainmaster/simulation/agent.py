@@ -49,6 +49,8 @@ class Habits:
     savers: float = math.inf  # only tasks of a lower index store sets
     commits: float = 0.5  # s that a commit takes at most
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
+    poison: frozenset[int] = frozenset()  # shards that kill their readers
+    tells_begun: bool = False  # whether agents tell which shard a program was reading when it failed
     deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
     reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
 
@@ -70,6 +72,7 @@ class Agent:
         self.course = Course(0)  # of the newest attempt
         self.running = 0  # attempt whose program runs
         self.reading: list[int] = []  # shard numbers leased and not reported yet
+        self._begun: list[list[Any]] = []  # the shard that the program was reading when it failed, as a report tells it
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._env: Mapping[str, Any] = {}  # the environment of the running program
@@ -217,7 +220,7 @@ class Agent:
         course = self._course(attempt)
         if not course.enter(STARTING):
             return
-        self.running, self._env, self.reading = attempt, order["env"], []
+        self.running, self._env, self.reading, self._begun = attempt, order["env"], [], []
         self.world.program_starts(self.container.task, attempt, self._env.get("generation"), self._restored)
         course.launch()
         course.enter(RUNNING)
@@ -301,7 +304,14 @@ class Agent:
             self.world.at(self.world.rng.uniform(0.1, 1.0), self._read_shards, attempt)
         else:
             self.reading = [leased]
-            self.world.at(self.world.rng.uniform(*self.habits.reads), self.shard_read, attempt, name, leased)
+            seconds = self.world.rng.uniform(*self.habits.reads)
+            if leased in self.habits.poison:
+                self.world.at(seconds, self._poisoned, attempt)
+            else:
+                self.world.at(seconds, self.shard_read, attempt, name, leased)
+
+    def _poisoned(self, attempt: int) -> None:
+        self.end_program(attempt, self.world.rng.choice(FAILURES[:3]))
 
     def shard_read(self, attempt: int, name: str, number: int) -> None:
         if self.running == attempt and self.alive:
@@ -331,6 +341,10 @@ class Agent:
         if course.is_stopped:
             self._stopped(course)
             return
+        if self.habits.tells_begun and self.reading and how is not WELL:
+            name = self._env["input"]
+            self.world.fails_on(self.container.task, attempt, (name, self.reading[0]))
+            self._begun = [[1, name, self.reading[0], 1.0]]
         self.stop_program()
         course.end_program()
         how, self._reached = {**how, **self._reached} if how is not WELL else how, {}
@@ -346,6 +360,8 @@ class Agent:
     def _stored(self, course: Course, how: dict[str, Any]) -> None:
         """Report the end of a failed program, once the rest of its checkpoint is stored."""
         if self.alive and course.end():
+            if self._begun:
+                self.report("shards-begun", course.number, begun=self._begun)
             self.report("ended", course.number, elapsed=1.0, **how, **(course.end_fields(is_well=False) or {}))
 
     def _uploaded(self, course: Course) -> None:

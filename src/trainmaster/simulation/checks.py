@@ -160,11 +160,15 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
         raise Violation(f"the audit finds faults: {[input_.faults for input_ in audited.inputs]}")
     succeeded = state.ending is not None and state.ending["state"] == SUCCEEDED
     for name, total in totals.items():
-        counted = counted_shards(events, name)
+        counted, aside = counted_shards(events, name), _set_aside(world, events, state, name)
+        if both := [number for number in counted if number in aside]:
+            raise Violation(f"input {name}: shards {both[:5]} were set aside and counted")
         if doubled := [number for number, times in Counter(counted).items() if times > 1]:
             raise Violation(f"input {name}: shards {doubled[:5]} were counted twice")
-        if succeeded and _all_must_succeed(state) and len(counted) != total:
-            raise Violation(f"input {name}: {total - len(counted)} shards were never counted")
+        if succeeded and _all_must_succeed(state) and len(counted) + len(aside) != total:
+            raise Violation(
+                f"input {name}: {total - len(counted) - len(aside)} shards were neither counted nor set aside"
+            )
         if skipped := [number for number in counted if world.truth.trained[name, number] == 0]:
             raise Violation(f"input {name}: shards {skipped[:5]} were counted and never read")
         if succeeded and state.known_job.checkpoint is not None and state.known_job.gang:
@@ -177,6 +181,22 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
                 raise Violation(
                     f"input {name}: shards {forgotten[:5]} were counted, and are not in the model that was kept"
                 )
+
+
+def _set_aside(world: World, events: Sequence[Event], state: State, name: str) -> set[int]:
+    """Return the shards that a reader of the log finds set aside. Check that as many attempts as must had really failed on each."""
+    aside: set[int] = set()
+    for event in whole(events):
+        if event.type != "shard-set-aside" or event.data["input"] != name:
+            continue
+        really = world.truth.failed_on.get((name, event.data["number"]), set())
+        failed = {(task, attempt) for task, attempt in event.data["failed"]}
+        if not failed <= really or len(failed) < state.known_job.inputs[name].poison:
+            raise Violation(
+                f"input {name}: shard {event.data['number']} was set aside for {failed}; {really} failed on it"
+            )
+        aside |= set(RangeSet.from_json(event.data["ranges"]))
+    return aside
 
 
 def counted_shards(events: Sequence[Event], name: str) -> list[int]:

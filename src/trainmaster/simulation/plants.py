@@ -6,6 +6,7 @@ Each is planted where a real one could be, outside the core's pure functions: in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
@@ -43,6 +44,15 @@ class DoublingDrive(Drive):
         return events, actions
 
 
+class SlanderingAgent(Agent):
+    """An agent that names another shard than the one on which its program failed."""
+
+    def report(self, kind: str, attempt: int, **data: Any) -> None:
+        if kind == "shards-begun":
+            data = {"begun": [[1, name, max(0, number - 1), elapsed] for _, name, number, elapsed in data["begun"]]}
+        super().report(kind, attempt, **data)
+
+
 class LateAgent(Agent):
     """An agent that commits its upload although it was cut off or refused, and never named."""
 
@@ -62,5 +72,6 @@ PLANTS: dict[str, Plant] = {
     "": Plant(),
     "lose-record": Plant(agent=SkippingAgent),
     "double-record": Plant(drive=DoublingDrive),
+    "accuse-wrongly": Plant(agent=SlanderingAgent),
     "late-commit": Plant(agent=LateAgent),
 }

@@ -47,11 +47,12 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     if shards:
         job["inputs"] = {"train": {"url": "memory://data", "as": "shards", "to": ["worker"]}}
     wishes = _make_elastic(seed, job)
+    poisonous = _make_poisonous(seed, job, shards)
     job = _with_strange_names(seed, job)
     habits = Habits(
         runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
         ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
-        misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed),
+        misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed), **poisonous,
     )  # fmt: skip
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
@@ -102,6 +103,17 @@ def _make_elastic(seed: int, job: dict[str, Any]) -> list[tuple[float, Stimulus]
     kills = [KillTaskRequested(f"worker:{rng.randint(0, most)}", "a user", "to try") for _ in range(2)]
     wishes: list[Stimulus] = [*scales, *kills]
     return [(rng.random() * 200.0, wish) for wish in rng.sample(wishes, rng.randint(0, 4))]
+
+
+def _make_poisonous(seed: int, job: dict[str, Any], shards: int) -> dict[str, Any]:
+    """Let shards of one scene in three that has any kill their readers, or none of them, where accusing them is on all the same. Return the
+    habits for that. Drawn apart too.
+    """
+    rng = random.Random(f"poison 70172 {seed}")
+    if not shards or rng.random() >= 0.3:
+        return {}
+    job["inputs"]["train"]["poison"] = rng.choice((0, 1, 2, 3))
+    return {"poison": frozenset(rng.sample(range(shards), rng.choice((0, 1, 1, 2)))), "tells_begun": True}
 
 
 def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:

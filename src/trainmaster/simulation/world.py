@@ -60,6 +60,8 @@ class Truth:
     commits: dict[str, list[int]] = attrs.field(factory=dict)  # task -> attempts that changed its output directory
     # (input, shard number) -> times a program read it to its end.
     trained: Counter[tuple[str, int]] = attrs.field(factory=Counter)
+    # (input, shard number) -> the attempts that failed by themselves while they were reading it.
+    failed_on: dict[tuple[str, int], set[tuple[str, int]]] = attrs.field(factory=dict)
     lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
     # Checkpoint set -> the shards in the model that it holds.
     sets: dict[int, set[tuple[str, int]]] = attrs.field(factory=dict)
@@ -238,6 +240,10 @@ class World:
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
             self.truth.lines[generation].trained.add(shard)
+
+    def fails_on(self, task: str, attempt: int, shard: tuple[str, int]) -> None:
+        """Record that the program failed by itself while it was reading the shard."""
+        self.truth.failed_on.setdefault(shard, set()).add((task, attempt))
 
     def saves(self, task: str, attempt: int, number: int) -> None:
         """Record that the program wrote checkpoint set `number`: its model as it is now."""

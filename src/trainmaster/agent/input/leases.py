@@ -114,6 +114,10 @@ class Pool:
         self._ready = deque(ready.values())
         return [number for number in numbers if number not in kept]
 
+    def has_out(self, reader: Reader, number: int) -> bool:
+        """Tell whether the shard was given to `reader`, which has not reported it."""
+        return number in self._out and self._out[number][0] is reader
+
     def left(self, reader: Reader) -> None:
         """Make the shards of `reader` ready again: its connection closed."""
         if reader not in self._readers:

@@ -1,13 +1,16 @@
 """The agent's end of the Unix socket over which programs of the current attempt speak to it.
 
-One JSON object a line, both ways. A connection begins with `hello {v, attempt, pid}`; any attempt but the current one
-is refused. Then, from a program:
+One JSON object a line, both ways. A connection begins with `hello {v, attempt, pid, mark?}`; any attempt but the current one
+is refused. The mark is the descriptor at which the process shows the shard that it is in the middle of (`agent.input.begun`). Then, from
+a program:
 
     progress   {value?, step?, metrics?}            no answer
     phase      {name or null}                       no answer
     checkpoint {state: begin | saved | failed}      answered where it has an id
     lease      {id, input, want, done, wait}        answered {id, shards: [[number, epoch, path, kind, start, end]], end?, none?, unknown?}
     done       {input, done: [[number, records]]}   no answer
+    barrier    {id, name, copy}                     answered {id, ok} once it opens
+    lock       {id, name, copy}                     answered {id, ok} once it is held: as long as the connection lives
 
 and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. A frame that is not of this form
 closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had leased go back.
@@ -26,7 +29,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
+from trainmaster.agent.link.waits import Waits
+from trainmaster.core.waits import BARRIER, LOCK, LONGEST, WAITS
 
 PROTOCOL = "1.0"
 LINE_LIMIT = 256 * 1024  # bytes of a frame
@@ -35,11 +41,13 @@ UNREAD_LIMIT = 1024 * 1024  # bytes that a program may leave unread
 CONNECTIONS = 512
 ASKS = 32  # of one connection at once
 POOLS = 64
+BEGUN = 256  # processes that ended in the middle of a shard, the newest ones
 METRICS = 64  # of one frame; names and texts are cut at this number of characters
 
 OnProgress: TypeAlias = Callable[[float | None, int | None, dict[str, float | str]], None]
 OnPhase: TypeAlias = Callable[[str | None], None]
 OnCheckpoint: TypeAlias = Callable[[str, dict[str, int]], None]
+OnBegun: TypeAlias = Callable[[list[list[Any]]], None]
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +59,7 @@ class Garbage(ValueError):
 class Programs:
     """The socket at `path`, and the pools of the current attempt.
 
-    `on_progress(value, step, metrics)`, `on_phase(name or None)` and `on_checkpoint(state, marks)` are called in the
+    `on_progress(value, step, metrics)`, `on_phase(name or None)`, `on_checkpoint(state, marks)` and `on_begun(rows)` are called in the
     loop; marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the
     first copy, and is saved when the last copy has said so and none of them has failed, or gone away, meanwhile.
     """
@@ -61,15 +69,19 @@ class Programs:
         path: str,
         lease: Lease,
         *,
+        send: Callable[[dict[str, Any]], None] = lambda message: None,
         on_progress: OnProgress = lambda value, step, metrics: None,
         on_phase: OnPhase = lambda name: None,
         on_checkpoint: OnCheckpoint = lambda state, marks: None,
+        on_begun: OnBegun = lambda rows: None,
     ) -> None:
         self.path, self.attempt = path, 0
         self.on_progress, self.on_phase, self.on_checkpoint = on_progress, on_phase, on_checkpoint
+        self.on_begun = on_begun
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self._lease = lease
+        self.waits = Waits(send)
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -77,6 +89,8 @@ class Programs:
         self._writers: list[_Connection] = []  # the copies that write a checkpoint now
         self._marks_at_begin: dict[str, int] = {}  # the marks when the first of them began
         self._has_failed = False  # one of them failed
+        self._begun_at = 0.0  # when the attempt began, by the loop's time
+        self._begun: list[list[Any]] = []  # the shards that ended processes were in the middle of
 
     async def start(self) -> None:
         """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
@@ -104,7 +118,8 @@ class Programs:
     def begin(self, attempt: int) -> None:
         """Serve the programs of `attempt` from now on, and no others."""
         self.end()
-        self.attempt = attempt
+        self.attempt, self._begun_at = attempt, asyncio.get_running_loop().time()
+        self.waits.begin(attempt)
 
     def end(self) -> None:
         """End the attempt: close its connections. The master may lease its shards again."""
@@ -114,12 +129,25 @@ class Programs:
             task.cancel()
         self._tasks.clear()
         self._pools.clear()
+        self._begun.clear()
+        self.waits.begin(0)
         for connection in list(self.connections):
             connection.phase = None
+            if connection.mark is not None:
+                connection.mark.close()
+                connection.mark = None
             connection.abort()
 
     async def drain(self) -> None:
-        """Return once all shards that programs reported as done are durable. Called before the end of an attempt is reported."""
+        """Tell which shards the programs were in the middle of, and return once all that they reported as done are durable.
+
+        Called before the end of an attempt is reported, when no process of it runs any more.
+        """
+        for connection in self.connections:
+            self._note_begun(connection)
+        if self._begun:
+            self.on_begun(self._begun[:])
+            self._begun.clear()
         for pool in list(self._pools.values()):
             await pool.drain()
 
@@ -169,12 +197,26 @@ class Programs:
 
     def gone(self, connection: _Connection) -> None:
         self.connections.discard(connection)
+        self._note_begun(connection)
+        self.waits.left(connection)
         for pool in self._pools.values():
             pool.left(connection)
         while connection in self._writers:
             self.checkpoint(connection, "failed")
         if connection.phase is not None:
             self.on_phase(None)
+
+    def _note_begun(self, connection: _Connection) -> None:
+        """Note the shard that the process of a connection, which is closing, was in the middle of."""
+        mark, connection.mark = connection.mark, None
+        if mark is None:
+            return
+        if (number := mark.number) is not None:
+            elapsed = round(asyncio.get_running_loop().time() - self._begun_at, 3)
+            names = [name for name, pool in self._pools.items() if pool.has_out(connection, number)]
+            self._begun += [[mark.process, name, number, elapsed] for name in names]
+            del self._begun[:-BEGUN]
+        mark.close()
 
     def checkpoint(self, writer: _Connection, state: str) -> None:
         if not self._writers:
@@ -199,6 +241,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, programs: Programs) -> None:
         self.greeted, self.phase = False, None
+        self.mark: Mark | None = None
         self._programs, self._open_requests = programs, 0
         self._unread = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -282,6 +325,8 @@ class _Connection(asyncio.BufferedProtocol):
                 lost = self._programs.pool(frame.get("input")).hold(self, _numbers(frame["hold"]))
             self.send({"op": "welcome", "v": PROTOCOL, "lost": lost})
             self.send(self._programs.warning())
+            if type(frame.get("mark")) is int and self._transport is not None and self.mark is None:
+                self.mark = open_mark(_peer(self._transport)[0], frame["mark"])
             if "phase" in frame:
                 self._phase({"name": frame["phase"]})
 
@@ -331,6 +376,26 @@ class _Connection(asyncio.BufferedProtocol):
             pool.done(self, _done(done))
         pool.ask(self, request, min(want, AHEAD_MOST), frame.get("wait") is not False)
 
+    def _barrier(self, frame: dict[str, Any]) -> None:
+        self._wait(BARRIER, frame)
+
+    def _lock(self, frame: dict[str, Any]) -> None:
+        self._wait(LOCK, frame)
+
+    def _wait(self, kind: str, frame: dict[str, Any]) -> None:
+        request, name, copy = frame.get("id"), frame.get("name"), frame.get("copy", 0)
+        if (
+            type(request) is not int
+            or type(copy) is not int
+            or not isinstance(name, str)
+            or not 0 < len(name) <= LONGEST
+        ):
+            raise Garbage(f"a malformed {kind}")
+        self._open_requests += 1
+        if self._open_requests > ASKS or self._programs.waits.count >= WAITS:
+            raise Garbage("too many waits at once")
+        self._programs.waits.add(self, request, kind, name, copy)
+
     def _done(self, frame: dict[str, Any]) -> None:
         self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
 
@@ -342,15 +407,22 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
     "checkpoint": _Connection._checkpoint,
     "lease": _Connection._lease,
     "done": _Connection._done,
+    "barrier": _Connection._barrier,
+    "lock": _Connection._lock,
 }
 
 
 def _is_trusted_peer(transport: asyncio.Transport) -> bool:
     """Tell whether the peer runs as this user, or as root."""
-    peer = transport.get_extra_info("socket")
+    return _peer(transport)[1] in (os.getuid(), 0)
+
+
+def _peer(transport: asyncio.Transport) -> tuple[int, int]:
+    """Return the process and the user at the other end."""
+    connection = transport.get_extra_info("socket")
     size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid in (os.getuid(), 0)
+    process, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return process, user
 
 
 def _is_whole(value: Any) -> bool:

@@ -81,6 +81,7 @@ class _InputKeys(TypedDict, total=False):
     epochs: int
     shuffle: bool
     seed: int
+    poison: int
     split: Literal["again", "whole"]
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from trainmaster.client.watch.restarts import failure_text, incident_text
 from trainmaster.client.watch.text import names, progress
+from trainmaster.core.input.shards import failed_words, place_words
 from trainmaster.core.machine.events import EVENTS
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.spec.quantities import format_bytes, format_count
@@ -82,6 +83,8 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "made": _output_size,
     "wanted": _awaited_resource,
     "shards": _shards,
+    "shard": place_words,
+    "failed_on": lambda event: failed_words(event["failed"]),
     "reached": _reached,
     "follows": incident_text,
     "cause": lambda event: failure_text(event["cause"]),

@@ -58,8 +58,8 @@ class Reason(TypedDict):
 
 
 class Loss(TypedDict):
-    """Something that a job did not keep: what an attempt printed ("log"), a "checkpoint", with the newest set that was stored, or "files"
-    `of` an output or of checkpoint sets.
+    """Something that a job did not keep: what an attempt printed ("log"), a "checkpoint", with the newest set that was stored, "files"
+    `of` an output or of checkpoint sets, or a "shard" `of` an input, set aside after the last of several attempts had failed on it.
     """
 
     kind: str
@@ -70,6 +70,10 @@ class Loss(TypedDict):
     bytes: NotRequired[int]
     set: NotRequired[int | None]
     of: NotRequired[str]
+    number: NotRequired[int]
+    path: NotRequired[str]
+    start: NotRequired[int]
+    end: NotRequired[int]
 
 
 class Status(TypedDict):

@@ -62,7 +62,7 @@ def rows(seen: Watching, now: float, height: int = 2 * ROWS) -> Group:
     if status.get("restarts"):
         head.append(f", {format_count(status['restarts'], 'restart')}")
     for name, shards in status.get("shards", {}).items():
-        head.append(f", {name} {100 * shards['done'] / max(1, shards['total']):.0f} % done")
+        head.append(f", {name} {100 * (shards['done'] + shards.get('aside', 0)) / max(1, shards['total']):.0f} % done")
     tasks = sorted(status["tasks"], key=lambda task: _ORDER.get(task["state"], 0))
     most = max(1, min(ROWS, height // _HALF - 3))
     lines = [task_cells(seen, task, now) for task in tasks[:most]]

@@ -136,6 +136,7 @@ def standing(status: Mapping[str, Any], now: float) -> str:
 def shard_figures(shards: Mapping[str, int]) -> str:
     """Return `1,580 of 1,700 shards done, 40 held by tasks, 80 to be given out`; the log alone says what is done, and no more."""
     done = f"{shards['done']:,} of {format_count(shards['total'], 'shard')} done"
+    done += f", {shards['aside']:,} set aside" if shards.get("aside") else ""
     return f"{done}, {shards['held']:,} held by tasks, {shards['free']:,} to be given out" if "held" in shards else done
 
 
@@ -175,6 +176,10 @@ def loss_lines(status: Mapping[str, Any]) -> list[str]:
         writers = f" of {names(tasks_of)}" if any(tasks_of) else ""
         stored = "was ever stored" if newest is None else f"was stored after set {newest}"
         lines.append(f"  lost: no checkpoint{writers} {stored}: {detail}")
+    asides = [loss for loss in status.get("losses", ()) if loss["kind"] == "shard"]
+    lines += [f"  lost: records of input {loss['of']}: {loss['detail']}" for loss in asides[:_SHOWN]]
+    if len(asides) > _SHOWN:
+        lines.append(f"  lost: {len(asides) - _SHOWN} more shards were set aside: tm audit {status['job']}")
     return lines + _lacking_lines(status)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainmaster.core.decide import failures, limits
+from trainmaster.core.decide import failures, limits, poison
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.machine import stimuli
@@ -328,6 +328,11 @@ def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]
     return [] if payload is None else [("shards-done", payload)]
 
 
+def _shards_begun(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    begun = poison.known_rows(state, data.get("begun"))
+    return [("shards-begun", {"begun": begun})] if begun and task.phase in READING else []
+
+
 REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "staging": _staging,
     "ready": _ready,
@@ -341,6 +346,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "saved": _saved,
     "warned": _trouble,
     "shards-done": _shards_done,
+    "shards-begun": _shards_begun,
     "left": _left,
 }
 

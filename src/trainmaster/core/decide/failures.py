@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from trainmaster.core.decide.limits import GROWTH_BACKOFF, SETTLE, SOON, UNTIMED
+from trainmaster.core.decide.poison import shard_failure
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
 from trainmaster.core.machine.reasons import REASONS, final_state, is_reason, words
@@ -259,7 +260,7 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
     elif costs and not incident.costs and root["reason"] != "no-progress":
         counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
     fact = {"unit": incident.unit.text, "budget": budget_of(task).text, "cause": root, "costs": costs, **counts}
-    return [("settled", fact)]
+    return [("settled", fact), *shard_failure(state, root)]
 
 
 def _nearness(evidence: Mapping[str, Any]) -> tuple[int, float]:

@@ -391,9 +391,13 @@ def _shards(kind: str) -> Callable[[State, Data, float], None]:
         if task is not None:
             task.reported = max(task.reported, data.get("report") or 0)
         if data["input"] in state.shards:
-            state.shards[data["input"]].apply(kind, data)
+            state.shards[data["input"]].apply(kind, {**data, "at": at} if kind == "shard-set-aside" else data)
 
     return folded
+
+
+def _shards_begun(state: State, task: Task, data: Data, at: float) -> None:
+    task.begun = [*task.begun[-1:], [data["attempt"], [list(row) for row in data["begun"]]]]
 
 
 def _checkpoint_saved(state: State, task: Task, data: Data, at: float) -> None:
@@ -535,6 +539,9 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "warned": _warned,
     "shards-done": _shards("shards-done"),
     "shards-returned": _shards("shards-returned"),
+    "shards-begun": _report(_shards_begun),
+    "shard-failed": _shards("shard-failed"),
+    "shard-set-aside": _shards("shard-set-aside"),
     "checkpoint-saved": _report(_checkpoint_saved),
     "rewound": _rewound,
     "save-requested": save_requested,

@@ -2,8 +2,9 @@
 
 The audit keeps no leases and trusts none: it walks the events, and checks every `shards-done` against the shards done
 before. A restored checkpoint set begins a new line: shards done after the set's marks no longer count, must have been
-returned, and are to be counted again. So at the end each shard that is done was counted once along the sets that were
-really restored, and shards that were counted and taken back are shown as such.
+returned, and are to be counted again. A shard that was set aside is counted neither before nor afterwards, and is named.
+So at the end each shard that is done was counted once along the sets that were really restored, and shards that were
+counted and taken back are shown as such.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.input.ranges import RangeSet
-from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.input.shards import ShardTable, failed_words, place_words
 from trainmaster.core.machine.events import Recorded, whole
 
 _UNKNOWN = -1
@@ -32,13 +33,15 @@ class InputAudit:
     records: int | None
     epochs: tuple[int | None, ...]  # records counted in each epoch
     missing: tuple[tuple[int, int], ...]
+    set_aside: int  # shards that are over without being counted, since their readers kept failing
+    set_aside_places: tuple[str, ...]  # where they are in the data, and who failed on them
     taken_back: int  # shards counted once and returned by restores
     restored: tuple[str, ...]
     faults: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
-        return not self.missing and not self.faults
+        return not self.missing and not self.faults and not self.set_aside
 
 
 @attrs.frozen(slots=True)
@@ -75,6 +78,7 @@ class Audit:
                 lines.append(
                     f"  restored {', '.join(entry.restored)}: {entry.taken_back:,} shards were taken back and counted again"
                 )
+            lines += [f"  set aside, not counted: {place}" for place in entry.set_aside_places]
             lines += [f"  not counted: shards {first} to {end - 1}" for first, end in entry.missing]
             lines += [f"  fault: {fault}" for fault in entry.faults]
         return lines
@@ -96,10 +100,12 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
             sets[str(data["set"])] = data.get("marks") or {}
         elif event.type == "inputs-listed" and (checkpoint := data.get("checkpoint")):  # a set of an earlier job
             sets[str(checkpoint["set"])] = checkpoint.get("marks") or {}
-        elif event.type in ("shards-done", "shards-returned"):
+        elif event.type in ("shards-done", "shards-returned", "shard-set-aside"):
             book = books.setdefault(data["input"], _Book(data["input"], None))
             if event.type == "shards-returned":
                 book.returned(event, sets)
+            elif event.type == "shard-set-aside":
+                book.set_aside(event)
             else:
                 book.done(event, barred=data["attempt"] <= written_off.get(data["task"], 0))
     return Audit(tuple(book.closed() for book in books.values()))
@@ -110,7 +116,8 @@ class _Book:
 
     def __init__(self, name: str, table: ShardTable | None) -> None:
         self.name, self.table = name, table
-        self.counted = RangeSet()
+        self.counted, self.aside = RangeSet(), RangeSet()
+        self.places: list[str] = []  # of the shards that were set aside
         self.records = array("q")  # by number
         self.fixed: dict[int, int] | array[int] = array("q", [_UNKNOWN]) * table.count if table else {}
         self.taken_back = 0
@@ -125,6 +132,8 @@ class _Book:
         for first, end in data["ranges"]:
             for a, b in self.counted.within(first, end):
                 self._fault(event, f"shards {a} to {b - 1} were counted a second time")
+            for a, b in self.aside.within(first, end):
+                self._fault(event, f"shards {a} to {b - 1} were set aside before, and were counted")
             if self.table and end > self.table.total:
                 self._fault(event, f"shard {end - 1} is none of the {self.table.total}")
                 continue
@@ -135,6 +144,18 @@ class _Book:
                 count = next(records, None)
                 self.records[number] = _UNKNOWN if count is None else count
                 self._compare(event, number, count)
+
+    def set_aside(self, event: Recorded) -> None:
+        ranges = RangeSet.from_json(event.data["ranges"])
+        if counted := ranges.intersection(self.counted):
+            self._fault(event, f"shards {counted.to_json()} were counted before, and were set aside")
+        if (
+            len(failed := {tuple(attempt) for attempt in event.data["failed"]}) < len(event.data["failed"])
+            or not failed
+        ):
+            self._fault(event, f"shards {ranges.to_json()} were set aside, and an attempt is named twice, or none")
+        self.aside.update(ranges)
+        self.places.append(f"{place_words(event.data)}: {failed_words(event.data['failed'])} failed on it")
 
     def _compare(self, event: Recorded, number: int, count: int | None) -> None:
         if count is None or not self.table:
@@ -172,7 +193,7 @@ class _Book:
 
     def closed(self) -> InputAudit:
         total = self.table.total if self.table else None
-        missing = RangeSet([(0, total)]).difference(self.counted) if total else RangeSet()
+        missing = RangeSet([(0, total)]).difference(self.counted).difference(self.aside) if total else RangeSet()
         size = self.table.count if self.table else len(self.records) or 1
         epochs = [self._sum(first, first + size) for first in range(0, total or len(self.records), size or 1)]
         known = [n for n in epochs if n is not None]
@@ -183,6 +204,8 @@ class _Book:
             records=sum(known) if len(known) == len(epochs) else None,
             epochs=tuple(epochs),
             missing=tuple(missing.ranges()),
+            set_aside=self.aside.count,
+            set_aside_places=tuple(self.places),
             taken_back=self.taken_back,
             restored=tuple(self.restored),
             faults=tuple(self.faults),

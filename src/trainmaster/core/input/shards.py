@@ -12,6 +12,9 @@ event carries the *mark* (the number of journal entries) that follows it, so tha
 nothing and a missing one is noticed. A mark also names a moment: `marks(at)` are the shards done by then, which are
 those that a checkpoint set has seen.
 
+A shard whose readers keep failing is *set aside*, in every epoch in which it is not done: it is over, and not counted. `failed` has the
+attempts that failed on a shard before that, by its index, since it is the same bytes in every epoch.
+
 The first report fixes the number of records of a shard; a later report that differs (the file was changed) is named
 in its event.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 import random
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,6 +70,20 @@ class Shard(NamedTuple):
     end: int
 
 
+def place_words(shard: Mapping[str, Any]) -> str:
+    """Return a shard's place in words, out of its `path`, `kind`, `start` and `end`: "data/a.csv, bytes 0 to 16,384"."""
+    if shard["kind"] == LINES:
+        return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
+    return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
+
+
+def failed_words(failed: Iterable[Sequence[Any]]) -> str:
+    """Name the tasks whose attempts ([task, attempt]) failed on a shard: "worker:0 twice, worker:1"."""
+    counts = Counter(str(attempt[0]) for attempt in failed)
+    times = {1: "", 2: " twice"}
+    return ", ".join(f"{task}{times.get(count, f' {count} times')}" for task, count in counts.items())
+
+
 class ShardTable:
     """The shards of one input, and which of them are done. Created by `make` or `from_snapshot`."""
 
@@ -78,7 +96,10 @@ class ShardTable:
         self.count = self._firsts[-1]  # shards of an epoch
         self.total = self.count * options.epochs
         self._orders: dict[int, array[int]] = {}
-        self._done = RangeSet()
+        self._done, self._aside = RangeSet(), RangeSet()
+        self._failed: dict[int, list[list[Any]]] = {}  # index -> [task, attempt] of those that failed on it
+        self._suspects = RangeSet()  # the numbers of those indexes
+        self.set_aside: list[dict[str, Any]] = []  # the shards set aside, as their events name them, and when
         self._records = array("I", [_UNKNOWN]) * self.count  # by index
         self._journal_firsts, self._journal_ends = array("q"), array("q")  # returned ranges are kept inverted (~n)
         self._forgotten = 0  # journal entries dropped
@@ -105,12 +126,12 @@ class ShardTable:
 
     @property
     def finished(self) -> bool:
-        """Tell whether every shard of every epoch is done."""
-        return self._done.count == self.total
+        """Tell whether every shard of every epoch is done or set aside."""
+        return self._done.count + self._aside.count == self.total
 
     @property
     def figures(self) -> dict[str, int]:
-        return {"done": self._done.count, "total": self.total}
+        return {"done": self._done.count, "total": self.total, "aside": self._aside.count}
 
     @property
     def mark(self) -> int:
@@ -147,8 +168,25 @@ class ShardTable:
         return Shard(number, file.path, kind, piece, piece + 1)
 
     def remaining(self) -> RangeSet:
-        """Return the shards that are not done."""
-        return RangeSet([(0, self.total)]).difference(self._done)
+        """Return the shards that are neither done nor set aside."""
+        return RangeSet([(0, self.total)]).difference(self._done).difference(self._aside)
+
+    @property
+    def suspects(self) -> RangeSet:
+        """Return the numbers of the shards on which an attempt has failed, those that are over too. For reading alone."""
+        return self._suspects
+
+    def failed(self, number: int) -> list[list[Any]]:
+        """Return the attempts, as [task, attempt], that failed while they were reading the shard."""
+        return list(self._failed.get(self.index(number), ()))
+
+    def is_over(self, number: int) -> bool:
+        """Tell whether the shard is done, set aside, or none of the input."""
+        return not 0 <= number < self.total or number in self._done or number in self._aside
+
+    def rest_of(self, number: int) -> RangeSet:
+        """Return the shards that are the same part of the data, in any epoch, and are not over."""
+        return self._numbers(self.index(number)).difference(self._done).difference(self._aside)
 
     def answer(self, shards: Sequence[Shard]) -> dict[str, Any]:
         """Return the answer to an agent that asked for shards: the leased ones in JSON form, each path once."""
@@ -174,6 +212,7 @@ class ShardTable:
         counts = records_by_number(ranges, reported, records)
         accepted = reported.intersection(RangeSet([(0, self.total)]))
         accepted.subtract(accepted.intersection(self._done))
+        accepted.subtract(accepted.intersection(self._aside))
         if not accepted:
             return None
         payload: dict[str, Any] = {
@@ -201,11 +240,13 @@ class ShardTable:
 
         Raises ValueError where an event before it is missing.
         """
-        if (
-            kind not in ("shards-done", "shards-returned")
-            or payload.get("input") != self.name
-            or payload["mark"] <= self.mark
-        ):
+        if payload.get("input") != self.name:
+            return
+        if kind == "shard-failed":
+            self._note_failure(self.index(payload["number"]), [payload["task"], payload["attempt"]])
+        elif kind == "shard-set-aside":
+            self._set_aside(payload)
+        if kind not in ("shards-done", "shards-returned") or payload["mark"] <= self.mark:
             return
         if payload["mark"] != self.mark + len(payload["ranges"]):
             raise ValueError(f"input {self.name}: events are missing between mark {self.mark} and {payload['mark']}")
@@ -223,6 +264,8 @@ class ShardTable:
             "done": self._done.to_json(),
             "records": _packed(self._records),
             "journal": [_packed(self._journal_firsts), _packed(self._journal_ends), self._forgotten],
+            "failed": [[index, attempts] for index, attempts in self._failed.items()],
+            "aside": self.set_aside,
         }
 
     @classmethod
@@ -230,6 +273,11 @@ class ShardTable:
         table = cls.from_listing(value["listing"])
         table._done = RangeSet.from_json(value["done"])
         table._records = _unpacked("I", value["records"])
+        for index, attempts in value.get("failed", ()):
+            for attempt in attempts:
+                table._note_failure(index, attempt)
+        for event in value.get("aside", ()):
+            table._set_aside(event)
         firsts, ends, forgotten = value["journal"]
         table._journal_firsts, table._journal_ends, table._forgotten = (
             _unpacked("q", firsts),
@@ -249,6 +297,27 @@ class ShardTable:
         for index, _, records in self._counted(payload):
             if self._records[index] == _UNKNOWN:
                 self._records[index] = records
+
+    def _note_failure(self, index: int, attempt: list[Any]) -> None:
+        attempts = self._failed.setdefault(index, [])
+        if not attempts:
+            self._suspects.update(self._numbers(index))
+        if attempt not in attempts:
+            attempts.append(attempt)
+
+    def _set_aside(self, event: Mapping[str, Any]) -> None:
+        ranges = RangeSet.from_json(event["ranges"]).difference(self._aside)
+        if ranges:
+            self._aside.update(ranges)
+            names = ("input", "number", "path", "kind", "start", "end", "ranges", "failed", "at")
+            self.set_aside.append({name: event[name] for name in names})
+
+    def _numbers(self, index: int) -> RangeSet:
+        """Return the numbers that the part of the data with this index has in all epochs."""
+        epochs = range(self.options.epochs)
+        if not self.options.shuffle:
+            return RangeSet.of(epoch * self.count + index for epoch in epochs)
+        return RangeSet.of(epoch * self.count + self._order(epoch).index(index) for epoch in epochs)
 
     def _differing(self, payload: Mapping[str, Any]) -> list[list[int]]:
         fixed = self._records

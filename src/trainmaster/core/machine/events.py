@@ -152,6 +152,15 @@ EVENTS: dict[str, Kind] = {
         True, "{shards} of {input} done by {task}", input="text", ranges="list", records="list or none", mark="whole", differing="list?",
     ),
     "shards-returned": _barrier("{shards} of {input} returned", input="text", ranges="list", set="whole or none", mark="whole"),
+    "shards-begun": _report(False, "the program of {task} was in the middle of shards when it ended", begun="list"),
+    "shard-failed": _note(
+        "{task} failed while it read {shard} of {input}, attempt {failures} of {limit} that may", input="text", number="whole",
+        path="text", kind="text", start="whole", end="whole", task="text", attempt="whole", failures="whole", limit="whole",
+    ),
+    "shard-set-aside": _barrier(
+        "{shard} of {input} was set aside, since {failed_on} failed on it", input="text", number="whole", path="text", kind="text",
+        start="whole", end="whole", ranges="list", failed="list",
+    ),
     "checkpoint-saved": _report(
         True, "checkpoint set {set} is whole", set="whole", files="whole?", bytes="whole?", marks="map?", manifest="text?", refunds="flag?",
     ),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.core.input.shards import failed_words, place_words
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
 from trainmaster.core.machine.reasons import advice, words
@@ -14,6 +15,7 @@ from trainmaster.core.machine.state import (
     CHECKPOINT,
     FILES,
     GRANTED,
+    SHARD,
     SUCCEEDED,
     Group,
     State,
@@ -62,8 +64,8 @@ def status(state: State) -> dict[str, Any]:
 
 
 def losses(state: State) -> list[dict[str, Any]]:
-    """List what the job did not keep: what attempts printed, checkpoints that were not stored, with the newest set there is, and files that
-    outputs and checkpoints do not have.
+    """List what the job did not keep: what attempts printed, checkpoints that were not stored, with the newest set there is, files that
+    outputs and checkpoints do not have, and shards whose records were left out.
     """
     rows = [_loss(row) for row in state.losses.values() if not _is_made_good(state, row)]
     checkpoint, newest = state.known_job.checkpoint, (state.checkpoint or {}).get("set")
@@ -71,7 +73,16 @@ def losses(state: State) -> list[dict[str, Any]]:
     if checkpoint is not None and is_unreported and job_state(state) == SUCCEEDED:
         detail = f"nothing was written at {checkpoint.path}"
         rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
-    return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows]
+    aside = [_set_aside(state, row) for table in state.shards.values() for row in table.set_aside]
+    return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows] + aside
+
+
+def _set_aside(state: State, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the loss of the records of a shard that was set aside."""
+    task, attempt = row["failed"][-1]
+    detail = f"{place_words(row)}: set aside, since {failed_words(row['failed'])} failed on it"
+    return {"kind": SHARD, "of": row["input"], "detail": detail, "task": task, "attempt": attempt, "at": row["at"],
+            **{name: row[name] for name in ("number", "path", "start", "end")}}  # fmt: skip
 
 
 def _loss(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ BARRED = "barred"  # written off by us: to be released, its agent refused
 PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
 # Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
 LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
+SHARD = "shard"  # a loss that is no trouble: a shard was set aside
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
 
@@ -78,6 +79,9 @@ class Task(Plain):
     reason: str = ""
     figures: dict[str, Any] = attrs.field(factory=dict)
     tail: list[str] = attrs.field(factory=list)
+    begun: list[list[Any]] = attrs.field(
+        factory=list
+    )  # [attempt, [[process, input, shard, elapsed], ...]]: what programs were reading when they ended; of the last two attempts
     # its container
     serial: int = 0
     hold: str = NONE

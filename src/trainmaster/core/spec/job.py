@@ -233,6 +233,10 @@ class Input(Section):
     epochs: int = key("how often every record is read, for stream and shards", "positive count", "1", default=1)
     shuffle: bool = key("whether files or ranges are dealt in a random order", "flag", "false", default=False)
     seed: int = key("of the random order", "count", "0", default=0)
+    poison: int = key(
+        "of shards: how many attempts must fail while they read one until it is set aside, which leaves its records out; 0: never",
+        "count", "3", default=3,
+    )  # fmt: skip
     split: str = key(
         "again: each generation divides the files anew; whole: every task has all",
         "again | whole", "again; an elastic role must say it for download, list and stream", default="again",
