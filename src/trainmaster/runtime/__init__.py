@@ -20,8 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .checkpoints import checkpoint
     from .inputs import Shard, Shards
-    from .reports import Warned, checkpoint, metrics, phase, progress, saved, warning
+    from .reports import Warned, metrics, phase, progress, saved, warning
 
 __all__ = [
     "Shard",
@@ -38,8 +39,8 @@ __all__ = [
     "warning",
 ]
 
-_MODULES = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
-_MODULES |= {"Shard": "inputs", "Shards": "inputs"}
+_MODULES = dict.fromkeys(("Warned", "metrics", "phase", "progress", "saved", "warning"), "reports")
+_MODULES |= {"Shard": "inputs", "Shards": "inputs", "checkpoint": "checkpoints"}
 
 
 def __getattr__(name: str) -> Any:
