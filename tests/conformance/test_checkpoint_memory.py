@@ -63,12 +63,12 @@ def test_a_warning_has_the_newest_state_stored(engine: Engine) -> None:
     resources = {"cores": round(len(os.sched_getaffinity(0)) * 0.6, 2), "memory": "64MiB"}
     low = engine.submit(
         {"worker": {"command": python(WARNED), "resources": resources, "stop": {"grace": "1s"}}},
-        name="low", checkpoint={"path": "ckpt", "every": "200ms", "url": engine.place("sets")},
+        name="low", framework="pytorch", checkpoint={"path": "ckpt", "every": "200ms", "url": engine.place("sets")},
     )  # fmt: skip
     low.until_line("waits, with 1 stored")
     high = engine.submit(
         {"worker": {"command": "true", "resources": resources}},
-        name="high", priority=5,
+        name="high", framework="pytorch", priority=5,
     )  # fmt: skip
     high.succeeded()
     low.succeeded()

@@ -274,7 +274,8 @@ def test_a_state_is_never_copied_over_the_newest_or_the_one_at_work() -> None:
 def test_too_little_memory_is_told_once_and_each_state_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory_slots, "free_memory", lambda: 1000)
+    rooms = iter(range(1000, 1100))
+    monkeypatch.setattr(memory_slots, "free_memory", lambda: next(rooms))
     for step in (1, 2):
         checkpoint.save(step, {"x": bytes(5)}, at=str(tmp_path), every=1000)
         assert stored(tmp_path)[0] == step, "before it returns"

@@ -33,7 +33,7 @@ VARIABLE = "TRAINMASTER_MEMORY"
 _RECORD = struct.Struct("<8sQQQII")  # magic, number, where the header begins, its length, its CRC-32, that of the place
 _MAGIC = b"tm-state"
 _START = ALIGNMENT  # where the buffers begin
-_SPARE = 64 * 1024 * 1024  # bytes of memory that must be free beside a new slot
+_SPARE = 1024 * 1024  # bytes of memory that must be free beside a new slot, and a sixteenth of its size
 _PARALLEL = 64 * 1024 * 1024  # bytes from which on a copy is worth a second thread
 _THREADS = 2
 
@@ -86,8 +86,9 @@ class Slot:
     def reserve(self, size: int, warm: bool = False) -> None:
         """Make room for `size` bytes. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
         if self.size < size:
-            if free_memory() < size - self.size + _SPARE:
-                raise NoRoom(f"{size - self.size:,} bytes of memory are needed, and {free_memory():,} are free")
+            needed, free = size + size // 16 + _SPARE - self.size, free_memory()
+            if free < needed:
+                raise NoRoom(f"a copy of the state needs {needed:,} bytes of memory, and {free:,} are free")
             self._map = None
             room = -(-(size + size // 64) // ALIGNMENT) * ALIGNMENT  # a header may become a little longer
             os.posix_fallocate(self.descriptor, 0, room)
