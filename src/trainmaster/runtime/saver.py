@@ -244,7 +244,9 @@ class Saver:
     def _store_now(self, header: dict[str, Any], leaves: list[Leaf], why: NoRoom) -> None:
         """Store a state for which memory has no room, while the program waits."""
         if not self._is_cramped:
-            self._warn(f"{why}: states are stored while training waits, and not kept in memory; give the task more memory")
+            self._warn(
+                f"{why}: states are stored while training waits, and not kept in memory; give the task more memory"
+            )
         self._is_cramped = True
         with self._changed:
             while self._busy is not None:  # one at a time writes to the place
