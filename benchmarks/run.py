@@ -24,6 +24,7 @@ ROWS = (
     "bulk_output",
     "help",
     "memory",
+    "checkpoint_memory",
     "tasks200",
     "training_speed",
     "agents10000",

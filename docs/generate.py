@@ -220,7 +220,8 @@ def _member(name: str, value: Any) -> list[str]:
     parts = [f"### {code(name)}", "", *_called(name, value), _prose(value), ""]
     if not isinstance(value, type) or issubclass(value, Exception):
         return parts
-    for method, found in vars(value).items():
+    for method, member in vars(value).items():
+        found = member.__func__ if isinstance(member, staticmethod) else member
         if not method.startswith("_") and (inspect.isfunction(found) or isinstance(found, property)):
             parts += [f"#### {code(f'{name}.{method}')}", "", *_called(method, found), _prose(found), ""]
     return parts

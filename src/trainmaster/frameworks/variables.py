@@ -71,6 +71,19 @@ VARIABLES = (
         agent=True,
     ),
     Variable(
+        "TRAINMASTER_CHECKPOINT",
+        "the job's `checkpoint.path`, where `trainmaster.runtime.checkpoint` stores states",
+        "/data/ckpt",
+        agent=True,
+    ),
+    Variable(
+        "TRAINMASTER_MEMORY",
+        "shared memory of the agent's, in which `trainmaster.runtime.checkpoint` keeps states for a killed program's successor; not set in "
+        "a job with `checkpoint` and shards",
+        "/proc/4711/fd/12:/proc/4711/fd/13:/proc/4711/fd/14",
+        agent=True,
+    ),
+    Variable(
         "INPUT_FILE_LIST",
         f"JSON: input -> the list of its URLs, for inputs `as: list`; above {LONGEST // 1024} KiB it is in the file "
         f"{FILE_LIST_FILE} of the working directory instead",

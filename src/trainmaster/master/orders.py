@@ -147,6 +147,8 @@ class Orders:
             payload["checkpoint"] = {
                 "path": checkpoint.path, "url": checkpoint.url or f"{self._storage}/checkpoints", "every": checkpoint.every,
                 "keep": checkpoint.keep, "set": newest, "anew": task.whole and task.attempt > 1 and role.workdir != SHARED,
+                # A state in memory does not tell which records of shards it has seen; only a set does.
+                "memory": not any(input_.as_ == "shards" for input_ in self.job.inputs.values()),
             }  # fmt: skip
         return payload
 

@@ -21,9 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .checkpoints import checkpoint
     from .coordination import barrier, lock
     from .inputs import Shard, Shards
-    from .reports import Warned, checkpoint, metrics, phase, progress, saved, warning
+    from .reports import Warned, metrics, phase, progress, saved, warning
 
 __all__ = [
     "Shard",
@@ -42,8 +43,9 @@ __all__ = [
     "warning",
 ]
 
-_MODULES = dict.fromkeys(("Warned", "checkpoint", "metrics", "phase", "progress", "saved", "warning"), "reports")
+_MODULES = dict.fromkeys(("Warned", "metrics", "phase", "progress", "saved", "warning"), "reports")
 _MODULES |= {"Shard": "inputs", "Shards": "inputs", "barrier": "coordination", "lock": "coordination"}
+_MODULES["checkpoint"] = "checkpoints"
 
 
 def __getattr__(name: str) -> Any:

@@ -177,22 +177,17 @@ class phase:
             reports.phase()
 
 
-class checkpoint:
-    """`with checkpoint():` around the writing of a checkpoint, from the moment when its content is fixed to the one
-    when its files are whole.
+def begin_checkpoint() -> None:
+    """Tell that the content of a checkpoint is fixed now, and that its files will be written."""
+    if reports := _get_reports():
+        reports.link.ask({"op": "checkpoint", "state": "begin"}, _CHECKPOINT_LIMIT)
 
-    Records that other processes read meanwhile are then known not to be in it, and half a set is never taken for a whole one.
-    """
 
-    def __enter__(self) -> checkpoint:
-        if reports := _get_reports():
-            reports.link.ask({"op": "checkpoint", "state": "begin"}, _CHECKPOINT_LIMIT)
-        return self
-
-    def __exit__(self, kind: object, *raised: object) -> None:
-        if reports := _get_reports():
-            reports.send()
-            reports.link.post({"op": "checkpoint", "state": "saved" if kind is None else "failed"})
+def end_checkpoint(well: bool) -> None:
+    """Tell that the files of the checkpoint that was begun are whole, or that it failed."""
+    if reports := _get_reports():
+        reports.send()
+        reports.link.post({"op": "checkpoint", "state": "saved" if well else "failed"})
 
 
 def saved() -> None:

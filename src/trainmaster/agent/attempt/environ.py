@@ -23,9 +23,12 @@ Texts = Mapping[str, str]
 
 def environ(
     place: Place, attempt: int, env: Texts, defaults: Texts, inputs: Texts, outputs: Mapping[str, Mapping[str, Any]],
-    threads: int | None = None,
+    threads: int | None = None, checkpoint: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:  # fmt: skip
-    """Return the whole environment. `env`, `defaults` and `threads` are the order's; `inputs` maps names to paths, `outputs` to places."""
+    """Return the whole environment. `env`, `defaults` and `threads` are the order's; `inputs` maps names to paths, `outputs` to places.
+
+    Memory for the states that a program saves is not offered where a set must tell which records of shards it has seen.
+    """
     site = place.workplace
     variables = {f"TRAINMASTER_INPUT_{variable(name)}": path for name, path in inputs.items()}
     variables |= {f"TRAINMASTER_PORT_{variable(name)}": str(port) for name, port in site.ports.items()}
@@ -36,6 +39,10 @@ def environ(
         "TRAINMASTER_JOB": place.job, "TRAINMASTER_ROLE": place.role, "TRAINMASTER_INDEX": str(place.index),
         "TRAINMASTER_ATTEMPT": str(attempt), "TRAINMASTER_SOCKET": place.programs.path,
     }  # fmt: skip
+    if checkpoint:
+        variables["TRAINMASTER_CHECKPOINT"] = os.path.normpath(os.path.join(site.cwd, checkpoint["path"]))
+    if not checkpoint or checkpoint.get("memory"):
+        variables["TRAINMASTER_MEMORY"] = site.memory()
     if place.devices:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
     fallbacks = {"PYTHONUNBUFFERED": "1", **filled(place, defaults)}

@@ -25,6 +25,7 @@ from trainmaster.agent.attempt.failure import AttemptFailed
 from trainmaster.core.errors import BadInput
 from trainmaster.data.store.trees import remove
 
+_MEMORIES = 3  # as many as `runtime.memory_slots` uses
 _PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
 
 
@@ -36,6 +37,7 @@ class Workplace:
         self.cwd = work
         self.attempt = 0
         self.ports: dict[str, int] = {}
+        self._memory: list[int] = []
         self._reserved: Any = None
 
     @property
@@ -118,7 +120,19 @@ class Workplace:
         self.ports = {name: number or chosen[name] for name, number in ports.items()}
         return self.ports
 
+    def memory(self) -> str:
+        """Return the paths of memory that outlives a program and ends with this process: for the states that it saves.
+
+        A file of memfd_create(2) is opened by its path in /proc. /dev/shm is often limited to 64 MiB in a container, and keeps what
+        a killed agent leaves there.
+        """
+        if not self._memory:
+            self._memory = [os.memfd_create("trainmaster-checkpoint", os.MFD_CLOEXEC) for _ in range(_MEMORIES)]
+        return ":".join(f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in self._memory)
+
     def release(self) -> None:
+        while self._memory:
+            os.close(self._memory.pop())
         if self._reserved is not None:
             self._reserved.release()
             self._reserved = None

@@ -110,7 +110,8 @@ class Resources(Section):
         factory=dict,
     )
     overhead: int = key(
-        "memory asked for beside the program's: agent, warm template, checkpoint copies",
+        "memory asked for beside the program's: agent, warm template; copies of states that `runtime.checkpoint.save` keeps count as the "
+        "program's",
         "size", "5 % of memory, at least 64MiB and at most 1GiB", default=64 * MIB,
     )  # fmt: skip
 
