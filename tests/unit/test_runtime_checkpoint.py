@@ -74,7 +74,7 @@ def test_not_a_number_comes_back(tmp_path: Path) -> None:
     assert math.isnan(checkpoint.load(at=str(tmp_path))["x"])  # type: ignore[index]
 
 
-@pytest.mark.parametrize("value", [object(), lambda: None, [1, {"a": open}]], ids=str)
+@pytest.mark.parametrize("value", [object(), lambda: None, [1, {"a": open}]], ids=["object", "function", "nested"])
 def test_what_cannot_be_saved_is_named_with_its_place(tmp_path: Path, value: Any) -> None:
     with pytest.raises(TypeError, match=r"state\['here'\].* cannot be saved"):
         checkpoint.save(1, {"here": value}, at=str(tmp_path))
