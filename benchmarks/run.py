@@ -26,6 +26,7 @@ ROWS = (
     "memory",
     "tasks200",
     "training_speed",
+    "warm_restart",
     "agents10000",
     "upkeep",
     "hdfs_log",

@@ -338,26 +338,28 @@ def test_what_does_not_fit_starts_cold_and_the_log_says_why(
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("library", "room", "why"),
     [
-        ("import time\nprint('{', flush=True)\ntime.sleep(600)", ""),
-        ("import heavy, ctypes, time\nctypes.CDLL(None)\nprint('{', flush=True)\ntime.sleep(600)", "has no room"),
+        ("os", None, ""),
+        ("heavy", keepers.AGENT, "resources.overhead leaves it 0 MiB"),
+        ("hungry", keepers.AGENT + keepers.LEAST, "more memory than resources.overhead has room for"),
     ],
 )
 def test_there_is_no_template_where_it_brings_nothing_or_has_no_room(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str, room: int | None, why: str
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def act(container: Container) -> None:
+        (container.library / "hungry.py").write_text("BYTES = bytearray(b'x') * (160 << 20)\n")
         running, path = await container.run(1)
         await until_async(lambda: "{" in path.read_text())
-        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], keepers.AGENT, lambda: True)
+        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], room, lambda: True)
         await container.making()
         assert container.keeper._template is None
         assert await running.stop(signal.SIGKILL, 1.0) == []
 
-    warmly(tmp_path, act, text)
+    warmly(tmp_path, act, f"import {library}, time\nprint('{{', flush=True)\ntime.sleep(600)")
     assert why in caplog.text
     assert bool(caplog.text) == bool(why)
 

@@ -22,9 +22,23 @@ from trainmaster.agent.warm.template import Template, TemplateLost
 LOOKS = (3.0, 3.0, 6.0, 12.0, 24.0)  # s between looks at a program that has imported nothing of its libraries so far
 LOOK_EVERY = 0.2  # s, for its first progress
 TRIES = 6  # templates, each without the import that spoiled the last one
+LOST = 3  # templates that ended, or refused, after which no other is made
 AGENT = 48 << 20  # bytes of `resources.overhead` that the agent needs itself
+LEAST = 128 << 20  # bytes for a template; one load of a large library is not noticed before it is done
 
 log = logging.getLogger(__name__)
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class _Running:
+    """An attempt that runs: its process, and `room`, the bytes that there are for a template (None: no limit)."""
+
+    launch: Launch
+    command: PythonCommand
+    withheld: Collection[str]
+    pid: int
+    room: int | None
+    has_progress: Callable[[], bool]
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -36,6 +50,8 @@ class Keeper:
     _folder: str = ""
     _why: str = ""  # there is none; "" where nobody expects one
     _making: asyncio.Task[None] | None = None
+    _lost: int = 0
+    _running: _Running | None = None  # the newest attempt
 
     async def start(
         self, launch: Launch, environ: Mapping[str, str], withheld: Collection[str], descriptors: Sequence[int]
@@ -46,11 +62,14 @@ class Keeper:
         if self._template is None or self._why:
             if self._why:
                 log.info("the program starts cold: %s", self._why)
+            if self._template is not None and not self._template.alive:
+                self._lost += 1
             await self._drop()
             return None
         try:
             copy = await self._template.start(launch, environ, self._folder, descriptors)
         except TemplateLost as error:
+            self._lost, self._why = self._lost + 1, str(error)
             log.info("the program starts cold: %s", error)
             await self._drop()
             return None
@@ -61,13 +80,12 @@ class Keeper:
         self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, has_progress: Callable[[], bool]
     ) -> None:
         """Make what the next start needs while the program runs. `room`: the bytes that there are for a template; None: no limit."""
-        if self._making is not None and not self._making.done():
-            return
         command = programs.python_command(launch.command)
-        if self._template is not None:
-            self._making = asyncio.ensure_future(self._make_spare(has_progress))
-        elif command is not None:
-            self._making = asyncio.ensure_future(self._make(launch, command, withheld, pid, room, has_progress))
+        if command is None or self._lost >= LOST:
+            return
+        self._running = _Running(launch, command, withheld, pid, room, has_progress)
+        if self._making is None or self._making.done():
+            self._making = asyncio.ensure_future(self._make() if self._template is None else self._make_spare())
 
     async def close(self) -> None:
         if self._making is not None:
@@ -90,60 +108,65 @@ class Keeper:
             dropped, self._template = self._template, None
             await dropped.end()
 
-    async def _make_spare(self, has_progress: Callable[[], bool]) -> None:
-        await _until(has_progress, LOOKS[0])
+    async def _make_spare(self) -> None:
+        await self._wait(LOOKS[0])
         if self._template is not None:
             with contextlib.suppress(TemplateLost):
                 await self._template.make_spare()
 
-    async def _make(
-        self, launch: Launch, command: PythonCommand, withheld: Collection[str], pid: int, room: int | None,
-        has_progress: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    async def _make(self) -> None:
         """Make a template, or note why there is none."""
         self._why = "the template is not ready yet"
         try:
             for pause in LOOKS:
-                await _until(has_progress, pause)
-                process = programs.interpreter(pid)
-                self._why = programs.oddity(process, command, launch.environ, launch.cwd)
-                if self._why or await self._fill(launch, command, withheld, process):
+                await self._wait(pause)
+                if await self._try(self._running):
                     break
             if self._template is not None:
-                used = programs.private_memory(self._template.pid)
-                if room is not None and used > room - AGENT:
-                    self._why = f"a template takes {used >> 20} MiB, for which resources.overhead has no room"
-                    await self._drop()
-                else:
-                    await self._template.make_spare()
+                await self._template.make_spare()
         except (TemplateLost, TimeoutError, OSError) as error:
             self._why = f"no template can be made: {str(error) or 'its imports take too long'}"
         if self._why:
             log.info("there is no template for the next attempt: %s", self._why)
 
-    async def _fill(self, launch: Launch, command: PythonCommand, withheld: Collection[str], pid: int) -> bool:
+    async def _wait(self, limit: float) -> None:
+        """Wait until the newest attempt has made progress, or for `limit` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self._running is None or not self._running.has_progress():  # noqa: ASYNC110  it comes in many ways
+                    await asyncio.sleep(LOOK_EVERY)
+
+    async def _try(self, running: _Running | None) -> bool:
+        """Make a template of what runs. Return False where a later look may find more."""
+        assert running is not None
+        left = 0 if running.room is None else running.room - AGENT
+        if running.room is not None and left < LEAST:
+            self._why = f"resources.overhead leaves it {max(0, left) >> 20} MiB; {LEAST >> 20} MiB are the least"
+            return True
+        pid = programs.interpreter(running.pid)
+        self._why = programs.oddity(pid, running.command, running.launch.environ, running.launch.cwd)
+        if self._why:
+            return self._why != programs.ENDED
+        return await self._fill(running, programs.mapped_files(pid), left)
+
+    async def _fill(self, running: _Running, mapped: Sequence[str], room: int) -> bool:
         """Start a template and have it import what the program does. Return False where there is nothing to import yet."""
+        launch, command, withheld = running.launch, running.command, running.withheld
         spared = attrs.evolve(launch, command=command.words, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
-        target = command.target
         statements: list[str] | None = None
         for _ in range(TRIES):
             made = template.start(spared, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
                     if statements is None:
-                        self._why, packages, statements = await made.find(
-                            command.form, target, folder, programs.mapped_files(pid)
-                        )
+                        self._why, packages, statements = await made.find(command.form, command.target, folder, mapped)
                         if self._why or not packages:
                             return bool(self._why)
-                    trouble = await made.fill(statements, withheld)
+                    trouble = await made.fill(statements, withheld, room)
                 if trouble is None:
-                    self._template, self._launch, self._folder = (
-                        made,
-                        attrs.evolve(spared, command=launch.command),
-                        folder,
-                    )
+                    self._template, self._folder = made, folder
+                    self._launch = attrs.evolve(spared, command=launch.command)
                     log.info("a template has done %d imports", len(statements))
                     return True
             finally:
@@ -151,18 +174,11 @@ class Keeper:
                     await made.end()
             number, why = trouble
             if number < 0:
-                self._why = f"sitecustomize {why}"
+                self._why = why
                 return True
             log.info("the template leaves out `%s`, which %s", statements.pop(number), why)
         self._why = "too many imports have side effects"
         return True
-
-
-async def _until(has_progress: Callable[[], bool], limit: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(limit):
-            while not has_progress():  # noqa: ASYNC110  reports come in many ways
-                await asyncio.sleep(LOOK_EVERY)
 
 
 def _fixed(launch: Launch, withheld: Collection[str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from trainmaster.agent.attempt.program import SHELL
 from trainmaster.core.plain import Plain
 from trainmaster.host import process_tree
 
+ENDED = "the program has ended already"
 _PLAIN = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*(\s+[\w@%+=:,./-]+)*", re.ASCII)  # nothing that a shell expands
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _FLAGS = re.compile(r"-[uBObq]+")
@@ -70,7 +71,7 @@ def oddity(pid: int, command: PythonCommand, environ: Mapping[str, str], cwd: st
         with open(f"/proc/{pid}/environ", "rb") as file:
             born = {tuple(entry.partition(b"=")[::2]) for entry in file.read().split(b"\0") if entry}
     except OSError:
-        return "the program has ended already"
+        return ENDED
     if executable != _executable(command.words[0], environ, cwd):
         return f"{executable} runs it, and not {command.words[0]} itself"
     names = {

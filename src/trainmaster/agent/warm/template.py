@@ -57,11 +57,15 @@ class Template:
             reason, packages, *statements = await _read(conversation)
         return reason, int(packages), statements
 
-    async def fill(self, statements: Sequence[str], withheld: Collection[str]) -> tuple[int, str] | None:
-        """Have it do the imports. Return the number of the one that has a side effect, and that; the template is over then."""
+    async def fill(self, statements: Sequence[str], withheld: Collection[str], room: int) -> tuple[int, str] | None:
+        """Have it do the imports, in `room` bytes (0: no limit). Return None, or the number of an import and what is wrong with it.
+
+        The number is -1 where no import is at fault. A template with which something is wrong is over.
+        """
         with await self._conversation(b"fill") as conversation:
             await _write(conversation, statements)
             await _write(conversation, sorted(withheld))
+            await _write(conversation, [str(room)])
             trouble = await _read(conversation)
         return (int(trouble[0]), trouble[1]) if trouble else None
 

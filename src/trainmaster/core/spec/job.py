@@ -188,7 +188,7 @@ class Role(Section):
     )
     stop: Stop = key("how the program is stopped", "stop", of=Stop, factory=Stop)
     warm: bool = key(
-        "whether a restarted Python program begins with the imports of its libraries done, in a copy of a process that waits for it",
+        "whether a restarted Python program begins with its imports done, as a fork of a process that waits for that",
         "flag", "true", default=True,
     )  # fmt: skip
     ports: dict[str, int] = key(

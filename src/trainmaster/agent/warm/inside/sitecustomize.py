@@ -30,6 +30,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _NAME = "tm-warm"  # shown by ps and top
 _PDEATHSIG, _KILL = 1, 9  # linux/prctl.h, signal(7)
 _TORCH_SEED = 67280421310721  # c10::detail::default_rng_seed_val (c10/core/GeneratorImpl.h), for versions that begin with a constant
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SHARE = 0.25  # of a core, for imports where the idle priority cannot be had, or is of no use
 _IDLE_FOR = 20.0  # s of imports at idle priority; on a machine that is never idle they would not end
 
@@ -101,14 +102,18 @@ class _Template:
             os._exit(0)
 
     def fill(self, conversation: int) -> None:
-        """Do the imports. The answer is empty, or the number of the one that has a side effect, and its side effect in words."""
-        statements, withheld = _read(conversation), _read(conversation)
+        """Do the imports. The answer is empty, or the number of the one that has a side effect, and its side effect in words.
+
+        The number is -1 where none of them is at fault: for `sitecustomize`, or where they take more memory than there is room for.
+        """
+        statements, withheld, (room,) = _read(conversation), _read(conversation), _read(conversation)
         _Environ.withheld = frozenset(os.fsdecode(name) for name in withheld)
         for environ in (os.environ, os.environb):
             environ.__class__ = _Environ
-        pace = _Pace()
+        pace = _Pace(int(room))
         self._descriptors = set(_descriptors())
         trouble, position = self._do("import sitecustomize", optional="sitecustomize"), -1
+        trouble = trouble and f"sitecustomize {trouble}"
         path = list(sys.path)
         inside = [entry for entry in path if _is_library(entry)]
         sys.path[:] = inside
@@ -119,6 +124,8 @@ class _Template:
             position, trouble = number, self._do(statement.decode())
             if not trouble and sys.path != inside:
                 trouble = "changes sys.path"
+            if pace.is_over():
+                position, trouble = -1, "its imports take more memory than resources.overhead has room for"
         sys.meta_path.remove(pace)
         pace.end()
         sys.path[:] = path
@@ -254,9 +261,13 @@ class _Template:
 
 
 class _Pace:
-    """A finder that finds nothing and takes care, at each import, that the others of this machine come first."""
+    """A finder that finds nothing and takes care, at each import, that the others of this machine come first.
 
-    def __init__(self) -> None:
+    `room`: bytes of memory that may be taken, 0 for no limit. Above it nothing more is imported.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
         self._policy, self._parameters = os.sched_getscheduler(0), os.sched_getparam(0)
         self._idle = self._may_return()
         if self._idle:
@@ -279,12 +290,21 @@ class _Pace:
             os._exit(1)
 
     def find_spec(self, name: object, path: object = None, target: object = None) -> None:
+        if self.is_over():
+            raise ImportError("too little memory")
         elapsed = time.monotonic() - self._began
         if not self._idle:
             time.sleep(max(0.0, min(0.2, (time.process_time() - self._used) / _SHARE - elapsed)))
         elif elapsed > _IDLE_FOR:
             self.end()
             self._begin()
+
+    def is_over(self) -> bool:
+        if not self._room:
+            return False
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+        return (resident - shared) * _PAGE > self._room
 
     def end(self) -> None:
         if self._idle:
