@@ -5,7 +5,7 @@
 Rank 1 is killed by SIGKILL while both train, in steps of 50 ms. The time counts until rank 0 has stored a step that nobody had done before.
 Ours runs with warm restarts and without (`warm: false`). The peer, in the same run with the same program and interpreter, is torchrun with
 a new store and a new port for each attempt (TORCH_DISABLE_SHARE_RDZV_TCP_STORE): with the store of its agent, ranks read addresses of the
-attempt before, and most kills end in a hang. Each launcher gets its kills one after another, each after some seconds of training.
+attempt before, and most kills end in a hang. Each launcher gets its kills one after another, each after half a minute of training.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def steps(folder: Path, rank: int) -> list[tuple[int, int, float]]:
 
 def kills(folder: Path, count: int) -> Iterator[float]:
     """Kill rank 1 so often; the times until there was a new step."""
-    for number in range(count):
+    for _ in range(count):
         known = len(steps(folder, 0))
         _until(lambda known=known: len(steps(folder, 0)) > known and len(steps(folder, 1)) > 0, LIMIT)
-        time.sleep(BETWEEN if number else FIRST)
+        time.sleep(BETWEEN)
         pid, last = steps(folder, 1)[-1][0], steps(folder, 0)[-1][1]
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)

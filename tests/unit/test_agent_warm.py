@@ -19,7 +19,7 @@ from waiting import until, until_async
 from trainmaster.agent.attempt import program
 from trainmaster.agent.attempt.program import Launch, Outcome
 from trainmaster.agent.warm import keeper as keepers
-from trainmaster.agent.warm import programs
+from trainmaster.agent.warm import programs, template
 from trainmaster.agent.warm.inside import imports
 from trainmaster.agent.warm.keeper import Keeper
 from trainmaster.host import children, linux, process_tree
@@ -362,6 +362,25 @@ def test_there_is_no_template_where_it_brings_nothing_or_has_no_room(
     warmly(tmp_path, act, f"import {library}, time\nprint('{{', flush=True)\ntime.sleep(600)")
     assert why in caplog.text
     assert bool(caplog.text) == bool(why)
+
+
+@pytest.mark.parametrize(
+    "hook", ["", "this is no Python", "raise RuntimeError('broken')", "import os; os.environ['PYTHONPATH'] = ''"]
+)
+def test_an_interpreter_that_heeds_no_template_does_not_run_the_program_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "sitecustomize.py").write_text(hook)
+    monkeypatch.setattr(template, "INSIDE", str(inside))
+
+    async def act(container: Container) -> None:
+        await container.first()
+        assert container.keeper._template is None
+        assert (container.folder / "runs").read_text() == "1"
+
+    warmly(tmp_path, act, "open('runs', 'a').write('1')\n" + LOOK)
 
 
 AGENT = """

@@ -154,15 +154,19 @@ class Keeper:
         launch, command, withheld = running.launch, running.command, running.withheld
         spared = attrs.evolve(launch, command=command.words, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
-        statements: list[str] | None = None
+        # An interpreter that does not heed our code would run its program: so it first shows that it does, with one that does nothing.
+        trial = template.start(attrs.evolve(spared, command=command.harmless), withheld)
+        try:
+            async with asyncio.timeout(template.FOUND_WITHIN):
+                self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped)
+        finally:
+            await trial.end()
+        if self._why or not packages:
+            return bool(self._why)
         for _ in range(TRIES):
             made = template.start(spared, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
-                    if statements is None:
-                        self._why, packages, statements = await made.find(command.form, command.target, folder, mapped)
-                        if self._why or not packages:
-                            return bool(self._why)
                     trouble = await made.fill(statements, withheld, room)
                 if trouble is None:
                     self._template, self._folder = made, folder

@@ -25,9 +25,13 @@ _FLAGS = re.compile(r"-[uBObq]+")
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class PythonCommand(Plain):
-    """A command that runs a Python program. `form`: "file" or "module"; `target`: its path or name."""
+    """A command that runs a Python program. `form`: "file" or "module"; `target`: its path or name.
+
+    `harmless`: the same interpreter with the same flags, and a program that does nothing.
+    """
 
     words: Sequence[str]
+    harmless: Sequence[str]
     form: str
     target: str
 
@@ -49,10 +53,11 @@ def python_command(command: Sequence[str] | str) -> PythonCommand | None:
     rest = words[1:]
     while rest and _FLAGS.fullmatch(rest[0]):
         rest = rest[1:]
+    harmless = (*words[: len(words) - len(rest)], "-c", "")
     if len(rest) > 1 and rest[0] == "-m":
-        return PythonCommand(tuple(words), "module", rest[1])
+        return PythonCommand(tuple(words), harmless, "module", rest[1])
     if rest and not rest[0].startswith("-") and rest[0].endswith(".py"):
-        return PythonCommand(tuple(words), "file", rest[0])
+        return PythonCommand(tuple(words), harmless, "file", rest[0])
     return None
 
 

@@ -20,6 +20,7 @@ from trainmaster.agent.attempt.program import Command, Copy, Launch, fork
 from trainmaster.host import children, linux
 
 FORKED_WITHIN = 1.0  # s; a cold start is the better choice after that
+FOUND_WITHIN = 60.0  # s in which a program's files are read
 FILLED_WITHIN = 600.0  # s of imports, which give way to everything else on the machine
 INSIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside")
 

@@ -448,7 +448,10 @@ def _write(conversation: int, parts: Sequence[bytes]) -> None:
         data = data[os.write(conversation, data) :]
 
 
-if "sitecustomize" in sys.modules and os.environ.get("PYTHONPATH", "").split(":")[0] == _HERE:
-    _main()
+if os.environ.get("PYTHONPATH", "").split(":")[0] == _HERE:
+    try:
+        _main()
+    except BaseException:  # noqa: BLE001  whatever happens, a template must not go on to the program
+        os._exit(70)
     if "sitecustomize" not in sys.modules:  # there is no other, and a cold start would not have found one
         raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
