@@ -221,6 +221,7 @@ def test_a_warm_start_sees_what_a_cold_one_sees(tmp_path: Path, form: str) -> No
         return seen
 
     async def act(container: Container) -> None:
+        container.extra["EMPTY"] = ""
         container.command = f"{command} wait" if isinstance(command, str) else [*command, "wait"]
         await container.first()
         first = await looked(container, cold=True)
