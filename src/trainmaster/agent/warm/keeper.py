@@ -152,10 +152,10 @@ class Keeper:
     async def _fill(self, running: _Running, mapped: Sequence[str], room: int) -> bool:
         """Start a template and have it import what the program does. Return False where there is nothing to import yet."""
         launch, command, withheld = running.launch, running.command, running.withheld
-        spared = attrs.evolve(launch, command=command.words, environ=_fixed(launch, withheld))
+        spared = attrs.evolve(launch, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
         # An interpreter that does not heed our code would run its program: so it first shows that it does, with one that does nothing.
-        trial = template.start(attrs.evolve(spared, command=command.harmless), withheld)
+        trial = template.start(spared, command.harmless, withheld)
         try:
             async with asyncio.timeout(template.FOUND_WITHIN):
                 self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped)
@@ -164,13 +164,12 @@ class Keeper:
         if self._why or not packages:
             return bool(self._why)
         for _ in range(TRIES):
-            made = template.start(spared, withheld)
+            made = template.start(spared, command.words, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
                     trouble = await made.fill(statements, withheld, room)
                 if trouble is None:
-                    self._template, self._folder = made, folder
-                    self._launch = attrs.evolve(spared, command=launch.command)
+                    self._template, self._folder, self._launch = made, folder, spared
                     log.info("a template has done %d imports", len(statements))
                     return True
             finally:
