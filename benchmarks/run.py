@@ -27,6 +27,7 @@ ROWS = (
     "checkpoint_memory",
     "tasks200",
     "training_speed",
+    "warm_restart",
     "agents10000",
     "upkeep",
     "hdfs_log",

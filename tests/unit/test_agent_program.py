@@ -356,7 +356,8 @@ asyncio.run(act())
 def test_before_exec_a_hook_runs_in_the_child(tmp_path: Path) -> None:
     note = str(tmp_path / "joined")
 
-    def join() -> None:
+    def join(pid: int) -> None:
+        assert pid == 0
         descriptor = os.open(note, os.O_WRONLY | os.O_CREAT, 0o600)
         os.write(descriptor, str(os.getpid()).encode())
         os.close(descriptor)

@@ -222,6 +222,7 @@ class Agent:
         deadline = loop.time() + self._close_within
         for attempt in self._attempts.values():
             await attempt.end(lambda: deadline - loop.time())
+        await self.place.end_template()
         await end_all(os.getpid())
         gave_up = ""
         if self._shipping is not None and not self._has_left:

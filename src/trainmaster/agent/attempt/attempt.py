@@ -21,6 +21,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from trainmaster.agent.attempt import diagnosis, faults
 from trainmaster.agent.attempt import program as programs_of
 from trainmaster.agent.attempt.checkpointing import Checkpointing, restore
@@ -28,7 +30,7 @@ from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.attempt.environ import environ, filled
 from trainmaster.agent.attempt.failure import AttemptFailed, failed, words
 from trainmaster.agent.attempt.place import Place
-from trainmaster.agent.attempt.program import CannotStart, Launch, Outcome, Program
+from trainmaster.agent.attempt.program import CannotStart, Copy, Launch, Outcome, Program
 from trainmaster.agent.attempt.storage_retry import retrying_storage
 from trainmaster.agent.attempt.threads import answered_within
 from trainmaster.agent.input.side_process import SideProcess
@@ -38,6 +40,7 @@ from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
+from trainmaster.engines.statuses import BY_AGENT
 from trainmaster.host.allowance import signal_number
 
 if TYPE_CHECKING:
@@ -304,7 +307,10 @@ class Attempt:
         )  # fmt: skip
         stdin = self.place.workplace.stdin() if began and records.stdin is None else None
         try:
-            self._program = await programs_of.start(launch, output.ends, records.stdin if stdin is None else stdin)
+            warm = self._warm if began and self._start["warm"] else None
+            self._program = await programs_of.start(
+                launch, output.ends, records.stdin if stdin is None else stdin, warm
+            )
         except BaseException:
             records.close()
             if group is not None:
@@ -319,11 +325,41 @@ class Attempt:
         self.place.exceeded(None)  # forgets earlier kills
         if began:
             began()
+            self._make_template(launch)
         try:
             return await self._watch(self._program, output, records, None if group is not None else memory, group)
         finally:
             if group is not None:
                 await asyncio.to_thread(group.remove)
+
+    # -- warm restarts --
+
+    async def _warm(self, launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int]) -> Copy | None:
+        """Start the program in a fork of the container's template, where an earlier attempt has left one."""
+        if self.place.keeper is None:
+            return None
+        copy: Copy | None = await self.place.keeper.start(launch, environ, self._withheld(launch), descriptors)
+        return copy
+
+    def _make_template(self, launch: Launch) -> None:
+        """Have a template made for the attempts that may follow, once this one has got anywhere."""
+        if not self._start["warm"]:
+            return
+        if self.place.keeper is None:
+            from trainmaster.agent.warm.keeper import Keeper  # while the program begins
+
+            self.place.keeper = Keeper()
+        assert self._program is not None
+        room = None if self.place.memory_limit == BY_AGENT else int(self._start["warm"].get("overhead", 0))
+        launch = attrs.evolve(launch, environ={**launch.environ, **(launch.copies or ({},))[0]}, copies=())
+        self.place.keeper.attend(
+            launch, self._withheld(launch), self._program.pids[0], room, lambda: bool(self._progress.progress)
+        )
+
+    def _withheld(self, launch: Launch) -> set[str]:
+        """Return the variables that the next attempt may be told otherwise: by its generation, and by us."""
+        told = {*self._start["env"], *(name for copy in self._start["copies"] for name in copy)} - {*self._order["env"]}
+        return told | {faults.ERROR_FILE} | {name for name in launch.environ if name.startswith("TRAINMASTER_")}
 
     async def _watch(
         self, program: Program, output: Output, records: Records, memory: int | None, group: Any

@@ -56,6 +56,7 @@ class Place:
     patience: float = 600.0  # s that a storage may be away
     threads: Threads = attrs.field(factory=Threads)
     prepared: bool = False  # the role's `prepare` command has run
+    keeper: Any = None  # of a template for warm restarts (`agent.warm.keeper`), once an attempt has begun
     blamed_port: bool = False
     _memory: Any = None
     going: bool = False  # the engine ends the container, with all in it
@@ -107,6 +108,11 @@ class Place:
     def processes(self) -> list[Process]:
         """Return every process below the agent that is the program's."""
         return kin(os.getpid())
+
+    async def end_template(self) -> None:
+        """End the template of warm restarts."""
+        if self.keeper is not None:
+            await self.keeper.close()
 
     # -- the engine's limits --
 

@@ -16,7 +16,7 @@ import os
 import shlex
 import signal
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 import attrs
@@ -32,6 +32,8 @@ LEFT_BEHIND = 2.0  # s in which background children may end by themselves after 
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
 
 Command = Sequence[str] | str
+# Starts a copy with this environment and these descriptors, warm; returns None where it is to start cold.
+Warm = Callable[["Launch", Mapping[str, str], tuple[int, int, int]], Awaitable["Copy | None"]]
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -43,7 +45,9 @@ class Launch:
     environ: Mapping[str, str]
     allowance: Allowance
     copies: Sequence[Mapping[str, str]] = ({},)  # environment of each copy, over `environ`
-    before: Sequence[Callable[[], None]] = ()  # plain system calls of the child before exec, e.g. joining a cgroup
+    before: Sequence[
+        Callable[[int], None]
+    ] = ()  # plain system calls with the child's id (0: its own), before it is the program: join a cgroup
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -161,8 +165,10 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-async def start(launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int | None = None) -> Program:
-    """Start every copy; `outputs` are the descriptors of stdout and stderr, of each copy or one pair for all.
+async def start(
+    launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int | None = None, warm: Warm | None = None
+) -> Program:
+    """Start every copy; `outputs` are the descriptors of stdout and stderr, of each copy or one pair for all. Those that can start `warm`.
 
     Raises CannotStart; copies that had started by then are ended.
     """
@@ -172,7 +178,11 @@ async def start(launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int |
         for number, extra in enumerate(launch.copies or ({},)):
             environ = {**launch.environ, **extra}
             output = outputs[number % len(outputs)]
-            pid, pipe = _fork(launch, environ, (null if stdin is None else stdin, *output))
+            descriptors = (null if stdin is None else stdin, *output)
+            if warm is not None and (copy := await warm(launch, environ, descriptors)) is not None:
+                copies.append(copy)
+                continue
+            pid, pipe = fork(launch, environ, descriptors)
             report = await _read_report(pipe)
             if report is not None:
                 os.waitpid(pid, 0)  # noqa: ASYNC222  it has reported that it ends
@@ -187,7 +197,8 @@ async def start(launch: Launch, outputs: Sequence[tuple[int, int]], stdin: int |
     return Program(copies)
 
 
-def _fork(launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int]) -> tuple[int, int]:
+def fork(launch: Launch, environ: Mapping[str, str], descriptors: tuple[int, int, int]) -> tuple[int, int]:
+    """Fork a child that becomes the program. Return its id, and the pipe of `_read_report`."""
     parent = os.getpid()
     reading_end, writing_end = os.pipe2(os.O_CLOEXEC)
     candidates = _candidates(launch.command, environ)
@@ -220,7 +231,7 @@ def _become(
             os._exit(NOT_FOUND)
         os.setsid()
         for act in launch.before:
-            act()
+            act(0)
         pipe = _place(descriptors, pipe)
         step = b"d"
         os.chdir(launch.cwd)

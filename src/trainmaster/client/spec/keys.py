@@ -66,6 +66,7 @@ class _RoleKeys(TypedDict, total=False):
     workdir: Literal["copy", "share"]
     retry_memory: float | str | None
     threads: int | str
+    warm: bool
 
 
 class Role(_RoleKeys):

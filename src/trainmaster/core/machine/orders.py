@@ -23,7 +23,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     },
     "start": {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
-        "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?",
+        "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
     },
     "stop": {"signal": "text?", "grace": "seconds?"},
     "commit": {"outputs": "map?"},

@@ -188,6 +188,10 @@ class Role(Section):
         "a command run in each container once, before the first start", "command or none", "none", default=""
     )
     stop: Stop = key("how the program is stopped", "stop", of=Stop, factory=Stop)
+    warm: bool = key(
+        "whether a restarted Python program begins with its imports done, as a fork of a process that waits for that",
+        "flag", "true", default=True,
+    )  # fmt: skip
     ports: dict[str, int] = key(
         "ports it listens on, told as TRAINMASTER_PORT_<NAME>: names, or {name: number}", "ports", "{}", factory=dict
     )

@@ -1,0 +1,188 @@
+"""Keep one template for a container: make it while an attempt runs, use it for the next ones, drop it where it no longer fits.
+
+A template is made once the running attempt has made progress, or has run for some seconds. It then serves all later attempts of the same
+command in the same directory and environment, but for the variables that an attempt is told anew (`withheld`). Where another variable has
+changed, the attempt starts cold and a new template is made beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import attrs
+
+from trainmaster.agent.attempt.program import Copy, Launch
+from trainmaster.agent.warm import programs, template
+from trainmaster.agent.warm.programs import PythonCommand
+from trainmaster.agent.warm.template import Template, TemplateLost
+
+LOOKS = (3.0, 3.0, 6.0, 12.0, 24.0)  # s between looks at a program that has imported nothing of its libraries so far
+LOOK_EVERY = 0.2  # s, for its first progress
+TRIES = 6  # templates, each without the import that spoiled the last one
+LOST = 3  # templates that ended, or refused, after which no other is made
+AGENT = 48 << 20  # bytes of `resources.overhead` that the agent needs itself
+LEAST = 128 << 20  # bytes for a template; one load of a large library is not noticed before it is done
+
+log = logging.getLogger(__name__)
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class _Running:
+    """An attempt that runs: its process, and `room`, the bytes that there are for a template (None: no limit)."""
+
+    launch: Launch
+    command: PythonCommand
+    withheld: Collection[str]
+    pid: int
+    room: int | None
+    has_progress: Callable[[], bool]
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Keeper:
+    """The template of a container, if there is one, and why there is none."""
+
+    _template: Template | None = None
+    _launch: Launch | None = None  # that the template is of, without the variables that are withheld
+    _folder: str = ""
+    _why: str = ""  # there is none; "" where nobody expects one
+    _making: asyncio.Task[None] | None = None
+    _lost: int = 0
+    _running: _Running | None = None  # the newest attempt
+
+    async def start(
+        self, launch: Launch, environ: Mapping[str, str], withheld: Collection[str], descriptors: Sequence[int]
+    ) -> Copy | None:
+        """Start a copy of the program in a fork of the template. Return None where it is to start cold."""
+        if self._template is not None:
+            self._why = self._misfit(launch, withheld) or ("" if self._template.alive else "the template has ended")
+        if self._template is None or self._why:
+            if self._why:
+                log.info("the program starts cold: %s", self._why)
+            if self._template is not None and not self._template.alive:
+                self._lost += 1
+            await self._drop()
+            return None
+        try:
+            copy = await self._template.start(launch, environ, self._folder, descriptors)
+        except TemplateLost as error:
+            self._lost, self._why = self._lost + 1, str(error)
+            log.info("the program starts cold: %s", error)
+            await self._drop()
+            return None
+        log.info("the program starts warm, as process %d", copy.pid)
+        return copy
+
+    def attend(
+        self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, has_progress: Callable[[], bool]
+    ) -> None:
+        """Make what the next start needs while the program runs. `room`: the bytes that there are for a template; None: no limit."""
+        command = programs.python_command(launch.command)
+        if command is None or self._lost >= LOST:
+            return
+        self._running = _Running(launch, command, withheld, pid, room, has_progress)
+        if self._making is None or self._making.done():
+            self._making = asyncio.ensure_future(self._make() if self._template is None else self._make_spare())
+
+    async def close(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
+        await self._drop()
+
+    def _misfit(self, launch: Launch, withheld: Collection[str]) -> str:
+        known = self._launch
+        assert known is not None
+        if (launch.command, launch.cwd, launch.allowance) != (known.command, known.cwd, known.allowance):
+            return "the template is of another command"
+        environ = _fixed(launch, withheld)
+        names = {name for name in {*environ, *known.environ} if environ.get(name) != known.environ.get(name)}
+        return f"{', '.join(sorted(names))} changed" if names else ""
+
+    async def _drop(self) -> None:
+        """End the template."""
+        if self._template is not None:
+            dropped, self._template = self._template, None
+            await dropped.end()
+
+    async def _make_spare(self) -> None:
+        await self._wait(LOOKS[0])
+        if self._template is not None:
+            with contextlib.suppress(TemplateLost):
+                await self._template.make_spare()
+
+    async def _make(self) -> None:
+        """Make a template, or note why there is none."""
+        self._why = "the template is not ready yet"
+        try:
+            for pause in LOOKS:
+                await self._wait(pause)
+                if await self._try(self._running):
+                    break
+            if self._template is not None:
+                await self._template.make_spare()
+        except (TemplateLost, TimeoutError, OSError) as error:
+            self._why = f"no template can be made: {str(error) or 'its imports take too long'}"
+        if self._why:
+            log.info("there is no template for the next attempt: %s", self._why)
+
+    async def _wait(self, limit: float) -> None:
+        """Wait until the newest attempt has made progress, or for `limit` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self._running is None or not self._running.has_progress():  # noqa: ASYNC110  it comes in many ways
+                    await asyncio.sleep(LOOK_EVERY)
+
+    async def _try(self, running: _Running | None) -> bool:
+        """Make a template of what runs. Return False where a later look may find more."""
+        assert running is not None
+        left = 0 if running.room is None else running.room - AGENT
+        if running.room is not None and left < LEAST:
+            self._why = f"resources.overhead leaves it {max(0, left) >> 20} MiB; {LEAST >> 20} MiB are the least"
+            return True
+        pid = programs.interpreter(running.pid)
+        self._why = programs.oddity(pid, running.command, running.launch.environ, running.launch.cwd)
+        if self._why:
+            return self._why != programs.ENDED
+        return await self._fill(running, programs.mapped_files(pid), left)
+
+    async def _fill(self, running: _Running, mapped: Sequence[str], room: int) -> bool:
+        """Start a template and have it import what the program does. Return False where there is nothing to import yet."""
+        launch, command, withheld = running.launch, running.command, running.withheld
+        spared = attrs.evolve(launch, environ=_fixed(launch, withheld))
+        folder = command.folder(launch.cwd)
+        # An interpreter that does not heed our code would run its program: so it first shows that it does, with one that does nothing.
+        trial = template.start(spared, command.harmless, withheld)
+        try:
+            async with asyncio.timeout(template.FOUND_WITHIN):
+                self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped)
+        finally:
+            await trial.end()
+        if self._why or not packages:
+            return bool(self._why)
+        for _ in range(TRIES):
+            made = template.start(spared, command.words, withheld)
+            try:
+                async with asyncio.timeout(template.FILLED_WITHIN):
+                    trouble = await made.fill(statements, withheld, room)
+                if trouble is None:
+                    self._template, self._folder, self._launch = made, folder, spared
+                    log.info("a template has done %d imports", len(statements))
+                    return True
+            finally:
+                if self._template is not made:
+                    await made.end()
+            number, why = trouble
+            if number < 0:
+                self._why = why
+                return True
+            log.info("the template leaves out `%s`, which %s", statements.pop(number), why)
+        self._why = "too many imports have side effects"
+        return True
+
+
+def _fixed(launch: Launch, withheld: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in launch.environ.items() if name not in withheld}
