@@ -19,8 +19,8 @@ import pytest
 from waiting import until
 
 from trainmaster.runtime import checkpoint, memory_slots, saver, state_format, stored_states
-from trainmaster.runtime.memory_slots import Slot, Slots
-from trainmaster.runtime.stored_states import Folder, Remote, headers, reading, store
+from trainmaster.runtime.states.memory_slots import Slot, Slots
+from trainmaster.runtime.states.stored_states import Folder, Remote, headers, reading, store
 
 SOURCE = Path(state_format.__file__).parents[2]
 

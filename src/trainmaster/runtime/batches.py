@@ -9,12 +9,30 @@ from __future__ import annotations
 
 import random
 
-from . import inputs
+from . import forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Shard(Protocol):
+        """The parts of `inputs.Shard` that this module and `torch_data` use."""
+
+        number: int
+        path: str
+        kind: str
+        start: int
+        end: int | None
+
+        def records(self) -> Iterator[Any]: ...
+        def done(self, records: int | None = None) -> None: ...
+
+    class Source(Protocol):
+        """A source of shards: leased ones, or those of a program that runs alone."""
+
+        def next(self, wait: bool | None) -> Any: ...
+        def close(self) -> None: ...
 
     Tagged = tuple[int, Any]  # the number of a shard, and a record of it
 
@@ -22,16 +40,16 @@ if TYPE_CHECKING:
 class Flight:
     """The shards of one reader that are in flight."""
 
-    def __init__(self, shards: inputs.Shards) -> None:
-        self._source = shards._source()
-        self._shards: dict[int, inputs.Shard] = {}
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._shards: dict[int, Shard] = {}
         self._sizes: dict[int, int] = {}  # records of the shards that were read to their end
         self._used: dict[int, int] = {}
         self.taken = 0  # shards so far
 
-    def next(self) -> inputs.Shard | None:
+    def next(self) -> Shard | None:
         """Return a shard; None where there is none now and some are in flight, or none any more."""
-        shard = self._source.next(False if self._shards else None)
+        shard: Shard | None = self._source.next(False if self._shards else None)
         if shard is not None:
             self._shards[shard.number], self._used[shard.number] = shard, 0
             self.taken += 1
@@ -59,7 +77,7 @@ class Flight:
 
 
 def batches(
-    shards: inputs.Shards,
+    source: Source,
     size: int,
     shuffle: int = 0,
     seed: int = 0,
@@ -72,7 +90,7 @@ def batches(
     """
     if size < 1 or shuffle < 0:
         raise ValueError("size is at least 1, shuffle at least 0")
-    began, flight, draw = inputs._forks, Flight(shards), random.Random(seed)
+    began, flight, draw = forks.count, Flight(source), random.Random(seed)
     read = (reading or _reading)(flight)
     try:
         taken = -1
@@ -82,15 +100,15 @@ def batches(
                 batch.append(tagged)
                 if len(batch) == size:
                     yield [record for _, record in batch]
-                    if inputs._forks != began:
-                        raise RuntimeError(inputs._FORKED)
+                    if forks.count != began:
+                        raise RuntimeError(forks.FORKED)
                     flight.use(batch)
                     batch = []
             if batch and not drop_last:
                 yield [record for _, record in batch]
             flight.use(batch)
     finally:
-        if inputs._forks == began:
+        if forks.count == began:
             flight.close()
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from .saver import Loaded
+    from .states.saver import Loaded
 
 
 class checkpoint:
@@ -39,7 +39,7 @@ class checkpoint:
         Each program of a group calls this; only that of rank 0 does something. Raises TypeError for what cannot be
         saved. Where memory has too little room it warns once, and stores each state before it returns.
         """
-        from .saver import saver_at
+        from .states.saver import saver_at
 
         saver_at(at).save(step, state, keep, every)
 
@@ -51,13 +51,13 @@ class checkpoint:
         than what is stored. In a group it is taken only where torch.distributed is initialised: then each program of
         the group calls this, and all get what rank 0 finds. `memory=False`: take what is stored, and ask nobody.
         """
-        from .saver import saver_at
+        from .states.saver import saver_at
 
         return saver_at(at).load(into or {}, memory)
 
     @staticmethod
     def wait() -> None:
         """Return once the newest state of each place is stored. Raises OSError where it cannot be."""
-        from .saver import wait
+        from .states.saver import wait
 
         wait()

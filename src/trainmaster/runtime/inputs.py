@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from time import monotonic
 
+from . import forks
 from .link import Link
 from .mark import NOTHING, Mark
 from .reading import Reader, cut_alone
@@ -30,9 +31,6 @@ _REPORT_EVERY = 0.5  # s between reports of their own, where shards take long
 _BATCH, _BATCH_MOST = 10, 80  # shards of a lease where the program does not say: the first and the most
 _BATCH_LASTS = (0.01, 1.0)  # s: leases grow where they last less, and shrink where they last longer
 _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
-_FORKED = "this iterator was begun before a fork, and is the parent's: begin one in each process"
-
-_forks = 0  # how many forks led to this process since the module was loaded
 
 
 class Shard:
@@ -54,12 +52,12 @@ class Shard:
 
     def records(self) -> Iterator[Any]:
         """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries."""
-        read, began = 0, _forks
+        read, began = 0, forks.count
         for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
             read += 1
             yield record
-            if _forks != began:
-                raise RuntimeError(_FORKED)
+            if forks.count != began:
+                raise RuntimeError(forks.FORKED)
         self._read = read
 
     def done(self, records: int | None = None) -> None:
@@ -89,16 +87,16 @@ class Shards:
         """Yield the shards themselves. One that the consumer has moved past is done; with `manual` only those whose `done()`
         it called.
         """
-        source, began = self._source(), _forks
+        source, began = self._source(), forks.count
         try:
             while (shard := source.next()) is not None:
                 yield shard
-                if _forks != began:
-                    raise RuntimeError(_FORKED)
+                if forks.count != began:
+                    raise RuntimeError(forks.FORKED)
                 if not manual:
                     shard.done()
         finally:
-            if _forks == began:
+            if forks.count == began:
                 source.close()
 
     def epochs(self) -> Iterator[tuple[int, Iterator[Any]]]:
@@ -122,7 +120,7 @@ class Shards:
         """
         from .batches import batches
 
-        return batches(self, size, shuffle, seed, drop_last)
+        return batches(self._source(), size, shuffle, seed, drop_last)
 
     def _source(self) -> _Source:
         path = os.environ.get("TRAINMASTER_SOCKET")
@@ -323,8 +321,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    global _forks
-    _forks += 1
+    forks.count += 1
     for source in _open:
         source._lock = threading.Lock()
     _open.clear()

@@ -104,7 +104,7 @@ def loader(
 
         return read
 
-    return map(collate, batches(shards, batch, shuffle, seed, drop_last, reading))
+    return map(collate, batches(shards._source(), batch, shuffle, seed, drop_last, reading))
 
 
 def _as_it_is(element: Any) -> Any:

@@ -25,7 +25,7 @@ from trainmaster.agent.attempt.failure import AttemptFailed
 from trainmaster.core.errors import BadInput
 from trainmaster.data.store.trees import remove
 
-_MEMORIES = 3  # as many as `runtime.memory_slots` uses
+_MEMORIES = 3  # as many as `runtime.states.memory_slots` uses
 _PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
 
 

@@ -18,7 +18,8 @@ import sys
 import threading
 from time import monotonic
 
-from . import reports, stored_states
+from .. import reports
+from . import stored_states
 from .memory_slots import VARIABLE, NoRoom, Slot, Slots
 from .persister import Persister
 from .ranks import is_grouped, is_rank_zero, share
