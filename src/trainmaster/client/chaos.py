@@ -138,10 +138,10 @@ FAULTS: Mapping[str, Fault] = {
 }
 
 
-def possible(engine: str, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the faults that are wanted, or all that a job of this engine can have. Raises BadInput for one that it cannot."""
+def possible(engine: str, chosen: Sequence[str] = ()) -> list[str]:
+    """Return the faults that are chosen, or all that a job of this engine can have. Raises BadInput for one that it cannot."""
     is_here = registry.is_on_this_machine(engine)
-    for name in wanted:
+    for name in chosen:
         if name not in FAULTS:
             raise BadInput(
                 f"there is no fault {name}", place="--fault", mend=f"one of {', '.join(FAULTS)}", anchor="no-fault"
@@ -151,7 +151,7 @@ def possible(engine: str, wanted: Sequence[str] = ()) -> list[str]:
                 f"{name} needs the job's processes, which are not on this machine", place="--fault",
                 mend="use kill-task or scale, or what the cluster has for this", anchor="no-fault",
             )  # fmt: skip
-    return list(wanted) or [name for name, fault in FAULTS.items() if is_here or not fault.on_this_machine]
+    return list(chosen) or [name for name, fault in FAULTS.items() if is_here or not fault.on_this_machine]
 
 
 def unleash(

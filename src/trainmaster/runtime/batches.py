@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         path: str
         kind: str
         start: int
-        end: int | None
+        end: int
 
         def records(self) -> Iterator[Any]: ...
         def done(self, records: int | None = None) -> None: ...
@@ -45,14 +45,14 @@ class Flight:
         self._shards: dict[int, Shard] = {}
         self._sizes: dict[int, int] = {}  # records of the shards that were read to their end
         self._used: dict[int, int] = {}
-        self.taken = 0  # shards so far
+        self.count = 0  # shards so far
 
     def next(self) -> Shard | None:
         """Return a shard; None where there is none now and some are in flight, or none any more."""
         shard: Shard | None = self._source.next(False if self._shards else None)
         if shard is not None:
             self._shards[shard.number], self._used[shard.number] = shard, 0
-            self.taken += 1
+            self.count += 1
         return shard
 
     def read(self, number: int, records: int) -> None:
@@ -93,9 +93,9 @@ def batches(
     began, flight, draw = forks.count, Flight(source), random.Random(seed)
     read = (reading or _reading)(flight)
     try:
-        taken = -1
-        while taken != flight.taken:  # the last round got none although nothing was in flight
-            taken, batch = flight.taken, []
+        before = -1
+        while before != flight.count:  # the last round got none although nothing was in flight
+            before, batch = flight.count, []
             for tagged in _shuffled(read(), shuffle, draw):
                 batch.append(tagged)
                 if len(batch) == size:

@@ -358,8 +358,12 @@ class Attempt:
 
     def _withheld(self, launch: Launch) -> set[str]:
         """Return the variables that the next attempt may be told otherwise: by its generation, and by us."""
-        told = {*self._start["env"], *(name for copy in self._start["copies"] for name in copy)} - {*self._order["env"]}
-        return told | {faults.ERROR_FILE} | {name for name in launch.environ if name.startswith("TRAINMASTER_")}
+        by_generation = {*self._start["env"], *(name for copy in self._start["copies"] for name in copy)} - {
+            *self._order["env"]
+        }
+        return (
+            by_generation | {faults.ERROR_FILE} | {name for name in launch.environ if name.startswith("TRAINMASTER_")}
+        )
 
     async def _watch(
         self, program: Program, output: Output, records: Records, memory: int | None, group: Any

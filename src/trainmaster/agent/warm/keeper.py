@@ -164,17 +164,17 @@ class Keeper:
         if self._why or not packages:
             return bool(self._why)
         for _ in range(TRIES):
-            made = template.start(spared, command.words, withheld)
+            filled = template.start(spared, command.words, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
-                    trouble = await made.fill(statements, withheld, room)
+                    trouble = await filled.fill(statements, withheld, room)
                 if trouble is None:
-                    self._template, self._folder, self._launch = made, folder, spared
+                    self._template, self._folder, self._launch = filled, folder, spared
                     log.info("a template has done %d imports", len(statements))
                     return True
             finally:
-                if self._template is not made:
-                    await made.end()
+                if self._template is not filled:
+                    await filled.end()
             number, why = trouble
             if number < 0:
                 self._why = why

@@ -19,13 +19,13 @@ def command(job: str, sizes: tuple[str, ...]) -> None:
     """
     from trainmaster.client.jobs.actions import scale
 
-    wanted = dict(map(_read, sizes))
-    for role, size in wanted.items():
+    size_by_role = dict(map(_read, sizes))
+    for role, size in size_by_role.items():
         scale(job, role, size)
         if not wants_json():
             click.echo(f"{job}: {role} goes to {size}; see tm status {job}")
     if wants_json():
-        print_json({"job": job, "sizes": wanted})
+        print_json({"job": job, "sizes": size_by_role})
 
 
 def _read(text: str) -> tuple[str, int]:

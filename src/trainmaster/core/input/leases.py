@@ -159,8 +159,8 @@ class Leases:
                 for first, end in event.data["ranges"]:
                     if event.type == "shards-returned":
                         free.add(first, end)
-                    elif (held := leased.get(event.data["task"])) is not None:
-                        held.discard(first, end)
+                    elif (task_ranges := leased.get(event.data["task"])) is not None:
+                        task_ranges.discard(first, end)
 
     def _input(self, name: str) -> _Input:
         if name not in self._inputs:

@@ -20,7 +20,7 @@ _NOTHING, _FAILED = 0, -1  # instead of a header's length
 
 
 class Shared:
-    """A state that rank 0 found; None where it found nothing."""
+    """A state that rank 0 state; None where it state nothing."""
 
     def __init__(self, state: Any, step: int, source: str) -> None:
         self.state, self.step, self.source = state, step, source
@@ -71,15 +71,15 @@ class _Broadcast:
         if self._distributed.get_rank() != 0:
             return self._receive()
         try:
-            found = find()
+            state = find()
         except BaseException:
             self._send_number(_FAILED)
             raise
-        if found is None:
+        if state is None:
             self._send_number(_NOTHING)
             return Shared(None, 0, "")
-        header, leaves = pack(found.step, dict(found))
-        content = json.dumps({**header, "source": found.source}).encode()
+        header, leaves = pack(state.step, dict(state))
+        content = json.dumps({**header, "source": state.source}).encode()
         self._send_number(len(content))
         self._send(memoryview(bytearray(content)))
         for leaf in leaves:
@@ -87,7 +87,7 @@ class _Broadcast:
             if leaf.size:
                 self._send(view_of(address, leaf.size))
             del keep
-        return Shared(dict(found), found.step, found.source)
+        return Shared(dict(state), state.step, state.source)
 
     def _receive(self) -> Shared:
         length = self._number(0)
