@@ -45,7 +45,8 @@ def lost(step: Callable[[], Any], begin: Callable[[], Any], is_over: Callable[[]
 def measure(runs: int) -> list[figures.Row]:
     import torch
 
-    from trainmaster.runtime import checkpoint, memory_slots, stored_states
+    from trainmaster.runtime import checkpoint
+    from trainmaster.runtime.states import memory_slots, stored_states
 
     torch.set_num_threads(1)
     state = {f"layer.{number}": torch.randn(SIZE) for number in range(TENSORS)}

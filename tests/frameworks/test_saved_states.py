@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainmaster.runtime import checkpoint, memory_slots, saver, state_format
+from trainmaster.runtime import checkpoint
+from trainmaster.runtime.states import memory_slots, saver, state_format
 
 SOURCE = Path(state_format.__file__).parents[2]
 

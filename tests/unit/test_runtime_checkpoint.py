@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 from waiting import until
 
-from trainmaster.runtime import checkpoint, memory_slots, saver, state_format, stored_states
+from trainmaster.runtime import checkpoint
+from trainmaster.runtime.states import memory_slots, saver, state_format, stored_states
 from trainmaster.runtime.states.memory_slots import Slot, Slots
 from trainmaster.runtime.states.stored_states import Folder, Remote, headers, reading, store
 
-SOURCE = Path(state_format.__file__).parents[2]
+SOURCE = Path(state_format.__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
