@@ -28,6 +28,7 @@ ROWS = (
     "tasks200",
     "training_speed",
     "warm_restart",
+    "elastic_local",
     "agents10000",
     "upkeep",
     "hdfs_log",
@@ -38,7 +39,7 @@ ROWS = (
     "kubernetes_deaths",
     "kubernetes_tasks1000",
 )
-TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation")  # print tables of their own
+TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation", "elastic_cluster", "goodput")  # print tables of their own
 
 
 def main() -> None:
