@@ -58,7 +58,7 @@ DAMAGES: list[tuple[Callable[[Records], object], str]] = [
     (change("granted", at="yesterday"), "is no event"),
     (change("granted", type=["granted"]), "is no event"),
     (change("granted", task="worker:9"), "cannot follow: granted: KeyError('worker:9')"),
-    (change("asked", tasks=7), "cannot follow: asked: tasks is 7, and no list"),
+    (change("asked", tasks=7), "cannot follow: asked: tasks must be list, not 7"),
     (lambda records: records[at(records, "granted")].pop("task"), "cannot follow: granted: task is missing"),
     (change("agent-connected", type="started", attempt=1), "cannot follow"),
     (change("ready", type="uploaded", outputs={}), "cannot follow: uploaded: worker:0 is staging, where uploaded cannot come"),
@@ -114,4 +114,4 @@ def test_nothing_is_proven_from_a_damaged_log(home: Any, capsys: pytest.CaptureF
         change("started", type="shards-done", input="train", ranges=[[0, 1]], records=1, mark=1),
     )
     assert ended("audit", "test-aaaaaa") == 3
-    assert "shards-done: records is 1, and no list or none" in capsys.readouterr().err
+    assert "shards-done: records must be list or none, not 1" in capsys.readouterr().err
