@@ -99,17 +99,22 @@ class Template:
 
     async def _fork(self) -> _Fork:
         conversation = await self._conversation(b"fork")
+        pid = 0
         try:
             await _write(conversation, [str(os.getpid())])
-            (pid,) = await _read(conversation)
-            child = linux.look(int(pid))
+            (told,) = await _read(conversation)
+            pid = int(told)
+            children.PIDS.add(pid)  # before it is our own child: a sweep may list these at any moment
+            await _write(conversation, ["known"])
+            await _read(conversation)
+            child = linux.look(pid)
             if child is None or child.parent != os.getpid():
                 raise TemplateLost("its fork is no child of the agent")
-            children.PIDS.add(child.pid)
-            copy = Copy(child.pid, self._command)
-            copy.over.add_done_callback(lambda _: children.forget(child.pid))
+            copy = Copy(pid, self._command)
+            copy.over.add_done_callback(lambda _: children.forget(pid))
             return _Fork(copy, conversation)
         except BaseException:
+            children.forget(pid)
             conversation.close()
             raise
 

@@ -194,15 +194,14 @@ class _Template:
         if pid:
             os.waitpid(pid, 0)
             return False
-        if os.fork():
-            os._exit(0)
         conversation, goes = descriptors[0], False
         try:
+            (agent,) = _read(conversation)
+            self._hand_over(conversation)
             try:
-                (agent,) = _read(conversation)
                 os.setsid()
                 _die_with(int(agent))
-                _write(conversation, [str(os.getpid()).encode()])
+                _write(conversation, [b"adopted"])
                 word, streams = _receive(conversation)
                 reason = self._become(_read(conversation), streams) if word else "nobody needs it"
             except Exception as error:  # noqa: BLE001  the agent logs it
@@ -214,6 +213,21 @@ class _Template:
             if not goes:
                 os._exit(0)
         return True
+
+    def _hand_over(self, conversation: int) -> None:
+        """Fork, and return in the child once this process has ended: the agent is its parent then.
+
+        The agent hears of the child before: it ends all children that it does not know, when a program is over.
+        """
+        reading_end, writing_end = os.pipe()
+        pid = os.fork()
+        if pid:
+            _write(conversation, [str(pid).encode()])
+            _read(conversation)
+            os._exit(0)
+        os.close(writing_end)
+        os.read(reading_end, 1)  # the end of our parent closes the pipe
+        os.close(reading_end)
 
     def _become(self, request: Sequence[bytes], streams: Sequence[int]) -> str:
         """Be as the program would have been born. Return why that cannot be, "" where it can."""
