@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from savers import end_all
 
 from trainmaster.runtime import checkpoint
 from trainmaster.runtime.states import memory_slots, saver, state_format
@@ -25,12 +26,6 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(saver, "_savers", {})
     yield
     end_all()
-
-
-def end_all() -> None:
-    for one in saver._savers.values():
-        one.wait()
-        one._end_process()
 
 
 def next_program(monkeypatch: pytest.MonkeyPatch) -> None:

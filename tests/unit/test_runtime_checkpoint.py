@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from savers import end_all
 from waiting import until
 
 from trainmaster.runtime import checkpoint
@@ -37,12 +38,6 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(saver, "_savers", {})
     yield
     end_all()
-
-
-def end_all() -> None:
-    for one in saver._savers.values():
-        one.wait()
-        one._end_process()
 
 
 def agent_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:

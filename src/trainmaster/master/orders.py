@@ -15,7 +15,7 @@ from trainmaster.core.decide.elastic import elastic_roles
 from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
-from trainmaster.core.machine.formation import Formation, formation
+from trainmaster.core.machine.formation import Formation, formation, places_in
 from trainmaster.core.machine.state import State, Task, outputs_of, role_size
 from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
@@ -254,13 +254,12 @@ class Orders:
         return place, count
 
     def _position(self, state: State, task: Task) -> int:
-        """Return the task's number among the members of its role: its index, until members have left."""
+        """Return the task's number among the members of its role."""
         group = state.groups[task.group]
         if group.changes == 0:
             return task.index
         if self._positions[0] != (task.role, group.changes):
-            places = {member.key: place for place, member in enumerate(state.members_of(task.role))}
-            self._positions = (task.role, group.changes), places
+            self._positions = (task.role, group.changes), places_in(state, task.role)
         return self._positions[1][task.key]
 
     def _split_of(self, name: str, count: int, mode: str) -> list[list[Any]]:

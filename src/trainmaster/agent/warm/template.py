@@ -102,8 +102,7 @@ class Template:
         pid = 0
         try:
             await _write(conversation, [str(os.getpid())])
-            (told,) = await _read(conversation)
-            pid = int(told)
+            pid = int((await _read(conversation))[0])
             children.PIDS.add(pid)  # before it is our own child: a sweep may list these at any moment
             await _write(conversation, ["known"])
             await _read(conversation)

@@ -83,7 +83,7 @@ def formation(state: State, group: Group) -> Formation:
     places: dict[str, int] = {}
     for other in state.groups:
         for role in other.roles if other.changes else ():
-            places |= {member.key: place for place, member in enumerate(state.members_of(role))}
+            places |= places_in(state, role)
     peers = tuple(
         Peer(
             task.key, task.role, task.index, task.address, task.ports, ranks.get(task.key), _copies(state, task),
@@ -92,6 +92,11 @@ def formation(state: State, group: Group) -> Formation:
         for task in tasks
     )  # fmt: skip
     return Formation(state.id, group.generation, peers, state.restarts)
+
+
+def places_in(state: State, role: str) -> dict[str, int]:
+    """Return the number of each member of a role among its members, without gaps: its index, until members have left."""
+    return {member.key: place for place, member in enumerate(state.members_of(role))}
 
 
 def bracketed(address: str) -> str:
