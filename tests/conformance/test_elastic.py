@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from conformance.engines import LIMIT, Engine, Submitted, role
+from conformance.engines import LIMIT, Engine, Submitted, python, role
 
 from trainmaster.core.errors import BadInput
 
@@ -75,7 +75,7 @@ def test_tasks_that_restart_alone_come_and_go_alone(engine: Engine) -> None:
     sizes(job, 3)
     job.run.scale("worker", 2)
     sizes(job, 2)
-    job.run.scale("worker", 3)
+    assert engine.tm("scale", job.id, "worker=auto").returncode == 0
     sizes(job, 3)
     engine.write("go", "")
     job.succeeded()
@@ -119,6 +119,36 @@ def test_shards_of_tasks_that_come_and_go_are_each_counted_once(engine: Engine) 
 
 
 # -- one machine --
+
+
+@pytest.mark.needs("local-master")
+def test_it_grows_while_that_helps_and_gives_back_what_brings_nothing(engine: Engine) -> None:
+    """Each step needs the one resource that all share, for 50 ms: one task does 20 a second, and so do two or four."""
+    program = python("""
+        import fcntl, os, time
+        from trainmaster import runtime
+
+        shared, step = open("lock", "w"), 0
+        while not os.path.exists("go"):
+            fcntl.flock(shared, fcntl.LOCK_EX)
+            time.sleep(0.05)
+            fcntl.flock(shared, fcntl.LOCK_UN)
+            time.sleep(0.001)
+            step += 1
+            runtime.progress(step=step)
+    """)
+    worker = role(program, {"min": 1, "max": 4}, restart={"scope": "task"})
+    job = engine.submit({"worker": worker}, scale={"every": "5s", "auto": True})
+    job.until_status("less again", lambda _: any(event["left"] for event in job.told("resized")))
+    sizes(job, 1)
+    shown = engine.tm("status", job.id).stdout
+    assert "worker: 1 of 1 to 4; 1 made " in shown, shown
+    assert "steps a second" in shown
+    assert [event["size"] for event in job.told("scale-requested")][:2] == [2, 1]
+    assert {event["by"] for event in job.told("scale-requested")} == {"autoscaling"}
+    engine.write("go", "")
+    job.succeeded()
+    assert "of what each of those does" in engine.tm("events", job.id).stdout
 
 
 @pytest.mark.needs("local-master")

@@ -216,6 +216,39 @@ def test_a_program_that_reported_and_spins_is_found(engine: Engine) -> None:
     job.failed("stalled")
 
 
+@pytest.mark.needs("local-master")
+def test_a_group_that_hangs_shows_the_stacks_of_all_and_is_formed_anew(engine: Engine) -> None:
+    program = """
+        import os, time
+        from trainmaster import runtime
+
+        def collective(rank):
+            if rank == 1 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+                time.sleep(1000)
+            while rank == 0 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+                pass  # it spins while it waits, as NCCL does
+
+        rank = int(os.environ["RANK"])
+        for step in range(3):
+            runtime.progress(step=step)
+        collective(rank)
+        print("done")
+    """
+    group = workers(python(program), 2, restart={"scope": "group", "limit": 1})
+    job = engine.submit(group, framework="pytorch", timeouts={"stall": "3s"})
+    status = job.succeeded()
+    assert status["restarts"] == 1
+    assert "stalled" in {event["reason"] for event in job.told("attempt-ended")}
+    (incident,) = job.told("incident")
+    assert (incident["cause"]["reason"], incident["costs"]) == ("stalled", True)
+    for rank in range(2):
+        assert job.lines(f"worker:{rank}", 2) == ["done"]
+        printed = "\n".join(job.lines(f"worker:{rank}", 1))
+        assert "(most recent call first)" in printed, printed
+        assert "in collective" in printed, printed
+        assert "waits in" in printed, printed
+
+
 def test_one_rank_ends_while_the_other_hangs(engine: Engine) -> None:
     program = python("""
         import os

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +18,10 @@ from hypothesis import strategies as st
 from waiting import until
 
 from trainmaster.agent.watch import gpus, stall
-from trainmaster.agent.watch.samples import Sampler, stacks
+from trainmaster.agent.watch.samples import Sampler
+from trainmaster.agent.watch.stacks import stacks
 from trainmaster.agent.watch.stall import Observation, Stall, Watch, verdict
+from trainmaster.host.linux import look
 
 STALL = 1800.0
 
@@ -154,3 +159,112 @@ def test_a_tree_is_seen_with_what_it_uses() -> None:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+PYTHONS = [sys.executable, *sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.1[1-3].*/bin/python3")))]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_stacks_of_all_threads_are_read_while_a_process_goes_on(python: str, tmp_path: Path) -> None:
+    program = tmp_path / "größe.py"
+    program.write_text("""
+import os, sys, threading, time
+def waits():
+    time.sleep(1000)
+class Größe:
+    def spins(self):
+        while True: pass
+threading.Thread(target=waits, daemon=True).start()
+pid = os.fork()
+print("ready", flush=True)
+(lambda: Größe().spins() if pid
+    else
+        waits())()
+""")
+    process = subprocess.Popen([python, program], stdout=subprocess.PIPE, text=True, process_group=0)
+    try:
+        assert process.stdout is not None
+        assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "ready\n"]
+        sampler = Sampler()
+
+        def seen() -> str:
+            sampler.look()
+            return "\n".join(stacks(one for one in sampler.seen if one.group == process.pid))
+
+        file = f'  File "{program}", line'
+        spins = f"{file} 7 in Größe.spins\n{file} 11 in <lambda>\n{file} 11 in <module>"
+        waits = f"{file} 4 in waits\n{file} 13 in <lambda>\n{file} 11 in <module>"
+        text = until(lambda: text if spins in (text := seen()) and waits in text else "", what=seen)
+        assert text.count("pid ") == 2
+        assert text.count("(most recent call first)") == 3, "a thread of one process, and the main ones of both"
+        assert text.count(f"{file} 4 in waits") == 2
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_of_what_is_no_python_only_the_kernel_tells() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        try:
+            until(lambda: b"sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+            present = look(process.pid)
+            assert present is not None
+            (line,) = stacks([present])
+            assert line.startswith(f"pid {process.pid} sleep state ")
+        finally:
+            process.kill()
+
+
+# -- whole scenes, in simulated time: a look each three seconds --
+
+DEFAULT = 1800.0  # s, the default of timeouts.stall
+
+
+def looks(seconds: float, at: float = 0.0, **more: Any) -> list[Observation]:
+    """Return what is seen of a program that computes with all its devices, and prints nothing."""
+    return [Observation(at + n, cpu_seconds=at + n, gpu=1.0, **more) for n in range(3, int(seconds) + 3, 3)]
+
+
+def first_verdict(observations: Iterable[Observation], limit: float) -> tuple[float, Stall] | None:
+    """Return when a stall is found first, in s, and that."""
+    watch = stall.begin(Observation(0.0))
+    for observation in observations:
+        watch = stall.observe(watch, observation)
+        if (found := verdict(watch, limit)) is not None:
+            return observation.at, found
+    return None
+
+
+def trained(seconds: float, at: float = 0.0, done: int = 0) -> list[Observation]:
+    """Return what is seen of a program that reports ten steps a second."""
+    return [
+        Observation(at + n, progress=done + 10 * n, cpu_seconds=at + n, gpu=1.0) for n in range(3, int(seconds) + 3, 3)
+    ]
+
+
+def test_a_collective_that_spins_is_found() -> None:
+    spinning = [*trained(600), *looks(2 * DEFAULT, 600, progress=6000)]
+    assert first_verdict(spinning, DEFAULT) == (600 + DEFAULT, Stall("stalled", DEFAULT))
+
+
+def test_a_quiet_evaluation_of_twenty_minutes_lives() -> None:
+    evaluation = [*trained(600), *looks(1200, 600, progress=6000), *trained(60, 1800, 6000)]
+    assert first_verdict(evaluation, DEFAULT) is None
+
+
+def test_a_quiet_phase_that_is_named_lives_with_a_short_limit() -> None:
+    saving = [*trained(600), *looks(1200, 600, progress=6000, phase="saving"), *trained(60, 1800, 6000)]
+    assert first_verdict(saving, 300.0) is None
+    unnamed = [*trained(600), *looks(1200, 600, progress=6000), *trained(60, 1800, 6000)]
+    assert first_verdict(unnamed, 300.0) == (900.0, Stall("stalled", 300.0))
+
+
+def test_evaluations_that_are_usual_live_with_a_short_limit() -> None:
+    """An evaluation of twenty minutes now and then, each epoch reported, most of which take four: ten times that are waited for."""
+    epochs, at, done = [*trained(3)], 3.0, 30
+    for gap in (240.0, 240.0, 240.0, 1200.0, 240.0, 1200.0):
+        done += 1
+        epochs += [*looks(gap - 3, at, progress=done - 1), Observation(at + gap, progress=done)]
+        at += gap
+    assert first_verdict(epochs, 300.0) is None

@@ -300,7 +300,8 @@ class Agent:
         attempt.start(order)
 
     async def _stop(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        await attempt.stop(signal_number(order["signal"]) if order["signal"] else None, order["grace"])
+        number = signal_number(order["signal"]) if order["signal"] else None
+        await attempt.stop(number, order["grace"], shows_stacks=bool(order["stacks"]))
 
     async def _commit(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.commit(order)

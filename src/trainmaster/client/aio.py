@@ -74,8 +74,8 @@ class Run:
         """End the present attempt of a task."""
         await asyncio.to_thread(self.sync.kill_task, task, why)
 
-    async def scale(self, role: str, size: int) -> None:
-        """Have an elastic role grow or shrink to `size` members."""
+    async def scale(self, role: str, size: int | None) -> None:
+        """Have an elastic role grow or shrink to `size` members; None: as many as the job's own rules say, again."""
         await asyncio.to_thread(self.sync.scale, role, size)
 
     async def save(self) -> dict[str, Any]:

@@ -164,8 +164,11 @@ class Run:
 
         kill_task(self.id, task, why)
 
-    def scale(self, role: str, size: int) -> None:
-        """Have a role with `replicas: {min, max}` grow or shrink to `size` members. Raises BadInput where it cannot."""
+    def scale(self, role: str, size: int | None) -> None:
+        """Have a role with `replicas: {min, max}` grow or shrink to `size` members; None: as many as the job's own rules say, again.
+
+        Raises BadInput where it cannot.
+        """
         from trainmaster.client.jobs.actions import scale
 
         scale(self.id, role, size)

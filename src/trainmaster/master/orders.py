@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from trainmaster import frameworks
-from trainmaster.core.decide.elastic import elastic_roles
 from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
 from trainmaster.core.machine.formation import Formation, formation, places_in
-from trainmaster.core.machine.state import State, Task, outputs_of, role_size
+from trainmaster.core.machine.state import State, Task, elastic_roles, has_hung, outputs_of, role_size
 from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
@@ -114,7 +113,7 @@ class Orders:
         if order.verb == "start":
             return self._start(state, task, role)
         if order.verb == "stop":
-            return {"signal": role.stop.signal, "grace": role.stop.grace}
+            return {"signal": role.stop.signal, "grace": role.stop.grace, "stacks": has_hung(state, task)}
         if order.verb == "warn":
             return {
                 **(task.warned or {}),

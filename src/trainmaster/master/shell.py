@@ -218,7 +218,7 @@ class Shell:
             raise ValueError(f"{task} has no container that could be ended; tm status says what it does")
         self.tell(KillTaskRequested(task, by, why))
 
-    async def scale(self, role: str, size: int, by: str) -> None:
+    async def scale(self, role: str, size: int | None, by: str) -> None:
         if fault := scale_fault(self.state, role, size):
             raise ValueError(fault)
         self.tell(ScaleRequested(role, size, by))

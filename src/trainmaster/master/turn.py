@@ -7,7 +7,7 @@ A shell drives it: `master.shell` where jobs run, `simulation.master` where they
 Four rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
 carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. What
 tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds; and so are the
-barriers and locks of programs (`core.coordination`).
+barriers and locks of programs (`core.coordination`), and how fast they work (`core.pace`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.state import ASKED, State
 from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Key, Report, Stimulus, StorageLost, Tick
+from trainmaster.core.pace import Paces
 from trainmaster.core.plain import Plain
 
 LEASED_AT_ONCE = 4096  # shards
@@ -67,6 +68,7 @@ class Turns:
         reading = [task.key for task in self.state.tasks.values() if task.phase in READING]
         self.leases = Leases(self.state.shards, reading)
         self.coordination = Coordination(reading)
+        self.paces = Paces()
 
     @property
     def state(self) -> State:
@@ -90,6 +92,8 @@ class Turns:
         while end < len(self.inbox) and isinstance(self.inbox[end], Granted):
             end += 1  # a gang is sized with all that was granted at once
         batch, self.inbox = self.inbox[:end] or [Tick()], self.inbox[end:]
+        if (measured := self.paces.take(self.state, batch, now)) is not None:
+            batch = [*batch, measured]
         events, actions = self.drive.take(map(self._held_part, batch) if self.state.shards else batch, now)
         self.leases.follow(events)
         pushes = self.coordination.follow(self.state, events)

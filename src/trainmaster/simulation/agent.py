@@ -18,7 +18,8 @@ from trainmaster.core.machine.orders import order_faults
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
-from trainmaster.simulation.world import GRACE, Violation, World
+from trainmaster.simulation.steps import EVERY, Steps
+from trainmaster.simulation.world import BEGINNING, GRACE, Violation, World
 
 STAY = 100.0  # s without a master, for an agent whose program has ended; within a play's SETTLED
 STALL = 1800.0  # s without progress after which an agent ends its program
@@ -53,6 +54,7 @@ class Habits:
     tells_begun: bool = False  # whether agents tell which shard a program was reading when it failed
     deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
     reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
+    steps: Steps | None = None  # how fast programs work that report their steps
 
 
 class Agent:
@@ -74,6 +76,7 @@ class Agent:
         self.reading: list[int] = []  # shard numbers leased and not reported yet
         self._begun: list[list[Any]] = []  # the shard that the program was reading when it failed, as a report tells it
         self._reached: dict[str, Any] = {}  # the best progress of the running program
+        self._began = self._step = 0.0  # of a program that reports its steps
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._env: Mapping[str, Any] = {}  # the environment of the running program
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
@@ -234,6 +237,9 @@ class Agent:
             self.world.at(rng.uniform(*habits.runs), self._program_over, attempt)
         if habits.progresses:
             self.world.at(rng.uniform(5, 15), self._progress, attempt)
+        if habits.steps is not None:
+            self._began, self._step = self.world.now, 0.0
+            self.world.at(EVERY, self._make_steps, attempt, habits.steps)
         if habits.saves_every and self._env.get("marks") and self.container.index < habits.savers:
             self.world.at(habits.saves_every, self._checkpoint, attempt)
 
@@ -291,6 +297,16 @@ class Agent:
             self.report("progress", attempt, progress=0.5)  # each attempt gets as far as the one before
             self._reached = {"reached": {"value": 0.5}}
             self.world.at(30.0, self._progress, attempt)
+
+    def _make_steps(self, attempt: int, steps: Steps) -> None:
+        if self.running == attempt and self.alive:
+            now, running = self.world.now, sum(map(bool, self.world.truth.running.values()))
+            made = steps.made(self.container.task, self.container.node, now - self._began, running, now - BEGINNING)
+            self._step += made
+            if made:
+                self.report("progress", attempt, step=int(self._step))
+                self._reached = {"reached": {"step": int(self._step)}}
+            self.world.at(EVERY, self._make_steps, attempt, steps)
 
     def _read_shards(self, attempt: int) -> None:
         """Lease a shard, work on it, report it; end well when the input is at its end."""

@@ -68,9 +68,12 @@ def _check_budgets(events: list[Event], living: State) -> None:
         data = event.data
         unit = data.get("unit") or (unit_of(living.tasks[data["task"]]).text if "task" in data else "")
         if event.type == "progressed":
-            if data["value"] <= best.get(unit, -1.0):
-                raise Violation(f"{data['task']} told {data['value']} again, which gave its budget back")
-            best[unit], charged[unit] = data["value"], 0
+            reached = (
+                data["step"] if data["value"] is None else data["value"]
+            )  # programs of one job report the same of the two
+            if reached <= best.get(unit, -1.0):
+                raise Violation(f"{data['task']} told {reached} again, which gave its budget back")
+            best[unit], charged[unit] = reached, 0
         elif event.type == "checkpoint-saved" and data["refunds"]:
             charged[unit] = 0
         elif event.type == "settled" and not data["costs"]:

@@ -12,6 +12,7 @@ from trainmaster.core.machine.stimuli import KillTaskRequested, ScaleRequested, 
 from trainmaster.simulation.agent import Habits
 from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
 from trainmaster.simulation.play import Scene
+from trainmaster.simulation.steps import Steps
 
 HOUR, DAY = 3600.0, 86400.0
 # Legal names of roles that could be taken for something else.
@@ -48,12 +49,14 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         job["inputs"] = {"train": {"url": "memory://data", "as": "shards", "to": ["worker"]}}
     wishes = _make_elastic(seed, job)
     poisonous = _make_poisonous(seed, job, shards)
+    paced = _make_paced(seed, job)
     job = _with_strange_names(seed, job)
     habits = Habits(
         runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
         ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
         misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed), **poisonous,
     )  # fmt: skip
+    habits = evolve(habits, **paced)
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
         habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
@@ -114,6 +117,25 @@ def _make_poisonous(seed: int, job: dict[str, Any], shards: int) -> dict[str, An
         return {}
     job["inputs"]["train"]["poison"] = rng.choice((0, 1, 2, 3))
     return {"poison": frozenset(rng.sample(range(shards), rng.choice((0, 1, 1, 2)))), "tells_begun": True}
+
+
+def _make_paced(seed: int, job: dict[str, Any]) -> dict[str, Any]:
+    """Let the programs of one scene in twenty report their steps, which some make slowly, and have the number of workers follow from that.
+    Return the habits for that. Drawn apart too, so that no seed kept as a test is such a scene.
+    """
+    rng = random.Random(f"paces 8 {seed}")
+    if rng.random() >= 0.05 or job["roles"]["worker"]["restart"]["scope"] == "never":
+        return {}
+    job["roles"]["worker"] |= {
+        "replicas": {"min": 1, "max": rng.randint(3, 6)},
+        "stragglers": rng.choice(("name", "replace")),
+    }
+    job["scale"] = {"every": rng.choice(("0s", "10s")), "auto": rng.choice(("off", "advise", "on"))}
+    steps = Steps(
+        rng.choice((0.1, 1.0)), rng.choice((2.0, math.inf)), slow=rng.choice((1.0, 3.0)), node=f"node-{rng.randrange(8)}",
+        until=rng.choice((300.0, math.inf)), noise=0.1,
+    )  # fmt: skip
+    return {"runs": (300.0, 600.0), "fails": 0.0, "hangs": 0.0, "progresses": False, "steps": steps}
 
 
 def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Acts(Protocol):
         """End the present attempt of a task. Raises ValueError where it has no container."""
         ...
 
-    async def scale(self, role: str, size: int, by: str) -> None:
-        """Have the role grow or shrink to `size` members. Raises ValueError where it cannot."""
+    async def scale(self, role: str, size: int | None, by: str) -> None:
+        """Have the role grow or shrink to `size` members; None: as many as the job's own rules say. Raises ValueError where it cannot."""
         ...
 
     async def save(self) -> str:

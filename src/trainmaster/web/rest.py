@@ -80,8 +80,8 @@ def _actions(acts: Acts) -> dict[str, Endpoint]:
 
     async def scale(request: Request) -> Response:
         body = await _body(request)
-        size = body.get("size")
-        if type(size) is not int:
+        size = body.get("size", "")
+        if size is not None and type(size) is not int:
             raise ValueError(f"size is no number: {str(size)[:40]!r}")
         await acts.scale(str(body.get("role", "")), size, str(body.get("by", "")) or "a user")
         return JSONResponse({"done": True})

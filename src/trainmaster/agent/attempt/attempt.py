@@ -112,12 +112,14 @@ class Attempt:
         if self.course.enter(COMMITTING):
             self._carry_on(self._commit(order))
 
-    async def stop(self, number: int | None, grace: float | None) -> None:
-        """End the attempt in any phase. `ended` is reported when nothing of it runs any more."""
+    async def stop(self, number: int | None, grace: float | None, *, shows_stacks: bool = False) -> None:
+        """End the attempt in any phase. `ended` is reported when nothing of it runs any more. `shows_stacks`: its group hangs."""
         if not self.course.stop(self.place.going, self._program is not None and self._program.died):
             return
         self._halt.set()
         if self.running:
+            if shows_stacks:
+                self.dump()
             await self._end_program(number, grace)
         if self.course.phase == RUNNING:
             return  # the work sees the program's end, and reports it
@@ -159,7 +161,8 @@ class Attempt:
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
         self._progress.reached(value, step)
-        fields = {"value": self._progress.value, "step": self._progress.step, "metrics": dict(metrics)}
+        self._progress.measured(metrics)  # all are told each time, since a report may replace one that was not sent yet
+        fields = {"value": self._progress.value, "step": self._progress.step, "metrics": dict(self._progress.metrics)}
         self._report("progress", **{name: field for name, field in fields.items() if field not in (None, {})})
 
     def entered(self, phase: str | None) -> None:
@@ -408,12 +411,11 @@ class Attempt:
 
     async def _end_for(self, reason: str, figures: dict[str, Any]) -> Outcome:
         """End the program for a reason that the watch found."""
-        if reason != "out-of-memory":
-            self.dump()
         assert self._program is not None
         if reason == "out-of-memory":
             await self._program.sweep()
         else:
+            self.dump()
             await self._end_program(None, None)
         return Outcome(reason, figures=figures)
 

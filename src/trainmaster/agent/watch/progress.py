@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
+
+METRICS = 64  # names that are kept
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -14,6 +19,13 @@ class Progress:
     step: int | None = None
     phase: str = ""
     best: dict[str, float] = attrs.field(factory=dict)  # the highest value and step
+    metrics: dict[str, Any] = attrs.field(factory=dict)  # the newest of each name
+
+    def measured(self, metrics: Mapping[str, Any]) -> None:
+        """Note the program's metrics; names beyond METRICS are dropped."""
+        for name, figure in metrics.items():
+            if name in self.metrics or len(self.metrics) < METRICS:
+                self.metrics[name] = figure
 
     def reached(self, value: float | None, step: int | None) -> None:
         """Note the program's report of its progress. Metrics alone are none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import attrs
 
@@ -118,24 +118,3 @@ def network(own: bool) -> int:
                 values = figures.split()
                 total += int(values[0]) + int(values[8])
     return total
-
-
-def stacks(processes: Sequence[Process]) -> list[str]:
-    """Return a line for each process that shows where the kernel says it waits: the log's record of a hang."""
-    lines = []
-    for process in processes:
-        waits, inside = _read(f"/proc/{process.pid}/wchan"), _read(f"/proc/{process.pid}/stack")
-        frames = " < ".join(line.split()[-1].split("+")[0] for line in inside.splitlines()[:6])
-        cpu = process.ticks / _TICK
-        lines.append(
-            f"pid {process.pid} {process.name} state {process.state} cpu {cpu:.1f} s waits in {frames or waits or '?'}"
-        )
-    return lines
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096).strip()
-    except OSError:
-        return ""  # it ended, or the kernel shows it only to root

@@ -13,7 +13,8 @@ import attrs
 
 from trainmaster.agent.watch import stall
 from trainmaster.agent.watch.progress import Progress
-from trainmaster.agent.watch.samples import EVERY, Sample, Sampler, network, stacks
+from trainmaster.agent.watch.samples import EVERY, Sample, Sampler, network
+from trainmaster.agent.watch.stacks import stacks
 from trainmaster.agent.watch.stall import Observation
 
 NEAR = 0.6  # of the limit; above it memory is looked at every
@@ -94,6 +95,6 @@ class Watching:
         })  # fmt: skip
 
     def stacks(self) -> list[str]:
-        """Return a line for each process of the program that shows what it does now."""
+        """Return lines that show what each process of the program does now."""
         self._sampler.look()
         return stacks(self._sampler.seen)

@@ -14,8 +14,8 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 def command(job: str, sizes: tuple[str, ...]) -> None:
     """Have roles with `replicas: {min, max}` grow or shrink to N members, as soon as there are containers for them.
 
-    The job grows no further than that until it is scaled again. Where its tasks restart together, the others begin anew from their
-    checkpoint.
+    The job grows no further than that until it is scaled again; ROLE=auto gives the number back to the job's own rules. Where its tasks
+    restart together, the others begin anew from their checkpoint.
     """
     from trainmaster.client.jobs.actions import scale
 
@@ -23,13 +23,14 @@ def command(job: str, sizes: tuple[str, ...]) -> None:
     for role, size in size_by_role.items():
         scale(job, role, size)
         if not wants_json():
-            click.echo(f"{job}: {role} goes to {size}; see tm status {job}")
+            goal = "goes to its own number" if size is None else f"goes to {size}"
+            click.echo(f"{job}: {role} {goal}; see tm status {job}")
     if wants_json():
         print_json({"job": job, "sizes": size_by_role})
 
 
-def _read(text: str) -> tuple[str, int]:
+def _read(text: str) -> tuple[str, int | None]:
     role, mark, size = text.partition("=")
-    if not role or not mark or not size.isdecimal():
-        raise click.BadParameter(f"{text!r} is not like worker=4", param_hint="ROLE=N")
-    return role, int(size)
+    if not role or not mark or not (size.isdecimal() or size == "auto"):
+        raise click.BadParameter(f"{text!r} is not like worker=4 or worker=auto", param_hint="ROLE=N")
+    return role, None if size == "auto" else int(size)

@@ -39,6 +39,11 @@ def command(job: str) -> None:
         click.echo(f"{label}: {address}")
     for name, shards in status.get("shards", {}).items():
         click.echo(f"{name}: {shard_figures(shards)}")
+    for role, scaling in status.get("scaling", {}).items():
+        click.echo(f"{role}: {scaling['words']}")
+    for task in status["tasks"]:
+        if (straggling := task.get("straggling")) is not None:
+            click.echo(f"{task['task']} is much slower than its peers: {straggling['words']}")
     if tokens := status.get("tokens"):
         from trainmaster.client.jobs.tokens import words
 

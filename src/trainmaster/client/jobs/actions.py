@@ -35,8 +35,8 @@ def kill_task(job: str, task: str, why: str = "") -> None:
     _of_running(job, "kill", task=task, by=f"user {getpass.getuser()}", why=why)
 
 
-def scale(job: str, role: str, size: int) -> None:
-    """Have an elastic role grow or shrink to `size` members, which may take a while."""
+def scale(job: str, role: str, size: int | None) -> None:
+    """Have an elastic role grow or shrink to `size` members, which may take a while. None: as many as the job's own rules say, again."""
     _of_running(job, "scale", role=role, size=size, by=f"user {getpass.getuser()}")
 
 

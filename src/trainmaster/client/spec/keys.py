@@ -64,6 +64,7 @@ class _RoleKeys(TypedDict, total=False):
     nodes: Nodes
     priority: int
     workdir: Literal["copy", "share"]
+    stragglers: Literal["name", "replace"]
     retry_memory: float | str | None
     threads: int | str
     warm: bool
@@ -148,6 +149,7 @@ class Saves(TypedDict, total=False):
 class Scale(TypedDict, total=False):
     grow: bool
     every: str
+    auto: Literal["off", "advise", "on"]
 
 
 class Secret(TypedDict, total=False):

@@ -14,6 +14,7 @@ from trainmaster.client.watch.restarts import failure_text, incident_text
 from trainmaster.client.watch.text import names, progress
 from trainmaster.core.input.shards import failed_words, place_words
 from trainmaster.core.machine.events import EVENTS
+from trainmaster.core.machine.pace_words import advice_words, pace_words, scale_words, speed_words
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.spec.quantities import format_bytes, format_count
 
@@ -78,6 +79,14 @@ def _awaited_resource(event: Data) -> str:
     return f"waiting for {event['resource']}: asked {event.get('asked', '?')}{free}"
 
 
+def _wish(event: Data) -> str:
+    if event.get("size") is None:
+        return f"left the number of {event['role']} to the job's own rules"
+    figures = event.get("figures")
+    grounds = f": {scale_words(figures, event['size'])}" if figures else ""
+    return f"asked for {event['size']} x {event['role']}{grounds}"
+
+
 _DERIVED: dict[str, Callable[[Data], str]] = {
     "tasks": _tasks,
     "made": _output_size,
@@ -90,6 +99,10 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "cause": lambda event: failure_text(event["cause"]),
     "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
     "when": lambda event: f" from {clock(event['due'])} on" if event.get("due") else " once that is worth its cost",
+    "pace": pace_words,
+    "speed": lambda event: speed_words(event["rate"], event["unit"]),
+    "wish": _wish,
+    "advice": lambda event: advice_words(event["role"], event["members"], event),
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),
 }
 

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.core.decide import failures
-from trainmaster.core.decide.elastic import change_members, elastic_roles
+from trainmaster.core.decide.elastic import change_members
 from trainmaster.core.decide.limits import COMMIT, LEAVE
+from trainmaster.core.decide.stragglers import replace_straggler
 from trainmaster.core.fold.saving import has_time_to_save, save_name
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, DONE, ENDED, NEW, READY, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.ranks import Member, assign
 from trainmaster.core.machine.reasons import words
-from trainmaster.core.machine.state import GRANTED, Group, State, Task, group_unit, role_size
+from trainmaster.core.machine.state import GRANTED, Group, State, Task, elastic_roles, group_unit, role_size, size_of
 from trainmaster.core.machine.units import unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
@@ -135,7 +136,7 @@ def _group(state: State, group: Group, now: float) -> list[Fact]:
         return _open(state, group)
     if group.sizes is None:
         return _size_group(state, group)
-    if facts := change_members(state, group, now):
+    if facts := change_members(state, group, now) or replace_straggler(state, group, now):
         return facts
     if group.rewinding and not group.doomed:
         return _rewind(state, group)
@@ -165,10 +166,10 @@ def _size_group(state: State, group: Group) -> list[Fact]:
         if not group.gang:
             sizes[name] = replicas.min if name in elastic else replicas.max
             continue
-        available = group.granted[name] + state.over[name]
+        available, most = group.granted[name] + state.over[name], size_of(state, group, name)
         if available < replicas.min:
             return []
-        sizes[name] = replicas.max if available >= replicas.max else _prefix(state, name)
+        sizes[name] = most if available >= most else _prefix(state, name)
         if sizes[name] < replicas.min:
             return []
     return [("sized", {"group": group.number, "sizes": sizes, "elastic": elastic})]

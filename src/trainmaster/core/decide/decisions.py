@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainmaster.core.decide import failures, limits, poison
+from trainmaster.core.decide import autoscaling, failures, limits, poison, stragglers
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.machine import stimuli
@@ -94,6 +94,12 @@ def _secrets_lost(state: State, stimulus: stimuli.SecretsLost, now: float) -> li
     if state.ending is not None:
         return []
     return [("ending", {"state": "failed", "reason": "secrets-lost", "figures": {"job": state.id}})]
+
+
+def _measured(state: State, measured: stimuli.Measured, now: float) -> list[Fact]:
+    if state.ending is not None:
+        return []
+    return [*stragglers.judge(state, measured.paces), *autoscaling.judge(state, measured.rates, now)]
 
 
 def _tick(state: State, stimulus: stimuli.Tick, now: float) -> list[Fact]:
@@ -409,6 +415,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.SaveRequested: _save,
     stimuli.StorageLost: _storage_lost,
     stimuli.SecretsLost: _secrets_lost,
+    stimuli.Measured: _measured,
     stimuli.Tick: _tick,
     stimuli.Granted: _granted,
     stimuli.Refused: _refused,

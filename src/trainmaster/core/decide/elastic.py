@@ -28,8 +28,16 @@ from typing import Any
 
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
-from trainmaster.core.machine.state import GRANTED, Group, State, Task, joins_alone
-from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, uses
+from trainmaster.core.machine.state import (
+    GRANTED,
+    Group,
+    State,
+    Task,
+    elastic_roles,
+    is_divided,
+    joins_alone,
+    sizes_itself,
+)
 
 RESTART = 30.0  # s of its work that a program loses when its group restarts: a small one loses less, one of 10,000 GPUs as much
 PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
@@ -40,28 +48,8 @@ GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
 _YOUNG = (NEW, STAGING, READY, STARTING, RUNNING)  # phases in which an attempt has not come to its end
 
 
-def elastic_roles(job: Job, group: Group) -> list[str]:
-    """Return the roles whose members come and go. Files that are divided once cannot be divided anew for a task that joins alone."""
-    if not job.scale.grow:
-        return []
-    together = {name for name in group.roles if group.gang and job.roles[name].restart.scope == "group"}
-    return [
-        name
-        for name in group.roles
-        if job.roles[name].replicas.elastic and (name in together or not _is_divided(job, name))
-    ]
-
-
-def _is_divided(job: Job, role: str) -> bool:
-    """Tell whether each task of the role reads a part of some input that is divided when a generation forms."""
-    return any(
-        input_.split != "whole" and (input_.as_ in STATIC_INPUTS or input_.format.startswith(HADOOP))
-        for input_ in uses(job, role)
-    )
-
-
-def scale_fault(state: State, role: str, size: int) -> str:
-    """Return why the role cannot have `size` members, "" where it can."""
+def scale_fault(state: State, role: str, size: int | None) -> str:
+    """Return why the role cannot have `size` members (None: as many as follow from the job's rules), "" where it can."""
     if (known := state.known_job.roles.get(role)) is None:
         return f"there is no role {role}; the job has {', '.join(state.known_job.roles)}"
     if state.ending is not None:
@@ -70,7 +58,11 @@ def scale_fault(state: State, role: str, size: int) -> str:
     if role not in elastic_roles(state.known_job, group):
         return f"the members of {role} do not change: that takes replicas: {{min, max}}, scale.grow, and inputs that can be divided anew"
     least, most = known.replicas.min, known.replicas.max
-    return "" if least <= size <= most else f"{role} has {least} to {most} members (replicas), and cannot have {size}"
+    return (
+        ""
+        if size is None or least <= size <= most
+        else f"{role} has {least} to {most} members (replicas), and cannot have {size}"
+    )
 
 
 def change_members(state: State, group: Group, now: float) -> list[Fact]:
@@ -78,7 +70,7 @@ def change_members(state: State, group: Group, now: float) -> list[Fact]:
     if not group.elastic:
         return []
     return (
-        _scale_down(state, group)
+        _scale_down(state, group, now)
         or _leave_alone(state, group)
         or _leave_together(state, group, now)
         or _join_alone(state, group)
@@ -86,12 +78,15 @@ def change_members(state: State, group: Group, now: float) -> list[Fact]:
     )
 
 
-def _scale_down(state: State, group: Group) -> list[Fact]:
-    """Leave out the members beyond the number that a user wants: first those without a container, then those of the highest index."""
+def _scale_down(state: State, group: Group, now: float) -> list[Fact]:
+    """Leave out the members beyond the number that is wanted: first those without a container, then those of the highest index. Where no
+    user wants that, it waits for a moment at which little is lost.
+    """
     left: list[Task] = []
     assert group.sizes is not None
     for role, size in group.requested.items():
-        if (excess := group.sizes[role] - size) > 0:
+        excess = group.sizes[role] - size
+        if excess > 0 and (not sizes_itself(state, role) or _is_alone(state, role) or is_calm(state, now)):
             young = [task for task in state.members_of(role) if task.phase in _YOUNG and not task.final]
             left += sorted(young, key=lambda task: (task.hold == GRANTED, -task.index))[:excess]
     if not left or group.doomed or any(group.finishing and not joins_alone(state, task) for task in left):
@@ -130,7 +125,7 @@ def _leave_together(state: State, group: Group, now: float) -> list[Fact]:
     at = max(task.since for task in lost) + PATIENCE
     if state.waiting is None and now < at:
         return _planned(state, group, at)
-    divided = any(_is_divided(state.known_job, name) for name in group.roles)  # the parts are those of the larger group
+    divided = any(is_divided(state.known_job, name) for name in group.roles)  # the parts are those of the larger group
     return _resized(state, group, left=left, restarts=divided)
 
 
@@ -167,8 +162,7 @@ def _join_together(state: State, group: Group, now: float) -> list[Fact]:
         return []
     if (at := _worthwhile(state, group, members)) > now:
         return _planned(state, group, at)
-    stored = state.checkpoint_at
-    if state.known_job.checkpoint is not None and not _is_requested(group) and (stored is None or now > stored + CALM):
+    if not _is_requested(state, group) and not is_calm(state, now):
         return []  # the next set that is stored brings us here again
     return _resized(state, group, joined=_newcomers(state, group), restarts=True)
 
@@ -182,16 +176,26 @@ def _worthwhile(state: State, group: Group, members: int) -> float:
         for name in group.elastic
     )
     at = group.arrived_at + (0.0 if complete else GATHER)
-    if _is_requested(group):
+    if _is_requested(state, group):
         return at
     enough = (1 + group.restarts) * WORTH * members * RESTART / group.arrived
     return max(at, group.changed + state.known_job.scale.every, group.began + enough)
 
 
-def _is_requested(group: Group) -> bool:
+def _is_requested(state: State, group: Group) -> bool:
     """Tell whether a user asked for more members than there are."""
     assert group.sizes is not None
-    return any(group.sizes[role] < size for role, size in group.requested.items())
+    return any(group.sizes[role] < size and not sizes_itself(state, role) for role, size in group.requested.items())
+
+
+def is_calm(state: State, now: float) -> bool:
+    """Tell whether programs that are stopped lose next to nothing, or nothing is known of that."""
+    stored = state.checkpoint_at
+    return state.known_job.checkpoint is None or (stored is not None and now <= stored + CALM)
+
+
+def _is_alone(state: State, role: str) -> bool:
+    return joins_alone(state, state.tasks[f"{role}:0"])
 
 
 def _newcomers(state: State, group: Group) -> list[Task]:

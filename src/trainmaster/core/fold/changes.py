@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from trainmaster.core.fold import incidents
+from trainmaster.core.fold import incidents, pacing
 from trainmaster.core.fold.earlier import completed
 from trainmaster.core.fold.moves import (
     become_member,
@@ -215,13 +215,6 @@ def _resized(state: State, data: Data, at: float) -> None:
     seek_spares(state, group)
     for name in group.roles:
         touch_dependents(state, name)
-
-
-def _scale_requested(state: State, data: Data, at: float) -> None:
-    group = state.groups[state.tasks[f"{data['role']}:0"].group]
-    group.requested[data["role"]] = data["size"]
-    if group.sizes is not None:
-        seek_spares(state, group)
 
 
 def _opened(state: State, group: Group) -> None:
@@ -514,7 +507,11 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "sized": _sized,
     "change-planned": _change_planned,
     "resized": _resized,
-    "scale-requested": _scale_requested,
+    "scale-requested": pacing.scale_requested,
+    "scale-advised": pacing.scale_advised,
+    "throughput": pacing.throughput,
+    "straggling": pacing.straggling,
+    "straggling-over": pacing.straggling_over,
     "agent-connected": _agent_connected,
     "agent-disconnected": _agent_disconnected,
     "ordered": _ordered,

@@ -72,6 +72,8 @@ def note_reached(state: State, task: Task, progress: Data) -> None:
 def written_off(state: State, data: Data, at: float) -> None:
     task = state.tasks[data["task"]]
     drop(state, task, gone=data.get("gone", True))
+    if data["reason"] == "straggling":
+        state.groups[task.group].replaced = at
     attempt_ended(state, task, data, at)
 
 

@@ -76,6 +76,7 @@ def become_spare(state: State, task: Task) -> None:
     task.is_spare = True
     task.blocked = ("backoff", Unit(TASK, task.key).text) in state.deadlines
     group.arrived += task.connected and not joins_alone(state, task)
+    state.stragglers.pop(task.key, None)
     if task.phase in LIVE:
         doom(state, task, "leave")
     state.touch(task)
@@ -114,6 +115,7 @@ def touch_role(state: State, role: str) -> None:
 def renew(state: State, task: Task, at: float) -> None:
     """Begin the task's next attempt, in another container where this one will be taken back."""
     undoom(state, task)
+    state.stragglers.pop(task.key, None)
     if task.hold == GRANTED and task.warned is not None:
         task.resized = True
     task.attempt += 1
@@ -142,6 +144,7 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
 def finalize(state: State, task: Task, final: str) -> None:
     """Give the task its final state, once."""
     undoom(state, task)
+    state.stragglers.pop(task.key, None)
     if task.final:
         return
     task.final = final

@@ -99,7 +99,11 @@ EVENTS: dict[str, Kind] = {
     "resized": _barrier(
         "the group goes on with {sizes}", group="whole", sizes="map", joined="list", left="list", restarts="flag",
     ),
-    "scale-requested": _barrier("{by} asked for {size} x {role}", role="text", size="whole", by="text"),
+    "scale-requested": _barrier("{by} {wish}", role="text", size="whole or none", by="text", figures="map?"),
+    "scale-advised": _note("{advice}", role="text", size="whole", members="whole", figures="map"),
+    "throughput": _note("{role} makes {speed} with {size} tasks", role="text", size="whole", rate="number", unit="text"),
+    "straggling": _note("{task} is much slower than its peers: {pace}", task="text", seconds="number", median="number", per="text"),
+    "straggling-over": _note("{task} is as fast as its peers again: {pace}", task="text", seconds="number", median="number", per="text"),
     "agent-connected": _note(
         "the agent of {task} is there", task="text", serial="whole", node="text", address="text", container="text",
     ),

@@ -25,7 +25,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
         "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
     },
-    "stop": {"signal": "text?", "grace": "seconds?"},
+    "stop": {"signal": "text?", "grace": "seconds?", "stacks": "flag?"},
     "commit": {"outputs": "map?"},
     "save": {"id": "text"},
     "warn": {"seconds": "seconds?", "reason": "text?", "figures": "map?", "why": "text?", "signal": "text or none?"},

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.core.input.shards import failed_words, place_words
 from trainmaster.core.machine.formation import bracketed
+from trainmaster.core.machine.pace_words import advice_words, pace_words, speed_words
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
 from trainmaster.core.machine.reasons import advice, words
 from trainmaster.core.machine.state import (
@@ -18,9 +19,11 @@ from trainmaster.core.machine.state import (
     SHARD,
     SUCCEEDED,
     Group,
+    Scaling,
     State,
     Task,
     loss_kind,
+    role_size,
     size_of,
 )
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
@@ -58,8 +61,31 @@ def status(state: State) -> dict[str, Any]:
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
         "links": links(state),
         "shards": {name: table.figures for name, table in state.shards.items()},
+        "scaling": {role: _scaling(state, role, seen) for role, seen in state.scaling.items() if seen.rates},
         "losses": losses(state),
         "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
+    }
+
+
+def _scaling(state: State, role: str, seen: Scaling) -> dict[str, Any]:
+    """Return what is known of the sizes of an elastic role, with the change that is advised, in words too."""
+    members, least, most = (
+        role_size(state, role),
+        state.known_job.roles[role].replicas.min,
+        state.known_job.roles[role].replicas.max,
+    )
+    known = {size: rate for size, (rate, _) in sorted(seen.rates.items(), key=lambda row: int(row[0]))}
+    made = ", ".join(f"{size} made {speed_words(rate, seen.unit)}" for size, rate in known.items())
+    text = f"{members} of {least} to {most}; {made}{'; a user chose the number' if seen.by_user else ''}"
+    if seen.advice is not None:
+        text += f"; {advice_words(role, members, seen.advice)}"
+    return {
+        "members": members,
+        "rates": known,
+        "unit": seen.unit,
+        "by_user": seen.by_user,
+        "advice": seen.advice,
+        "words": text,
     }
 
 
@@ -143,6 +169,8 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     if task.reason:
         figures = {**task.figures, "task": task.key, "role": task.role}
         report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
+    if (straggling := state.stragglers.get(task.key)) is not None:
+        report["straggling"] = {**straggling, "words": pace_words(straggling)}
     if task.trouble is not None:
         report["trouble"] = task.trouble
     if task.past:

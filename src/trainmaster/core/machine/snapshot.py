@@ -15,7 +15,7 @@ import attrs
 
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.events import Event
-from trainmaster.core.machine.state import Budget, Group, Incident, Past, Reached, State, Task
+from trainmaster.core.machine.state import Budget, Group, Incident, Past, Reached, Scaling, State, Task
 from trainmaster.core.machine.units import unit_from
 from trainmaster.core.spec.reading import job_from, job_to
 
@@ -96,7 +96,7 @@ def _default(field: attrs.Attribute[Any]) -> Any:
 
 _DEFAULTS = {
     of: [(field.name, _default(field)) for field in attrs.fields(of)]
-    for of in (State, Task, Past, Group, Budget, Reached, Incident)
+    for of in (State, Task, Past, Group, Budget, Reached, Incident, Scaling)
 }
 
 # Fields with a form of their own; None: left out.
@@ -105,6 +105,7 @@ _SPECIAL: dict[type[Any], dict[str, Any]] = {
         "job": (job_to, job_from), "incomplete": _EVENTS, "tasks": _by_name(Task), "groups": _each(Group),
         "running": _COUNTS, "done": _COUNTS, "over": _COUNTS,
         "budgets": _by_unit(Budget), "reached": _by_unit(Reached), "incidents": _by_unit(Incident),
+        "scaling": _by_name(Scaling),
         "strays": _PAIRS, "shards": _SHARDS, "deadlines": _TIMES,
         "unsettled": None, "clock": None,
     },

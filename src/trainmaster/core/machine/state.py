@@ -25,12 +25,13 @@ from trainmaster.core.machine.phases import LIVE, NEW, READY, STAGING, STARTING
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.dependencies import stages
-from trainmaster.core.spec.job import Job, Role
+from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, Role, uses
 
 # Holds of a container.
 NONE, ASKED, GRANTED = "none", "asked", "granted"
 BARRED = "barred"  # written off by us: to be released, its agent refused
 
+HANGS = frozenset({"stalled", "hung-after-peer-finished"})  # reasons of an attempt's end: its processes did not go on
 # States of a task, as users read them; the last four are final.
 PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
 # Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
@@ -129,6 +130,7 @@ class Group(Plain):
     changes: int = 0  # how often they have
     arrived: int = 0  # spares whose agents are there
     arrived_at: float = 0.0  # when the last of them came
+    replaced: float | None = None  # when a straggler was last taken out of its container
     opened: bool = False  # what its roles wait for has succeeded
     generation: int = 0
     forming: bool = True  # the next generation is not formed yet
@@ -158,6 +160,18 @@ class Reached(Plain):
 
     value: float | None = None
     step: float | None = None
+
+
+@attrs.define(slots=True, eq=False, repr=False)
+class Scaling(Plain):
+    """The facts that the size of an elastic role is decided by."""
+
+    by_user: bool = False  # a user has asked for a size
+    unit: str = ""  # of its work
+    rates: dict[str, list[float]] = attrs.field(factory=dict)  # size -> [work a second, when it was last measured]
+    measured: int = 0  # measurements in a row at its present size
+    given_back: int = 0  # how often it was made smaller because the last members brought too little
+    advice: dict[str, Any] | None = None  # the change that is advised
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -195,6 +209,10 @@ class State(Plain):
     budgets: dict[Unit, Budget] = attrs.field(factory=dict)
     reached: dict[Unit, Reached] = attrs.field(factory=dict)
     incidents: dict[Unit, Incident] = attrs.field(factory=dict)
+    scaling: dict[str, Scaling] = attrs.field(factory=dict)  # role -> what was seen of its sizes
+    stragglers: dict[str, dict[str, Any]] = attrs.field(
+        factory=dict
+    )  # task -> figures, while it is much slower than its peers
     listings: dict[str, Any] | None = None  # input -> what was listed; None until listed
     restarts: int = 0
     strays: dict[tuple[str, int], None] = attrs.field(factory=dict)  # granted, and not wanted any more
@@ -289,7 +307,43 @@ class State(Plain):
 
 def size_of(state: State, group: Group, role: str) -> int:
     """Return the number of members of `role` that the group has, or asks for while it is not sized."""
-    return group.sizes[role] if group.sizes is not None else state.known_job.roles[role].replicas.max
+    if group.sizes is not None:
+        return group.sizes[role]
+    return (
+        state.known_job.roles[role].replicas.min
+        if begins_small(state.known_job, group, role)
+        else state.known_job.roles[role].replicas.max
+    )
+
+
+def elastic_roles(job: Job, group: Group) -> list[str]:
+    """Return the roles whose members come and go. Files that are divided once cannot be divided anew for a task that joins alone."""
+    if not job.scale.grow:
+        return []
+    together = {name for name in group.roles if group.gang and job.roles[name].restart.scope == "group"}
+    return [
+        name
+        for name in group.roles
+        if job.roles[name].replicas.elastic and (name in together or not is_divided(job, name))
+    ]
+
+
+def is_divided(job: Job, role: str) -> bool:
+    """Tell whether each task of the role reads a part of some input that is divided when a generation forms."""
+    return any(
+        input_.split != "whole" and (input_.as_ in STATIC_INPUTS or input_.format.startswith(HADOOP))
+        for input_ in uses(job, role)
+    )
+
+
+def begins_small(job: Job, group: Group, role: str) -> bool:
+    """Tell whether the role begins with its least number of members, and grows by what each is seen to bring."""
+    return job.scale.auto == "on" and role in elastic_roles(job, group)
+
+
+def sizes_itself(state: State, role: str) -> bool:
+    """Tell whether the number of the role's members follows from what they bring: no user has asked for another."""
+    return state.known_job.scale.auto == "on" and not state.scaling.get(role, Scaling()).by_user
 
 
 def role_size(state: State, role: str) -> int:
@@ -319,6 +373,12 @@ def budget_of(task: Task) -> Unit:
 def units_of(task: Task) -> set[Unit]:
     """Return the units whose budgets progress of the task gives back; its own unit counts containers lost before an attempt began."""
     return {unit_of(task), Unit(TASK, task.key)}
+
+
+def has_hung(state: State, task: Task) -> bool:
+    """Tell whether the task's unit is being stopped because a member hung."""
+    incident = state.incidents.get(unit_of(task))
+    return incident is not None and any(evidence["reason"] in HANGS for evidence in incident.evidence)
 
 
 def gets_further(state: State, task: Task, value: float | None, step: float | None) -> bool:
@@ -358,6 +418,11 @@ def populate(state: State, job: Job) -> None:
         if not group.gang and not (job.scale.grow and any(job.roles[name].replicas.elastic for name in group.roles)):
             group.sizes = {name: job.roles[name].replicas.max for name in group.roles}
         group.opened = group.number == 0
+        for name in [name for name in group.roles if begins_small(job, group, name)]:
+            group.requested[name] = job.roles[name].replicas.min
+            for task in list(state.tasks_of(name))[group.requested[name] :]:
+                task.is_spare = True
+                (group.whole if task.whole else group.single)[NEW] -= 1
 
 
 def outputs_of(job: Job, role: str, index: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ into events; a stimulus itself is never stored. Engines give exactly the classes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -175,10 +175,10 @@ class KillTaskRequested(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class ScaleRequested(Plain):
-    """A user wants `size` members of an elastic role."""
+    """A user wants `size` members of an elastic role; None: as many as the job's own rules say, again."""
 
     role: str
-    size: int
+    size: int | None
     by: str
 
 
@@ -217,6 +217,32 @@ class Did(Plain):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class Pace(Plain):
+    """The seconds that a task takes for a step or a shard."""
+
+    per: str  # "step" or "shard"
+    seconds: float
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Rate(Plain):
+    """The work of all `size` members of a role a second. `unit`: "steps", "shards", or "" for what the program itself counts."""
+
+    role: str
+    size: int
+    rate: float
+    unit: str
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class Measured(Plain):
+    """The master measured how fast programs work (`core.pace`)."""
+
+    paces: Mapping[str, Pace]  # task -> its pace
+    rates: Sequence[Rate]  # of the roles that were measured for long enough
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Tick(Plain):
     """Time passed."""
 
@@ -244,5 +270,6 @@ Stimulus: TypeAlias = (
     | StorageLost
     | SecretsLost
     | Did
+    | Measured
     | Tick
 )

@@ -201,6 +201,10 @@ class Role(Section):
         "copy: each task has a directory of its own, filled from `files`; share: the submitter's, on the local engine alone",
         "copy | share", "copy with a download input, an output or a checkpoint, else share", default=SHARED,
     )  # fmt: skip
+    stragglers: str = key(
+        "a task that is much slower than its peers for a while is named; replace: it also restarts in another container, free of charge",
+        "name | replace", "name", default="name",
+    )  # fmt: skip
     retry_memory: float | None = key(
         "after out-of-memory the next attempt has so many times the memory", "factor or none", "none", default=None
     )
@@ -355,6 +359,10 @@ class Scale(Section):
 
     grow: bool = key("whether the job grows onto containers that become free", "flag", "true", default=True)
     every: float = key("least time between two changes of members that nobody forced", "duration", "1m", default=60.0)
+    auto: str = key(
+        "whether the number of members follows from what each brings: on; advise: it is only said what would be done; off",
+        "off | advise | on", "off", default="off",
+    )  # fmt: skip
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

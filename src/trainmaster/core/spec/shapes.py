@@ -321,6 +321,8 @@ def choice(shape: str) -> Reader | None:
     values = shape.split(" | ")
 
     def read(value: Any) -> str:
+        if isinstance(value, bool) and "off" in values:
+            value = "on" if value else "off"  # YAML's words for flags
         if value in values:
             return str(value)
         from difflib import get_close_matches  # loaded only after a mistake
