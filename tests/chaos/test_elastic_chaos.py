@@ -1,4 +1,8 @@
-"""Random faults, by `tm chaos`, on elastic jobs that note each record they read: none hangs, none loses or doubles a record."""
+"""Random faults, by `tm chaos`, on elastic jobs that note each record they read: none hangs, none loses or doubles a record.
+
+Each program notes the records of a shard in a file whose name says by whom, in which attempt and at which step, and which appears whole
+before the shard counts. `disagreements` holds those notes against `tm audit`; three faults that are planted show that it finds them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from typing import Any
 
 import pytest
 from conformance.engines import Local, Submitted, python, role
+from parts import mounted
 from waiting import until
 
-from trainmaster.client.chaos import FAULTS, possible, unleash
+from trainmaster.client.chaos import FAULTS, Chaos, possible, unleash
 from trainmaster.host import processes
 
 FILES, LINES = 30, 20
@@ -34,37 +39,47 @@ READ = python("""
 """)
 
 
-def jobs(engine: Local, scope: str) -> Submitted:
+def jobs(engine: Local, scope: str, read: list[str] = READ, replicas: Any = None) -> Submitted:
     for number in range(FILES):
         engine.write(f"data/{number:03}.txt", "".join(f"{number} {line}\n" for line in range(LINES)))
     (engine.folder / "read").mkdir()
     one = role(
-        READ,
-        {"min": 1, "max": 3},
+        read,
+        replicas or {"min": 1, "max": 3},
         restart={"scope": scope, "limit": 1000},
         resources={"cores": 0.1, "memory": "128MiB"},
     )
     framework = "pytorch" if scope == "group" else "generic"
     inputs = {"train": {"url": "data", "as": "shards"}}
-    return engine.submit({"worker": one}, framework=framework, inputs=inputs, scale={"every": "1s"})
+    return engine.submit(
+        {"worker": one}, framework=framework, inputs=inputs, scale={"every": "1s"}, timeouts={"grace": "5s"}
+    )
 
 
-def chaotic(engine: Local, seed: int, scope: str) -> None:
-    job = jobs(engine, scope)
-    until(lambda: processes.living(job.id, processes.PROGRAM), what="its first program")
-    told = [f"{at:.1f} {name} {whom}" for at, name, whom in unleash(job.id, possible("local"), seed, 0.4, 6.0)]
-    status = job.end(ENDS)
-    assert status["state"] == "succeeded", (told, job.story(status))
+def disagreements(engine: Local, job: Submitted) -> list[str]:
+    """Return what is wrong of the records that the job counted, by `tm audit` and by what its programs noted."""
     audited = json.loads(engine.tm("audit", job.id, "--json").stdout)
-    assert audited["ok"], (told, audited)
-    assert audited["inputs"][0]["records"] == FILES * LINES, (told, audited)
-    read = {
+    expected = {f"{number} {line}" for number in range(FILES) for line in range(LINES)}
+    noted = {
         line
         for path in (engine.folder / "read").iterdir()
         if "." not in path.name
         for line in path.read_text().splitlines()
     }
-    assert read == {f"{number} {line}" for number in range(FILES) for line in range(LINES)}, told
+    wrong = [] if audited["ok"] else [f"audit: {audited}"]
+    if (counted := audited["inputs"][0]["records"]) != len(expected):
+        wrong.append(f"{counted} records were counted, of {len(expected)}")
+    return wrong + [f"counted and never noted: {record}" for record in expected - noted] + [*(noted - expected)]
+
+
+def chaotic(engine: Local, seed: int, scope: str) -> None:
+    job = jobs(engine, scope)
+    until(lambda: processes.living(job.id, processes.PROGRAM), what="its first program")
+    names = possible(job.id, "local")
+    told = [f"{at:.1f} {name} {whom}" for at, name, whom in unleash(job.id, names, seed, 0.4, 6.0)]
+    status = job.end(ENDS)
+    assert status["state"] == "succeeded", (told, job.story(status))
+    assert not disagreements(engine, job), told
     until(lambda: not processes.living(job.id), what="the end of the last process")
 
 
@@ -105,9 +120,93 @@ def test_the_command_tells_its_seed_and_what_it_did_and_stops_with_the_job(engin
     assert done.stdout.startswith("seed 7\n")
     assert "kill-program    worker:" in done.stdout
     job.succeeded()
-    assert set(engine.tm("chaos", job.id, "--list").stdout.split()) >= set(FAULTS)
-    said = engine.tm("chaos", job.id, "--fault", "earthquake")
-    assert (said.returncode, "there is no fault earthquake" in said.stderr) == (2, True)
+    listed = set(engine.tm("chaos", job.id, "--list").stdout.split())
+    assert listed & set(FAULTS) == set(FAULTS) - {"fill-disk"}, "its directory is on the machine's disk"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--fault", "earthquake"), "there is no fault earthquake"),
+        (("--fault", "fill-disk"), "the machine's disk is never filled"),
+        (("--fault", "cut", "--lasting", "2h"), "at most 3600 s: 7200"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], words: str) -> None:
+    job = engine.submit({"worker": role("true")})
+    job.succeeded()
+    refusal = engine.tm("chaos", job.id, *options)
+    assert (refusal.returncode, words in refusal.stderr) == (2, True), refusal.stderr
+    assert refusal.stderr.count("error:") == 1
+
+
+@pytest.mark.parametrize(("seconds", "attempt"), [("1s", 1), ("60s", 2)])
+def test_a_cut_within_the_grace_is_not_noticed_and_a_longer_one_costs_an_attempt(
+    engine: Local, seconds: str, attempt: int
+) -> None:
+    read = [*READ[:-1], READ[-1].replace("sleep(0.004)", "sleep(0.02)")]
+    job = jobs(engine, "task", read, 2)
+    job.until_status("both run", lambda status: [task["state"] for task in status["tasks"]] == ["running"] * 2)
+    done = engine.tm("chaos", job.id, "--fault", "cut", "--lasting", seconds, "--every", "1ms", "--for", "1s")
+    assert f"for {seconds.removesuffix('s')} s" in done.stdout, (done.stdout, done.stderr)
+    assert max(task["attempt"] for task in job.succeeded()["tasks"]) == attempt  # either may have been hit, or both
+    assert not disagreements(engine, job)
+
+
+def test_a_disk_of_the_jobs_own_is_filled_for_a_while(engine: Local, home: Any) -> None:
+    home.state.mkdir(parents=True, exist_ok=True)
+    with mounted(home.state, "size=24m"):
+        job = engine.submit({"worker": role(f"echo ready; while ! test -e '{engine.folder}/go'; do sleep 0.05; done")})
+        job.until_line("ready")
+        chaos = Chaos(job.id, 1, lasting=600.0)
+        try:
+            assert str(job.storage) in chaos.strike("fill-disk")
+            assert os.statvfs(home.state).f_bavail == 0
+        finally:
+            chaos.end()
+        assert os.statvfs(home.state).f_bavail > 0
+        engine.write("go", "")
+        job.succeeded()
+
+
+PLANTS = {
+    "lost": (
+        ["    step += 1", "    step += 1; del records[step == 2 and -1 or len(records):]"],
+        ["counted and never noted"],
+    ),
+    "late": (
+        ['    os.rename(name + ".part", name)', '    step == 2 or os.rename(name + ".part", name)'],
+        ["counted and never noted"],
+    ),
+    "doubled": ([], ["audit", "records were counted"]),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_fault_is_found(engine: Local, plant: str) -> None:
+    """A record that is counted and was never used; one whose commit was to come after it counted, and the program ended before; one that
+    our log counts twice.
+    """
+    change, words = PLANTS[plant]
+    assert all(text in READ[-1] for text in change[:1])
+    read = [*READ[:-1], READ[-1].replace(*change) if change else READ[-1]]
+    job = jobs(engine, "task", read, 1)
+    job.succeeded()
+    if plant == "doubled":
+        count_twice(job)
+    wrong = disagreements(engine, job)
+    assert wrong
+    assert all(any(line.startswith(word) or word in line for word in words) for line in wrong), wrong
+
+
+def count_twice(job: Submitted) -> None:
+    """Have the log say of the last shards that were done that the first ones were done then too."""
+    (path,) = (job.storage / "events").glob("*.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    first, *_, last = [event for event in events if event["type"] == "shards-done"]
+    last["ranges"] = [*first["ranges"], *last["ranges"]]
+    last["records"] = [*first["records"], *last["records"]]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
 def test_what_was_paused_goes_on_when_the_chaos_ends(engine: Local) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +40,7 @@ class Netns(Engine):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder)
         self._silent: list[str] = []  # machines
+        self._cuts: list[threading.Timer] = []
         self.cloud = folder.parent / "cloud"
         self.cloud.mkdir()
         self.share("runtime", Path(os.environ["TRAINMASTER_STATE_DIR"], "runtime"))
@@ -74,6 +76,13 @@ class Netns(Engine):
         self._silent.append(node)
         self._switch(node, "down")
 
+    def cut(self, node: str, seconds: float) -> None:
+        """Switch off the machine's device for a while, and return at once."""
+        self._switch(node, "down")
+        timer = threading.Timer(seconds, self._switch, (node, "up"))
+        timer.start()
+        self._cuts.append(timer)
+
     def revive(self) -> None:
         for node in self._silent:
             self._switch(node, "up")
@@ -88,6 +97,8 @@ class Netns(Engine):
         return NetnsClient()
 
     def close(self) -> None:
+        for timer in self._cuts:
+            timer.cancel()
         try:
             for made in self.jobs:
                 application = self.application(made)

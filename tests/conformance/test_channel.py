@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import string
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from conformance.engines import Engine, Submitted, processes_of, workers
 from waiting import until
+
+from trainmaster.host import processes
 
 pytestmark = pytest.mark.needs("local-master")
 
@@ -63,8 +66,6 @@ def websocket(job: Submitted, given: str | None) -> Any:
 
 
 def master(job: Submitted) -> int:
-    from trainmaster.host import processes
-
     (found,) = [made for made in processes_of(job.id) if made.kind == processes.MASTER]
     return int(found.process.pid)
 
@@ -153,6 +154,37 @@ def test_an_agent_of_no_container_is_refused(job: Submitted) -> None:
         with websocket(job, f"Bearer {token(job)}") as channel:
             channel.send(json.dumps({**hello, **change}))
             assert json.loads(channel.recv(timeout=30))["type"] == "refused"
+    words = "an agent of worker:0 was refused: written-off: container 99 of worker:0 is not the present one"
+    assert any(words in line for line in job.lines("master"))
+
+
+def test_an_agent_that_joins_twice_has_its_first_connection_closed_and_late_reports_count_nothing(
+    engine: Engine,
+) -> None:
+    """The first connection is as one that stands still behind a network that was cut."""
+    from websockets.exceptions import ConnectionClosed
+
+    job = engine.submit(workers("echo $TRAINMASTER_ATTEMPT; sleep 1000", 1, restart={"scope": "task", "limit": 9}))
+    job.until_line("1")
+    assert engine.tm("kill", job.id, "worker:0").returncode == 0
+    job.until_line("2")
+    (agent,) = [mark.process for mark in processes_of(job.id) if mark.kind == processes.AGENT]
+    assert processes.send(agent, signal.SIGSTOP), "it would take its place again"
+    hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 2, "epoch": 1, "attempt": 2}
+    with websocket(job, f"Bearer {token(job)}") as first, websocket(job, f"Bearer {token(job)}") as second:
+        for connection in (first, second):
+            connection.send(json.dumps(hello))
+            assert json.loads(connection.recv(timeout=30))["type"] == "welcome"
+        with pytest.raises(ConnectionClosed):
+            [first.recv(timeout=30) for _ in range(1000)]
+        late = {"type": "report", "n": 1000, "attempt": 1, "kind": "ended", "reason": "exit"}
+        second.send(json.dumps(late))
+        words = "worker:0: a late report (ended) of attempt 1; attempt 2 is there now"
+        until(lambda: any(words in line for line in job.lines("master")), what=lambda: job.lines("master"))
+    assert (job.task("worker:0")["attempt"], job.task("worker:0")["state"]) == (2, "running")
+    assert processes.send(agent, signal.SIGKILL), "its own reports count no more: a later one was there"
+    job.run.kill()
+    job.end()
 
 
 # -- garbage --

@@ -148,6 +148,36 @@ def test_reports_come_once_in_order_over_cut_connections(tmp_path: Path) -> None
     converse(tmp_path, act)
 
 
+def test_a_link_that_is_cut_on_purpose_is_silent_and_then_all_is_sent(tmp_path: Path) -> None:
+    async def act(master: Master, link: Channel, owner: Owner) -> None:
+        await until_async(lambda: link.connected)
+        assert master.connection is not None
+        await master.say({"type": "cut", "seconds": 1.5})
+        await until_async(lambda: not link.connected)
+        link.report("saved", 1, save="1")
+        pong = await master.connection.ping()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(pong), 0.5)
+        assert (master.numbers(), len(master.hellos), owner.ended) == ([], 1, "")
+        await until_async(lambda: link.connected and link.outbox.empty)
+        assert (master.numbers(), len(master.hellos)) == ([1], 2)
+        with pytest.raises(ConnectionClosed):
+            await pong
+
+    converse(tmp_path, act)
+
+
+def test_the_grace_runs_out_in_a_longer_cut(tmp_path: Path) -> None:
+    async def act(master: Master, link: Channel, owner: Owner) -> None:
+        await until_async(lambda: link.connected)
+        await master.say({"type": "cut", "seconds": 1000.0})
+        await until_async(lambda: owner.ended)
+        assert owner.ended == "grace"
+        assert len(master.hellos) == 1
+
+    converse(tmp_path, act, grace=1.0)
+
+
 def test_what_was_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
     async def act(master: Master, link: Channel, owner: Owner) -> None:
         master.ack = False

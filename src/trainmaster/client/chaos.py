@@ -1,11 +1,17 @@
 """Do harm to a running job, to see that it survives: named faults, drawn from a seed.
 
 A fault strikes one process or one task of the job. Those that need its processes work where these are on this machine; the others go
-through the job's master, on every engine. What was stopped goes on after a while, and at the latest when the chaos ends.
+through the job's master, on every engine. What was stopped goes on after a while, and at the latest when the chaos ends; so does a disk
+that was filled. A link that was cut is whole again after its time, whether the chaos has ended or not.
+
+No network of the machine is touched, for which one would have to be root: a cut is of our own link, by the agent at its end, which neither
+reads nor writes. A disk is filled only where it is the job's own: a small file system, mounted within the state directory.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
 import threading
@@ -14,48 +20,84 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
-from trainmaster.client.jobs.actions import kill_task, scale
+from trainmaster.client.jobs.actions import cut, kill_task, scale
 from trainmaster.client.jobs.past import Past
 from trainmaster.client.watch.connect import status
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.plain import Plain
 from trainmaster.engines import registry
 from trainmaster.host import processes
+from trainmaster.host.places import job_storage, state_dir
 from trainmaster.host.processes import AGENT, MASTER, PROGRAM, Process
 
 PAUSE = (0.5, 5.0)  # s that a stopped process stays so, at least and at most
 SLOW, BEAT = 5.0, 0.05  # s that a slowed process is slow; s of each stop and of each run meanwhile
+CUTS = (
+    1.0,
+    10.0,
+    60.0,
+)  # s that a link is cut: less than its silence is noticed in, less than the usual grace, more than it
+FULL = (1.0, 10.0)  # s that a disk stays full, at least and at most
+LONGEST = 3600.0  # s that a fault lasts
+LARGEST = 1 << 30  # bytes of the largest file system that is filled
 
 
 class Chaos:
-    """The faults of one job. `strike` lets one happen; `end` lets all that was stopped go on."""
+    """The faults of one job. `strike` lets one happen; `end` lets all that was stopped go on.
 
-    def __init__(self, job: str, seed: int) -> None:
-        self.job, self.random = job, random.Random(seed)
-        self._paused: dict[Process, threading.Timer] = {}  # stopped processes -> what lets each go on
+    `lasting`: the seconds that each pause, slowness, cut or full disk lasts; None: drawn for each.
+    """
+
+    def __init__(self, job: str, seed: int, lasting: float | None = None) -> None:
+        """Raises BadInput where `lasting` is no time that a fault can last."""
+        if lasting is not None and not 0 < lasting <= LONGEST:
+            raise BadInput(
+                f"a fault lasts more than 0 s and at most {LONGEST:g} s: {lasting:g}", place="--lasting",
+                mend="give a time like 10s", anchor="no-fault",
+            )  # fmt: skip
+        # Which task is hit depends on those there are; it is drawn apart from the order of faults, which is the seed's alone.
+        self.job, self.random, self.lasting = job, random.Random(f"whom {seed}"), lasting
+        self._undoing: list[tuple[threading.Timer, Callable[[], object]]] = []  # what undoes each fault, and when
 
     def strike(self, name: str) -> str:
         """Let a fault happen; return whom it hit, "" where there was nobody to be hit now."""
         return FAULTS[name].strike(self)
 
+    def seconds(self, least: float, most: float) -> float:
+        """Return how long a fault lasts."""
+        drawn = self.random.uniform(least, most)
+        return drawn if self.lasting is None else self.lasting
+
     def pause(self, process: Process, seconds: float) -> bool:
-        """Stop a process for a while; return False where it is gone. A thread lets it go on: a fault may wait for a paused master."""
+        """Stop a process for a while; return False where it is gone."""
         if not processes.send(process, signal.SIGSTOP):
             return False
-        timer = self._paused[process] = threading.Timer(seconds, processes.send, (process, signal.SIGCONT))
-        timer.daemon = True
-        timer.start()
+        self.undo_after(seconds, lambda: processes.send(process, signal.SIGCONT))
         return True
 
+    def undo_after(self, seconds: float, undo: Callable[[], object]) -> None:
+        """Undo a fault after a while, in a thread: the next fault may wait for a paused master."""
+        timer = threading.Timer(seconds, undo)
+        self._undoing.append((timer, undo))
+        timer.daemon = True
+        timer.start()
+
     def end(self) -> None:
-        for process, timer in self._paused.items():
+        """Undo each fault now. Doing it twice changes nothing."""
+        for timer, undo in self._undoing:
             timer.cancel()
-            processes.send(process, signal.SIGCONT)
+            undo()
 
     def one(self, kind: str) -> processes.Mark | None:
         """Return one of the job's living processes of a kind."""
         living = sorted(processes.living(self.job, kind), key=lambda mark: (mark.task, mark.process.start))
         return self.random.choice(living) if living else None
+
+    def one_task(self) -> str:
+        """Return one of the tasks that run now. Raises TrainmasterError where nobody knows them, IndexError where there are none."""
+        return str(
+            self.random.choice(sorted(task["task"] for task in status(self.job)["tasks"] if task["state"] == "running"))
+        )
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -77,34 +119,57 @@ def _kill(kind: str) -> Callable[[Chaos], str]:
 
 def _pause(kind: str) -> Callable[[Chaos], str]:
     def strike(chaos: Chaos) -> str:
-        mark, seconds = chaos.one(kind), chaos.random.uniform(*PAUSE)
+        mark, seconds = chaos.one(kind), chaos.seconds(*PAUSE)
         return f"{_named(mark)} for {seconds:.1f} s" if mark is not None and chaos.pause(mark.process, seconds) else ""
 
     return strike
 
 
 def _slow(chaos: Chaos) -> str:
-    mark = chaos.one(PROGRAM)
+    mark, seconds = chaos.one(PROGRAM), chaos.seconds(SLOW, SLOW)
     if mark is None:
         return ""
-    end = time.monotonic() + SLOW
-    while time.monotonic() < end and processes.send(mark.process, signal.SIGSTOP):
-        time.sleep(BEAT)
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end and processes.send(mark.process, signal.SIGSTOP):
+            time.sleep(BEAT)
+            processes.send(mark.process, signal.SIGCONT)
+            time.sleep(BEAT)
+    finally:
         processes.send(mark.process, signal.SIGCONT)
-        time.sleep(BEAT)
-    return f"{_named(mark)} for {SLOW:g} s"
+    return f"{_named(mark)} for {seconds:g} s"
 
 
 def _kill_task(chaos: Chaos) -> str:
     try:
-        running = [task["task"] for task in status(chaos.job)["tasks"] if task["state"] == "running"]
-        if not running:
-            return ""
-        task: str = chaos.random.choice(sorted(running))
+        task = chaos.one_task()
         kill_task(chaos.job, task, "chaos")
-    except TrainmasterError:  # it came to its end meanwhile, or no master answers now
+    except (TrainmasterError, IndexError):  # it came to its end meanwhile, or no master answers now
         return ""
     return task
+
+
+def _cut(chaos: Chaos) -> str:
+    drawn = chaos.random.choice(CUTS)
+    seconds = drawn if chaos.lasting is None else chaos.lasting
+    try:
+        task = chaos.one_task()
+        cut(chaos.job, task, seconds)
+    except (TrainmasterError, IndexError):
+        return ""
+    return f"{task} for {seconds:g} s"
+
+
+def _fill_disk(chaos: Chaos) -> str:
+    """Fill it by a file without a name, which is gone with this process at the latest."""
+    seconds, folder = chaos.seconds(*FULL), str(job_storage(chaos.job))
+    check_own_disk(chaos.job)
+    filler = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    chaos.undo_after(seconds, lambda: os.ftruncate(filler, 0))
+    with contextlib.suppress(OSError):  # it is full
+        while os.write(filler, b"\0" * (1 << 16)):
+            pass
+    return f"{folder} for {seconds:.1f} s"
 
 
 def _scale(chaos: Chaos) -> str:
@@ -134,12 +199,18 @@ FAULTS: Mapping[str, Fault] = {
     "pause-master": Fault("the master does nothing for up to 5 s", _pause(MASTER)),
     "slow-program": Fault("a program has half the time, for 5 s", _slow),
     "kill-task": Fault("a task's container is given back, as by tm kill JOB TASK", _kill_task, on_this_machine=False),
+    "cut": Fault(
+        "the link between a task's agent and the master is silent, for 1, 10 or 60 s", _cut, on_this_machine=False
+    ),
+    "fill-disk": Fault(
+        "the file system of the job's directory is full for up to 10 s, where it is its own", _fill_disk
+    ),
     "scale": Fault("another size for an elastic role, as by tm scale", _scale, on_this_machine=False),
 }
 
 
-def possible(engine: str, chosen: Sequence[str] = ()) -> list[str]:
-    """Return the faults that are chosen, or all that a job of this engine can have. Raises BadInput for one that it cannot."""
+def possible(job: str, engine: str, chosen: Sequence[str] = ()) -> list[str]:
+    """Return the faults that are chosen, or all that this job can have. Raises BadInput for one that it cannot."""
     is_here = registry.is_on_this_machine(engine)
     for name in chosen:
         if name not in FAULTS:
@@ -149,23 +220,48 @@ def possible(engine: str, chosen: Sequence[str] = ()) -> list[str]:
         if FAULTS[name].on_this_machine and not is_here:
             raise BadInput(
                 f"{name} needs the job's processes, which are not on this machine", place="--fault",
-                mend="use kill-task or scale, or what the cluster has for this", anchor="no-fault",
+                mend="use cut, kill-task or scale, or what the cluster has for this", anchor="no-fault",
             )  # fmt: skip
-    return list(chosen) or [name for name, fault in FAULTS.items() if is_here or not fault.on_this_machine]
+        if name == "fill-disk":
+            check_own_disk(job)
+    if chosen:
+        return list(chosen)
+    names = [name for name, fault in FAULTS.items() if is_here or not fault.on_this_machine]
+    return [name for name in names if name != "fill-disk" or has_own_disk(job)]
+
+
+def has_own_disk(job: str) -> bool:
+    """Tell whether the job's directory is on a small file system that is mounted at the state directory or within it."""
+    mount = job_storage(job).resolve()
+    while not mount.is_mount():
+        mount = mount.parent
+    figures = os.statvfs(mount)
+    return mount.is_relative_to(state_dir().resolve()) and figures.f_blocks * figures.f_frsize <= LARGEST
+
+
+def check_own_disk(job: str) -> None:
+    """Raise BadInput where filling the disk of the job's directory would harm others."""
+    if not has_own_disk(job):
+        raise BadInput(
+            f"{job_storage(job)} is not on a file system of its own, and the machine's disk is never filled", place="--fault fill-disk",
+            mend="before the job is submitted mount one at TRAINMASTER_STATE_DIR: mount -t tmpfs -o size=64m tmpfs DIRECTORY",
+            anchor="no-fault",
+        )  # fmt: skip
 
 
 def unleash(
-    job: str, names: Sequence[str], seed: int, every: float, seconds: float
+    job: str, names: Sequence[str], seed: int, every: float, seconds: float, lasting: float | None = None
 ) -> Iterator[tuple[float, str, str]]:
     """Let faults happen, one each `every` seconds on average, for `seconds` or until the job ends.
 
+    `lasting`: how long each pause, slowness, cut or full disk lasts, in seconds; None: drawn for each.
     Yields for each: the seconds since the beginning, its name, whom it hit.
     """
-    chaos, began = Chaos(job, seed), time.monotonic()
+    chaos, order, began = Chaos(job, seed, lasting), random.Random(seed), time.monotonic()
     try:
         while True:
-            due = time.monotonic() + chaos.random.expovariate(1 / every)
-            name = chaos.random.choice(list(names))
+            due = time.monotonic() + order.expovariate(1 / every)
+            name = order.choice(list(names))
             while (now := time.monotonic()) < due:
                 if now - began > seconds or _is_over(job):
                     return

@@ -41,6 +41,7 @@ from trainmaster.engines import registry
 from trainmaster.engines.contract import Request
 from trainmaster.engines.spec import spec_of
 from trainmaster.host import linux
+from trainmaster.host.places import boot_id
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
 from trainmaster.log.reader import Reader
@@ -145,6 +146,7 @@ class _Life:
                 self.host.leave()
                 return 0
             writer = await self._insist(lambda: open_writer(self.storage, self.epoch, reader.last))
+            self.boot = _boot(state.boot)
             self.shell = self._shell(Drive(state), writer)
             await self._begin(state, reader)
             await self.shell.turn()  # has asked for containers
@@ -258,7 +260,15 @@ class _Life:
         )
         steps = StepRunner(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
         shell = Shell(
-            drive, self.epoch, self.record, self.engine, self.storage, self.orders, steps.run, _clock(), self._keep
+            drive,
+            self.epoch,
+            self.record,
+            self.engine,
+            self.storage,
+            self.orders,
+            steps.run,
+            _clock(self.boot["at"]),
+            self._keep,
         )
         if self.host.tokens is not None:
             shell.hold(self.host.tokens)
@@ -300,7 +310,7 @@ class _Life:
     async def _begin(self, state: State, reader: Reader) -> None:
         read = {str(epoch): n for epoch, n in reader.read.items()}
         before = await self._insist(self._last_words)
-        first: list[Stimulus] = [MasterStarted(self.epoch, read, self.host.place, before)]
+        first: list[Stimulus] = [MasterStarted(self.epoch, read, self.host.place, before, self.boot)]
         if not state.id:
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
         else:
@@ -382,7 +392,15 @@ async def _surely(act: Callable[[], Awaitable[None]], trouble: str) -> None:
             return
 
 
-def _clock() -> Callable[[], float]:
-    """Return a clock of seconds since 1970 that never fall or jump: the wall clock of the start, moved on by the time since boot."""
-    began, boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
-    return lambda: began + time.clock_gettime(time.CLOCK_BOOTTIME) - boot
+def _boot(known: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return when this machine was booted, in seconds since 1970: as the last master has it, where that ran here in the same boot. The wall
+    clock may have jumped meanwhile, and the job's times go on as before.
+    """
+    boot = boot_id()
+    at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return known if known is not None and known["id"] == boot else {"id": boot, "at": round(at, 6)}
+
+
+def _clock(booted: float) -> Callable[[], float]:
+    """Return a clock of seconds since 1970 that never fall or jump: the time of the boot, moved on by the time since."""
+    return lambda: booted + time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -247,6 +247,12 @@ class Shell:
         if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
             connection.send(order_message(self.epoch, self.state.tasks[task].attempt, "dump"))
 
+    async def cut(self, task: str, seconds: float, by: str) -> None:
+        connection = self.agents.of(task) if task in self.state.tasks else None
+        if connection is None or not connection.send({"type": "cut", "seconds": seconds}):
+            raise ValueError(f"no agent of {task} is connected; tm status says what it does")
+        log.warning("%s has the link to the agent of %s cut for %g s", by, task, seconds)
+
     # -- turns --
 
     async def run(self, serving: asyncio.Task[None]) -> None:

@@ -75,6 +75,12 @@ class Acts(Protocol):
         """Write the stacks of a task's programs into its log."""
         ...
 
+    async def cut(self, task: str, seconds: float, by: str) -> None:
+        """Cut the link between the master and a task's agent for a while, to see that the job survives. Raises ValueError where it is not
+        connected.
+        """
+        ...
+
 
 class Unknown(LookupError):
     """The job has no such task or attempt."""

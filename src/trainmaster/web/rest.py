@@ -21,6 +21,7 @@ from trainmaster.web.contract import Acts, Facts, Unknown
 
 PREFIX = "/api/v1"
 _BODY_LIMIT = 64 * 1024
+LONGEST_CUT = 3600.0  # s
 UNREADABLE = 503  # the status of an answer that the storage keeps from a reader
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -96,8 +97,17 @@ def _actions(acts: Acts) -> dict[str, Endpoint]:
         await acts.dump(str((await _body(request)).get("task", "")))
         return JSONResponse({"done": True})
 
+    async def cut(request: Request) -> Response:
+        body = await _body(request)
+        seconds = body.get("seconds")
+        if not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_CUT:
+            raise ValueError(f"seconds must be a number above 0 and at most {LONGEST_CUT:g}: {str(seconds)[:40]!r}")
+        await acts.cut(str(body.get("task", "")), seconds, str(body.get("by", "")) or "a user")
+        return JSONResponse({"done": True})
+
     return {
         "/actions/kill": kill, "/actions/scale": scale, "/actions/save": save, "/actions/renew": renew, "/actions/dump": dump,
+        "/actions/cut": cut,
     }  # fmt: skip
 
 

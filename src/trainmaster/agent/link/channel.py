@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import socket
 import struct
@@ -107,6 +108,7 @@ class Channel:
         self._acked_at = boottime()
         self._met = False  # whether we were welcomed once
         self._closing = False
+        self._cut_until = -math.inf  # until when the link is cut on purpose
         self._lookup: asyncio.Task[tuple[int, Sequence[str]] | None] | None = None
 
     # -- messages to the master --
@@ -224,6 +226,7 @@ class Channel:
             if welcomed:
                 self._met, self._acked_at = True, max(self._acked_at, sent)
                 await self._converse(connection, joiner)
+                await self._sit_out_cut(connection)
         except (OSError, TimeoutError, WebSocketException, FrameError) as error:
             log.info("the connection to the master ended: %r", error)
         finally:
@@ -291,6 +294,18 @@ class Channel:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
 
+    async def _sit_out_cut(self, connection: Any) -> None:
+        """Neither read nor write until the end of a cut that the master ordered (`tm chaos`). As behind a network that is cut, no socket
+        closes, and the master's pings stay unanswered.
+        """
+        if self._cut_until <= boottime():
+            return
+        self.connected = False
+        self._owner.disconnected()
+        connection.transport.pause_reading()
+        while (seconds := self._cut_until - boottime()) > 0 and not self._is_closing():  # noqa: ASYNC110  as in `watch_grace`
+            await asyncio.sleep(min(LOOK, seconds))
+
     async def _pump(self, connection: Any) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -330,6 +345,10 @@ class Channel:
                 self.outbox.acknowledge(message["n"])
             elif message.get("type") == "refused":
                 self._end(str(message.get("reason")))
+                return
+            elif message.get("type") == "cut" and type(message.get("seconds")) in (int, float):
+                log.warning("the link is cut on purpose for %g s", message["seconds"])
+                self._cut_until = boottime() + message["seconds"]
                 return
             elif self._is_current(message):
                 self._owner.receive(message)

@@ -40,6 +40,11 @@ def scale(job: str, role: str, size: int | None) -> None:
     _of_running(job, "scale", role=role, size=size, by=f"user {getpass.getuser()}")
 
 
+def cut(job: str, task: str, seconds: float) -> None:
+    """Have the link between the master and a task's agent silent for a while, as where a network is cut."""
+    _of_running(job, "cut", task=task, seconds=seconds, by=f"user {getpass.getuser()}")
+
+
 def _of_running(job: str, verb: str, **fields: Any) -> None:
     ended, _ = ask(job, verb, **fields)
     if ended is not None:

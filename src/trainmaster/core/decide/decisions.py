@@ -43,7 +43,7 @@ def _master_started(state: State, stimulus: stimuli.MasterStarted, now: float) -
     # A master that leaves no last words was killed or deleted: that is nothing that the job has done.
     takeovers = (state.takeovers if is_short else 0) + bool(is_short and stimulus.before)
     started = {"read": dict(stimulus.read), "place": stimulus.place, "takeovers": takeovers, "lease": limits.LEASE}
-    facts: list[Fact] = [("master-started", started)]
+    facts: list[Fact] = [("master-started", started | ({"boot": stimulus.boot} if stimulus.boot else {}))]
     if state.id and state.ending is None and takeovers >= limits.TAKEOVERS:
         figures = {"masters": takeovers, "detail": stimulus.before}
         facts.append(("ending", {"state": "failed", "reason": "master-failed", "figures": figures}))

@@ -99,6 +99,7 @@ def _master_started(state: State, data: Data, at: float) -> None:
     """Reset what the last master did: a new one has sent nothing yet, and must hear of every agent and ask again."""
     state.waiting = None
     state.takeovers, state.takeover_at = data["takeovers"], at
+    state.boot = data.get("boot")
     for task in state.tasks.values():
         connect(state, task, False)
         task.sent = {}

@@ -81,7 +81,7 @@ def _report(barrier: bool, text: str, **fields: str) -> Kind:
 EVENTS: dict[str, Kind] = {
     "submitted": _barrier("the job was submitted", id="text", job="map", since="time?"),
     "master-started": _barrier(
-        "master {epoch} started", read="map", place="text", takeovers="whole?", lease="seconds?",
+        "master {epoch} started", read="map", place="text", takeovers="whole?", lease="seconds?", boot="map?",
     ),
     "inputs-listed": _barrier(
         "the inputs were listed, and the checkpoint set to begin from was named", listings="map", checkpoint="map?",

@@ -197,6 +197,7 @@ class State(Plain):
     at: float = 0.0
     epoch: int = 0
     takeover_at: float = 0.0  # when this epoch's master took over
+    boot: dict[str, Any] | None = None  # its machine's: id, and when by its clock
     takeovers: int = 0  # masters in a row that lived shortly and brought the job on by nothing
     incomplete: list[Event] = attrs.field(factory=list)  # of a decision whose last event is not here yet
     tasks: dict[str, Task] = attrs.field(factory=dict)

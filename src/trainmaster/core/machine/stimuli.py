@@ -149,13 +149,15 @@ class Submitted(Plain):
 class MasterStarted(Plain):
     """A master took the epoch `epoch`, having read the log of each earlier epoch up to `read` (epoch -> last event number).
 
-    `before`: the last words of the one before it, where it left any.
+    `before`: the last words of the one before it, where it left any. `boot`: its machine's, `id`, and `at` in seconds since 1970 by the
+    clock of this master.
     """
 
     epoch: int
     read: Mapping[str, int] = attrs.field(factory=dict)
     place: str = ""
     before: str = ""
+    boot: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -138,6 +138,7 @@ class Agents:
         except ConnectionResetError:
             return
         if isinstance(connection, str):
+            log.warning("an agent of %s was refused: %s", str(hello.get("task"))[:100], connection)
             await _refuse(send, *connection.split(": ", 1))
             return
         await self._converse(connection, receive, send)
@@ -220,6 +221,10 @@ class Agents:
         if n <= connection.received:
             return  # sent again; it is acknowledged once it is durable, or was
         connection.received = n
+        if attempt < (present := self._host.turns.state.tasks[connection.task].attempt) and kind != "left":
+            log.warning(
+                "%s: a late report (%s) of attempt %d; attempt %d is there now", connection.task, kind, attempt, present
+            )
         self._host.tell(Report(connection.task, connection.serial, n, attempt, kind, message))
 
 
