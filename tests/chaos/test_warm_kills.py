@@ -1,4 +1,4 @@
-"""An unmodified DDP program whose ranks are killed, one after another, at random moments: each time it goes on, and its steps stay exact."""
+"""Ranks of an unmodified DDP program are killed one after another, at random moments: each time it goes on, and its steps stay exact."""
 
 from __future__ import annotations
 

@@ -339,7 +339,10 @@ class Attempt:
         """Start the program in a fork of the container's template, where an earlier attempt has left one."""
         if self.place.keeper is None:
             return None
-        copy: Copy | None = await self.place.keeper.start(launch, environ, self._withheld(launch), descriptors)
+        store, address = str(self._start["warm"].get("store", "")), self.place.address
+        copy: Copy | None = await self.place.keeper.start(
+            launch, environ, self._withheld(launch), descriptors, store, address
+        )
         return copy
 
     def _make_template(self, launch: Launch) -> None:
