@@ -776,6 +776,24 @@ def writer(fifo: Path) -> int | None:
         return None
 
 
+def test_a_kill_is_told_while_the_program_has_left_something_behind_and_survives_a_stop(
+    play: Callable[..., None],
+) -> None:
+    async def act(master: Master) -> None:
+        master.begin()
+        await master.start("(trap '' TERM; echo left; while :; do sleep 0.05; done) & sleep 0.2; kill -9 $$")
+        died = await master.report("died")
+        assert (died["reason"], died["figures"]["name"]) == ("signal", "SIGKILL")
+        assert not any(report["kind"] == "ended" for report in master.reports)
+        await master.order("stop", signal="SIGTERM", grace=5)  # as to its peers
+        ended = await master.report("ended")
+        assert (ended["reason"], ended["elapsed"], ended["tail"]) == ("signal", died["elapsed"], ["left"])
+        assert "stopped" not in ended
+        assert [r["kind"] for r in master.reports][-2:] == ["died", "ended"]
+
+    play(act)
+
+
 def test_a_failure_is_told_while_its_last_set_is_still_stored_and_survives_a_stop(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         sets = master.folder / "sets"

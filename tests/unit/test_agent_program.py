@@ -283,6 +283,41 @@ def test_a_program_that_ignores_its_end_is_ended_with_all_that_it_left(tmp_path:
     assert [p for p in processes.descendants(os.getpid()) if p.alive] == []
 
 
+TRAIL = """
+import os, time
+for _ in range(300):  # one process at a time goes on, in a session of its own; those before it stay behind
+    for _ in range(3):
+        if not os.fork():
+            os._exit(0)
+        os.wait()  # the list of children changes while it is read
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        time.sleep(0.005)
+        continue
+    os.wait()
+    break
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_whatever_forks_and_ends_meanwhile_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:
+    if not lists:
+        monkeypatch.setattr(processes, "_lists_children", lambda pid: False)
+
+    async def act() -> None:
+        running = await started(launch([sys.executable, "-c", TRAIL], tmp_path), tmp_path / "out")
+        await until_async(lambda: len(processes.descendants(os.getpid())) > 30)
+        assert await running.sweep() == []
+        assert [p for p in processes._everyone_below(os.getpid()) if p.alive] == []
+
+    asyncio.run(act())
+
+
 def test_a_program_has_its_grace_to_write_a_checkpoint(tmp_path: Path) -> None:
     command = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 

@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from waiting import until, until_async
 from trainmaster.agent.attempt import program
 from trainmaster.agent.attempt.program import Launch, Outcome
 from trainmaster.agent.warm import keeper as keepers
-from trainmaster.agent.warm import programs, template
+from trainmaster.agent.warm import programs, store, template
 from trainmaster.agent.warm.inside import imports
 from trainmaster.agent.warm.keeper import Keeper
 from trainmaster.host import children, linux, process_tree
@@ -150,6 +152,31 @@ def warmly(folder: Path, act: Callable[[Container], Any], text: str = LOOK) -> N
             await container.keeper.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1", "[::1]"])
+def test_a_program_gives_the_first_one_a_lead_until_it_serves_the_store(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            waiting = asyncio.ensure_future(
+                store.wait_for_store(f"{host}:{listener.getsockname()[1]}", host.strip("[]"))
+            )
+            assert await asyncio.wait([waiting], timeout=0.05) == (set(), {waiting})
+            listener.listen()
+            await asyncio.wait_for(waiting, 60.0)
+
+    monkeypatch.setattr(store, "LEAD", 600.0)
+    asyncio.run(act())
+
+
+def test_the_lead_is_short_and_of_another_machine_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "is_listening", lambda port: True)
+    began = time.monotonic()
+    asyncio.run(store.wait_for_store("10.0.0.2:29500", "10.0.0.1"))
+    assert time.monotonic() - began >= store.LEAD
 
 
 @pytest.mark.parametrize(

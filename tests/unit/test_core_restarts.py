@@ -9,7 +9,7 @@ import pytest
 from scripted import Script, job, role
 
 from trainmaster.core.decide.drive import PASSED_A_TURN
-from trainmaster.core.decide.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_RUN, backoff
+from trainmaster.core.decide.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT, QUICK_KILL, QUICK_RUN, backoff
 from trainmaster.core.decide.limits import SETTLE
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine import stimuli
@@ -252,6 +252,50 @@ def test_quick_failures_back_off_and_a_long_run_ends_the_row() -> None:
         expected = min(LONGEST_WAIT, 0.25 * 2.0**number)
         assert 0.75 * expected <= wait <= 1.25 * expected
     assert (waits[12], 0.75 * 0.25 <= waits[13] <= 1.25 * 0.25) == (0.0, True)
+
+
+KILLED = {"reason": "signal", "figures": {"name": "SIGKILL"}}
+
+
+@pytest.mark.parametrize(
+    ("ran", "how", "waits"),
+    [
+        (QUICK_KILL, KILLED, False),
+        (QUICK_KILL - 0.1, KILLED, True),
+        (QUICK_RUN - 0.1, {"reason": "out-of-memory"}, True),
+        (QUICK_RUN - 0.1, {"reason": "signal", "figures": {"name": "SIGSEGV"}}, True),
+    ],
+)
+def test_a_program_that_somebody_kills_begins_again_at_once(ran: float, how: dict[str, Any], waits: bool) -> None:
+    script = running("group", limit=50, tasks=1)
+    for number in range(5):
+        script.report("worker:0", "ended", elapsed=ran, after=ran, **how)
+        assert (script.last("incident")["until"] > script.now) == (waits and number > 0)
+        script.tick(10.0)
+        script.start("worker:0")
+
+
+def test_the_error_of_a_peer_that_is_told_first_makes_no_kill_a_quick_failure() -> None:
+    script = running("group", limit=50)
+    for _ in range(5):
+        script.now += 5.0
+        script.fail("worker:0", status=1, elapsed=5.1)
+        assert script.last("incident")["quick"] <= 2
+        script.report("worker:1", "ended", elapsed=5.0, **KILLED)
+        script.tick(1.0)
+        script.start(*PAIR)
+    script.tick(SETTLE)
+    assert (script.last("settled")["cause"]["task"], script.last("settled")["quick"]) == ("worker:1", 1)
+
+
+def test_attempts_that_a_user_ends_begin_again_at_once_however_often() -> None:
+    script = running("task", limit=0, tasks=1)
+    for _ in range(FREE_LIMIT + 2):
+        script.take(stimuli.KillTaskRequested("worker:0", "ada", ""))
+        assert (script.last("incident")["until"], script.last("incident")["free"]) == (script.now, 0)
+        script.grant("worker:0")
+        script.start("worker:0")
+    assert script.state.ending is None
 
 
 # -- names of roles --

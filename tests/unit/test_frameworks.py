@@ -226,8 +226,9 @@ def test_pytorch_copies_have_the_ranks_of_torchrun() -> None:
 
 
 def test_rank_0_makes_the_store() -> None:
-    told = frameworks.placement("pytorch", formed("worker:0", "worker:1"), "worker:0")
-    assert "TORCHELASTIC_USE_AGENT_STORE" not in told.env | told.defaults
+    first, second = (frameworks.placement("pytorch", formed("worker:0", "worker:1"), f"worker:{n}") for n in range(2))
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in first.env | first.defaults
+    assert (first.store, second.store) == ("", f"{second.env['MASTER_ADDR']}:{second.env['MASTER_PORT']}")
 
 
 def test_pytorch_on_version_6_names_the_bare_host_and_a_url() -> None:

@@ -47,7 +47,9 @@ def test_a_port_in_use_on_either_family_is_passed_over(family: socket.AddressFam
             listener.bind((address, port))
             listener.listen()
             assert not ports.bindable(port)
+            assert ports.is_listening(port)
             assert port not in held.take(2)
+        assert not ports.is_listening(port)
 
 
 def test_too_few_are_refused_with_figures_and_none_is_kept() -> None:

@@ -23,7 +23,8 @@ class Placement(Plain):
 
     `env` is for every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy). `defaults` are set only where
     the program's environment does not have them. `files` are written by the agent into a directory of the attempt, and `paths` are
-    variables that name such a file: variable -> file name.
+    variables that name such a file: variable -> file name. `store` is where the first program serves the others (host:port), which begin a
+    moment later where that saves them a wait; "" for the first one, and where there is none.
     """
 
     env: dict[str, str] = attrs.field(factory=dict)
@@ -31,6 +32,7 @@ class Placement(Plain):
     files: dict[str, bytes] = attrs.field(factory=dict)
     paths: dict[str, str] = attrs.field(factory=dict)
     defaults: dict[str, str] = attrs.field(factory=dict)
+    store: str = ""
 
 
 class Framework(Protocol):

@@ -56,4 +56,5 @@ def environment(formation: Formation, task: str) -> Placement:
     if me.interface and len({peer.address for peer in formation.ranked}) > 1:
         # gloo's own choice is the address that the host name means, which Debian makes 127.0.1.1
         defaults["GLOO_SOCKET_IFNAME"] = me.interface
-    return Placement(texts(env), [texts(copy) for copy in copies], defaults=defaults)
+    store = "" if me is formation.first else formation.first.at("rendezvous")
+    return Placement(texts(env), [texts(copy) for copy in copies], defaults=defaults, store=store)

@@ -8,6 +8,7 @@ Descriptors are closed on exec; a process forked out of the holder must close th
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -20,6 +21,7 @@ from trainmaster.host import places, processes
 from trainmaster.host.locks import lock, unlock
 
 RANGE = (20000, 29999)
+_LISTEN = "0A"  # TCP_LISTEN (net/tcp_states.h)
 _ENOUGH = 1000  # ports that must remain outside the ephemeral range; with fewer the whole range is used
 
 
@@ -92,6 +94,17 @@ def bindable(port: int) -> bool:
                 continue
             return False
     return True
+
+
+def is_listening(port: int) -> bool:
+    """Tell whether a process of this host listens at the TCP port, without connecting to it (proc(5), /proc/net/tcp)."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/net/{name}") as table:  # a host without this family
+            for line in table:
+                words = line.split(maxsplit=4)
+                if words[3] == _LISTEN and words[1].endswith(f":{port:04X}"):
+                    return True
+    return False
 
 
 def remove_unheld() -> None:

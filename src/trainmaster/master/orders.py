@@ -175,7 +175,7 @@ class Orders:
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
             "memory": self._memory(role, task),
             "stall": self.job.timeouts.stall,
-            "warm": {"overhead": role.resources.overhead} if role.warm else {},
+            "warm": {"overhead": role.resources.overhead, "store": placed.store} if role.warm else {},
         }
 
     def ahead(self, payload: Mapping[str, Any]) -> list[str]:

@@ -5,10 +5,10 @@
                   any of them -> stop -> ended (stopped)
 
 One asyncio task at a time (the work) carries the attempt on. An order `stop` cancels the work and reports `ended`; but once the program has
-started, `stop` ends only the program, and the work does the rest. `died` is reported before `ended` where the last set of a checkpoint is
-stored between the two: the restart begins from that set, but the failure and its time are known at once. An attempt ends once: after its
-first `ended` that is not well, nothing more is reported of it. No end is reported of an attempt that ends because the engine takes its
-container back: the engine itself says why.
+started, `stop` ends only the program, and the work does the rest. `died` is reported before `ended` where a signal ended the program, and
+where the last set of a checkpoint is stored between the two: the failure and its time are known at once, and peers are stopped meanwhile;
+the restart begins after `ended`, from that set. An attempt ends once: after its first `ended` that is not well, nothing more is reported of
+it. No end is reported of an attempt that ends because the engine takes its container back: the engine itself says why.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Attempt:
         self._output: Output | None = None
         self._watching: Watching | None = None
         self._over_at = 0.0  # when the last launch was over
+        self._told_death = False  # `died` was reported
         self._progress, self._halt = Progress(), threading.Event()  # the event halts threads that copy
         self._inputs: dict[str, str] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
@@ -341,7 +342,10 @@ class Attempt:
         """Start the program in a fork of the container's template, where an earlier attempt has left one."""
         if self.place.keeper is None:
             return None
-        copy: Copy | None = await self.place.keeper.start(launch, environ, self._withheld(launch), descriptors)
+        store, address = str(self._start["warm"].get("store", "")), self.place.address
+        copy: Copy | None = await self.place.keeper.start(
+            launch, environ, self._withheld(launch), descriptors, store, address
+        )
         return copy
 
     def _make_template(self, launch: Launch) -> None:
@@ -391,12 +395,13 @@ class Attempt:
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
             elif ending.done():
-                outcome = ending.result()
+                outcome = self._blame_memory(ending.result(), memory, group)
+                if outcome.signal is not None:
+                    self._report_death(AttemptFailed(outcome.reason, outcome.figures), outcome)
                 await (program.tidy() if not program.running else self._end_program(None, None))
             else:
                 outcome = await self._end_for(*watching.result())
-            if not outcome.well and (exceeded := self.place.exceeded(group, memory)) is not None:
-                outcome = Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
+            outcome = self._blame_memory(outcome, memory, group)
         finally:
             watching.cancel()
             ending.cancel()
@@ -408,6 +413,18 @@ class Attempt:
             detail = f"{self.spool.lost:,} bytes of its output could not be written{reason}"
             self._report("warned", what="log", bytes=self.spool.lost, detail=detail)
         return outcome
+
+    def _blame_memory(self, outcome: Outcome, memory: int | None, group: Any) -> Outcome:
+        """Return the end of a program that the kernel killed for its memory; any other as it is."""
+        if outcome.well or (exceeded := self.place.exceeded(group, memory)) is None:
+            return outcome
+        return Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
+
+    def _report_death(self, failure: AttemptFailed, outcome: Outcome) -> None:
+        """Report, once, that the program failed by itself, before the rest of its end is done."""
+        if self.course.phase == RUNNING and self.course.failed_alone(outcome.well) and not self._told_death:
+            self._told_death = True
+            self._report("died", **self._end_fields(failure, outcome))
 
     async def _end_for(self, reason: str, figures: dict[str, Any]) -> Outcome:
         """End the program for a reason that the watch found."""
@@ -433,8 +450,7 @@ class Attempt:
         by_itself = self.course.failed_alone(outcome.well)
         failure = await self._diagnose(outcome) if by_itself else AttemptFailed(outcome.reason, outcome.figures)
         if self._checkpointing is not None:
-            if by_itself:
-                self._report("died", **self._end_fields(failure, outcome))
+            self._report_death(failure, outcome)
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
         await self.place.end_programs(self.course.is_stopped)
@@ -467,11 +483,14 @@ class Attempt:
 
     async def _diagnose(self, outcome: Outcome) -> AttemptFailed:
         """Return the true cause of a bad end."""
-        last, site, failure = "\n".join(await self._last_lines()), self.place.workplace, None
+        if outcome.reason != "exit":
+            return AttemptFailed(outcome.reason, outcome.figures)
+        last = "\n".join(await self._last_lines())
+        site, failure = self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:
             failure = diagnosis.port_in_use(outcome, last)
             self.place.blamed_port = failure is not None  # once: a second time it is the program's own fault
-        if failure is None and diagnosis.may_be_full(outcome):
+        if failure is None:
             free = await answered_within(ANSWERED_WITHIN, diagnosis.free_bytes, site.cwd)
             failure = diagnosis.disk_full(outcome, last, free)
         return failure or AttemptFailed(outcome.reason, outcome.figures)
@@ -515,9 +534,9 @@ class Attempt:
         await self._report_end(failure, outcome)
 
     async def _report_end(self, failure: AttemptFailed, outcome: Outcome | None) -> None:
-        lines = await self._last_lines()
-        if outcome is not None and not outcome.well:
-            lines = await answered_within(ANSWERED_WITHIN, self._failure_lines) or lines
+        is_well = outcome is None or outcome.well
+        looks = [self._last_lines(), *([] if is_well else [answered_within(ANSWERED_WITHIN, self._failure_lines)])]
+        lines = next(filter(None, reversed(await asyncio.gather(*looks))), [])
         stop_fields = self.course.end_fields(None if outcome is None else outcome.well)
         if stop_fields is None:
             return

@@ -13,14 +13,9 @@ FULL = 64 * 1024  # bytes; a disk with less free is full
 def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:
     """Return the failure of a program that found an address in use, else None."""
     line = next((line for line in last.splitlines() if "address already in use" in line.lower()), "")
-    if outcome.reason != "exit" or not (line or "EADDRINUSE" in last):
+    if not (line or "EADDRINUSE" in last):
         return None
     return AttemptFailed("address-in-use", {"detail": line.strip()[-200:], **outcome.figures})
-
-
-def may_be_full(outcome: Outcome) -> bool:
-    """Tell whether a full disk could have caused the outcome."""
-    return outcome.reason == "exit"
 
 
 def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | None:
@@ -28,8 +23,6 @@ def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | 
 
     `free`: bytes on that disk, where known. They are asked because the program's own message may have been lost on the full disk.
     """
-    if not may_be_full(outcome):
-        return None
     detail = "the program met a full disk"
     if "No space left on device" not in last:
         if free is None or free >= FULL:

@@ -20,6 +20,7 @@ from trainmaster.agent.warm.programs import PythonCommand
 from trainmaster.agent.warm.template import Template, TemplateLost
 
 LOOKS = (3.0, 3.0, 6.0, 12.0, 24.0)  # s between looks at a program that has imported nothing of its libraries so far
+SPARE_AFTER = 1.0  # s of an attempt's running until the next fork is made ahead, where no progress comes before
 LOOK_EVERY = 0.2  # s, for its first progress
 TRIES = 6  # templates, each without the import that spoiled the last one
 LOST = 3  # templates that ended, or refused, after which no other is made
@@ -54,9 +55,13 @@ class Keeper:
     _running: _Running | None = None  # the newest attempt
 
     async def start(
-        self, launch: Launch, environ: Mapping[str, str], withheld: Collection[str], descriptors: Sequence[int]
-    ) -> Copy | None:
-        """Start a copy of the program in a fork of the template. Return None where it is to start cold."""
+        self, launch: Launch, environ: Mapping[str, str], withheld: Collection[str], descriptors: Sequence[int], store: str = "",
+        address: str = "",
+    ) -> Copy | None:  # fmt: skip
+        """Start a copy of the program in a fork of the template. Return None where it is to start cold.
+
+        `store` is where the first program of its generation serves the others (see `warm.store`), `address` that of this container.
+        """
         if self._template is not None:
             self._why = self._misfit(launch, withheld) or ("" if self._template.alive else "the template has ended")
         if self._template is None or self._why:
@@ -67,7 +72,7 @@ class Keeper:
             await self._drop()
             return None
         try:
-            copy = await self._template.start(launch, environ, self._folder, descriptors)
+            copy = await self._template.start(launch, environ, self._folder, descriptors, store, address)
         except TemplateLost as error:
             self._lost, self._why = self._lost + 1, str(error)
             log.info("the program starts cold: %s", error)
@@ -109,7 +114,7 @@ class Keeper:
             await dropped.end()
 
     async def _make_spare(self) -> None:
-        await self._wait(LOOKS[0])
+        await self._wait(SPARE_AFTER)
         if self._template is not None:
             with contextlib.suppress(TemplateLost):
                 await self._template.make_spare()

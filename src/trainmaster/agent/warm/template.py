@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 import attrs
 
 from trainmaster.agent.attempt.program import Command, Copy, Launch, fork
+from trainmaster.agent.warm.store import wait_for_store
 from trainmaster.host import children, linux
 
 FORKED_WITHIN = 1.0  # s; a cold start is the better choice after that
@@ -76,8 +77,16 @@ class Template:
             self._drop_spare()
             self._spare = await self._fork()
 
-    async def start(self, launch: Launch, environ: Mapping[str, str], folder: str, descriptors: Sequence[int]) -> Copy:
-        """Start the program in a fork. Raises TemplateLost where that cannot be."""
+    async def start(
+        self,
+        launch: Launch,
+        environ: Mapping[str, str],
+        folder: str,
+        descriptors: Sequence[int],
+        store: str,
+        address: str,
+    ) -> Copy:
+        """Start the program in a fork, once others may be met at `store`. Raises TemplateLost where that cannot be."""
         try:
             async with asyncio.timeout(FORKED_WITHIN):
                 fork, self._spare = self._spare or await self._fork(), None
@@ -89,6 +98,8 @@ class Template:
                         raise TemplateLost(reason[0])
                     for act in launch.before:
                         act(fork.copy.pid)
+                    if store:
+                        await wait_for_store(store, address)
                     children.forget(fork.copy.pid)  # from now on a program's
                     await _write(fork.conversation, ["go"])
         except TimeoutError as error:

@@ -1,5 +1,8 @@
 """Charge a failure and decide what it leads to: restart at once, settle the cause afterwards.
 
+Restarts in a row back off where they follow quick failures, or are free. A program that somebody killed is no such failure once it has run
+for a moment, nor is one that a user asked us to end: these begin again at once, however often.
+
 When an attempt ends badly its unit restarts at once, charged by the first reported reason. Later reports within `SETTLE` seconds (the
 engine's word, the death of a peer that explains an error) may show another root cause; `settle` then corrects the budget. Where no
 restart is left, the unit is stopped and settled first, and what was charged wrongly brings a restart after all.
@@ -7,7 +10,7 @@ restart is left, the unit is stopped and settled first, and what was charged wro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +18,7 @@ from trainmaster.core.decide.limits import GROWTH_BACKOFF, SETTLE, SOON, UNTIMED
 from trainmaster.core.decide.poison import shard_failure
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
-from trainmaster.core.machine.reasons import REASONS, final_state, is_reason, words
+from trainmaster.core.machine.reasons import REASONS, final_state, is_from_outside, is_reason, words
 from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, unit_of
 from trainmaster.core.machine.units import TASK, Unit
 
@@ -23,6 +26,9 @@ FREE_LIMIT = 20  # free restarts in a row without any progress
 FREE_RUN = 300.0  # s of running that break such a row, for programs that report no progress
 LONGEST_WAIT = 300.0  # s of the longest back-off
 QUICK_RUN = 30.0  # s; a program that fails sooner after its start fails quickly
+QUICK_KILL = (
+    0.5  # s; the same of a program that somebody killed: it has not failed, but may come to nothing time after time
+)
 QUICK_FIRST = 0.25  # s of back-off after the second quick failure in a row; each later one doubles it
 
 Figures = Mapping[str, Any]
@@ -171,15 +177,21 @@ def failure(state: State, task: Task, reason: str, figures: Figures, elapsed: fl
     ran = 0.0 if task.started is None else now - task.started
     if ran >= FREE_RUN:
         counts["free"] = 0
-    if ran >= QUICK_RUN:
+    if ran >= _quick_within(cause):
         counts["quick"] = 0
     return [*facts, _restart(state, task, unit, cause, counts, now)]
+
+
+def _quick_within(cause: Mapping[str, Any]) -> float:
+    """Return the seconds of running within which an end by `cause` is a quick failure."""
+    return QUICK_KILL if is_from_outside(cause["reason"], cause["figures"]) else QUICK_RUN
 
 
 def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: dict[str, int], now: float) -> Fact:
     restart = state.role(task).restart
     costs = REASONS[cause["reason"]].restart_costs
-    for name in ("spent", "quick", "total") if costs else ("free",):
+    counted = _counted_by(cause["reason"])
+    for name in counted:
         counts[name] += 1
     within = counts["free"] <= FREE_LIMIT if not costs else counts["spent"] <= restart.limit
     if not costs and not within:
@@ -191,7 +203,7 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
         cause = {**cause, "reason": "restarts-exhausted", "figures": figures}
     again = within and restart.scope != "never" and not REASONS[cause["reason"]].lasting
     seed = f"{state.id}/{unit.text}/{task.attempt}"
-    wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"], seed)
+    wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"] if counted else 0, seed)
     fact: dict[str, Any] = {
         "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": restart.limit,
         "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
@@ -201,6 +213,13 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
     if again and cause["reason"] == "out-of-memory" and growth:
         fact["memory_factor"] = round(task.memory_factor * growth, 4)
     return "incident", fact
+
+
+def _counted_by(reason: str) -> Sequence[str]:
+    """Return the counts that a restart for this reason adds to; none where a user ended the attempt, which is no failure at all."""
+    if REASONS[reason].restart_costs:
+        return ("spent", "quick", "total")
+    return () if reason == "killed-by-user" else ("free",)
 
 
 def _counted(state: State, task: Task, unit: Unit) -> dict[str, int]:
@@ -255,10 +274,12 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
     counts = _counted(state, task, incident.unit)
     if incident.costs and not costs:
         charged = min(1, state.budgets.get(incident.unit, Budget()).spent)  # 0 where progress gave it back meanwhile
-        corrected = {"spent": counts["spent"] - charged, "free": counts["free"] + 1}
+        corrected = {"spent": counts["spent"] - charged, "free": counts["free"] + len(_counted_by(root["reason"]))}
         counts = {name: max(0, count - 1) for name, count in counts.items()} | corrected
     elif costs and not incident.costs and root["reason"] != "no-progress":
         counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
+    if costs and is_from_outside(root["reason"], root["figures"]) and (root["elapsed"] or 0.0) >= QUICK_KILL:
+        counts["quick"] = min(1, counts["quick"])  # as if it had been told before the errors of its peers
     fact = {"unit": incident.unit.text, "budget": budget_of(task).text, "cause": root, "costs": costs, **counts}
     return [("settled", fact), *shard_failure(state, root)]
 

@@ -17,6 +17,7 @@ from trainmaster.core.fold.moves import (
     undoom,
 )
 from trainmaster.core.machine.phases import COMMITTING, ENDED, LIVE, NEW
+from trainmaster.core.machine.reasons import is_from_outside
 from trainmaster.core.machine.state import (
     GRANTED,
     KILLED,
@@ -191,10 +192,7 @@ def _hasten(state: State, unit: Unit, at: float) -> None:
         return
     if state.groups[int(unit.name)].doomed if unit.kind == GROUP else state.tasks[unit.name].doomed:
         return
-    outside = any(
-        evidence["reason"] == "signal" and evidence["figures"].get("name") in ("SIGKILL", "SIGTERM")
-        for evidence in incident.evidence
-    )
+    outside = any(is_from_outside(evidence["reason"], evidence["figures"]) for evidence in incident.evidence)
     state.arm("settle", unit.text, max(at, incident.opened + incident.soon) if outside else at)
 
 

@@ -122,7 +122,7 @@ EVENTS: dict[str, Kind] = {
     "progressed": _report(False, "{task} made progress: {reached}", value="number or none", step="number or none"),
     "exited": _report(False, "the program of {task} ended well", elapsed="seconds or none"),
     "died": _report(
-        False, "the program of {task} failed; what it left of its checkpoint is still stored", reason="text", figures="map",
+        False, "the program of {task} failed; its attempt lasts until the rest is done", reason="text", figures="map",
         elapsed="seconds or none", reached="map?",
     ),
     "uploaded": _report(False, "{task} uploaded its outputs: {made}", outputs="map"),

@@ -146,6 +146,11 @@ def is_reason(key: Any) -> bool:
     return isinstance(key, str) and key in REASONS
 
 
+def is_from_outside(key: str, figures: Mapping[str, Any]) -> bool:
+    """Tell whether somebody killed the program: no program ends itself by these signals."""
+    return key == "signal" and figures.get("name") in ("SIGKILL", "SIGTERM")
+
+
 def final_state(key: str) -> str:
     """Return the final state of a task that fails for good by this reason: failed, or lost."""
     reason = REASONS.get(key)
