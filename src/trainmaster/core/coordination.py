@@ -72,15 +72,18 @@ class Coordination:
         present, passed = state.tasks[task], dict(message.get("passed") or {})
         if len(named_rows) > WAITS or not all(type(count) is int for count in passed.values()):
             raise ValueError("too many waits, or a round that is no number")
+        rounds = dict(message.get("rounds") or {})
+        if not all(type(count) is int for count in rounds.values()):
+            raise ValueError("a round is a number")
         is_first = task in self._expected
         self._expected.discard(task)
         if present.attempt != message.get("attempt") or present.phase not in READING:
-            rows, joins, passed = [], [], {}
+            rows, joins, passed, rounds = [], [], {}, {}
         for name, count in passed.items():
             place = _place(present, BARRIER, str(name))
             self._note_round(place, max(count, self._rounds.get(place, 0)))
         is_new = "passed" in message  # on a new connection
-        joined = self._rendezvous.take(task, present.role, joins, is_new)
+        joined = self._rendezvous.take(task, present.role, joins, rounds, is_new)
         known = self._waits.setdefault(task, {})
         named = {row[0] for row in rows}
         touched = {wait.place for wait in [*known.values()] if wait.id not in named and self._forget(wait)}

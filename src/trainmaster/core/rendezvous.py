@@ -59,13 +59,18 @@ class Rendezvous:
         self._at: dict[Place, dict[tuple[str, int], _Row]] = {}
         self._newest: dict[Place, int] = {}
 
-    def take(self, task: str, role: str, rows: Iterable[Sequence[Any]], is_new: bool) -> set[Place]:
+    def take(
+        self, task: str, role: str, rows: Iterable[Sequence[Any]], rounds: Mapping[str, int], is_new: bool
+    ) -> set[Place]:
         """Take in all rows of a task. Return the places that have changed.
 
+        `rounds`: the newest rounds that its attempt was in, by name: told on a new connection, so that no number comes twice.
         `is_new`: on a new connection of the agent, which has the last word about what its programs heard. Raises ValueError or TypeError
         where a row is not of its form.
         """
         checked = [_checked(row) for row in rows]
+        for name, number in rounds.items():
+            self._note((role, name), number)
         known = self._rows.setdefault(task, {})
         named = {number for number, *_ in checked}
         touched = {self._drop(row) for number, row in [*known.items()] if number not in named}

@@ -4,8 +4,8 @@ A wait lives as long as its connection: the runtime opens one for each, and the 
 wait given up, by closing. The master is told all waits of the attempt at each change, and again on each new channel, there with the rounds
 of barriers that the attempt has passed. It answers by a push.
 
-A process stays at a rendezvous by one connection, over which it joins again and again; each time is another row. The agent remembers in
-which round each copy was last, with its size and its rank, so that a master which follows another knows it.
+A process stays at a rendezvous by one connection, over which it joins again and again; each time is another row. A row has the last round
+that the process was in, with its size and its rank there. On each new channel the master is told the newest rounds of the attempt too.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Waits:
         self._ids = itertools.count(1)
         self._waits: dict[int, _Wait] = {}
         self._passed: dict[str, int] = {}  # barrier -> its last round that was opened for this attempt
-        self._rounds: dict[
-            tuple[str, int], tuple[int, int, int]
-        ] = {}  # (rendezvous, copy) -> its last round: number, rank, size
+        # (rendezvous, copy) -> the last round of the process that is there: number, rank, size
+        self._rounds: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self._newest: dict[str, int] = {}  # rendezvous -> the newest round of this attempt
 
     @property
     def count(self) -> int:
@@ -66,6 +66,7 @@ class Waits:
         self._waits.clear()
         self._passed.clear()
         self._rounds.clear()
+        self._newest.clear()
 
     def add(self, waiter: Waiter, request: int, kind: str, name: str, copy: int) -> None:
         """Answer `waiter` once it need not wait any more."""
@@ -81,7 +82,7 @@ class Waits:
                 if wait.waiter is not waiter:
                     return f"another process, or another connection, has joined {name} as copy {copy} already"
                 del self._waits[number]
-        if (name, copy) not in self._rounds and len(self._rounds) >= PASSED:
+        if name not in self._newest and len(self._newest) >= PASSED:
             return f"there are {PASSED} rendezvous of this attempt already"
         began = asyncio.get_running_loop().time()
         self._waits[next(self._ids)] = _Wait(waiter, request, RENDEZVOUS, name, copy, began, None, more)
@@ -92,7 +93,8 @@ class Waits:
         """Give up all that a connection waited for or held: it has closed."""
         if numbers := [number for number, wait in self._waits.items() if wait.waiter is waiter]:
             for number in numbers:
-                del self._waits[number]
+                wait = self._waits.pop(number)
+                self._rounds.pop((wait.name, wait.copy), None)
             self.tell()
 
     def answered(self, message: Mapping[str, Any]) -> None:
@@ -116,6 +118,7 @@ class Waits:
             if (wait := self._waits.get(number)) is not None and not wait.is_over:
                 wait.is_over = True
                 self._rounds[wait.name, wait.copy] = (count, rank, len(members))
+                self._newest[wait.name] = count
                 wait.waiter.reply(wait.request, {"round": count, "rank": rank, "members": members})
         for word in (BROKEN, WANTED):
             for number, count in message.get(word) or ():
@@ -128,7 +131,7 @@ class Waits:
         """Tell the master all that the attempt waits for and holds. `anew`: on a new channel, to a master that may be another."""
         now = asyncio.get_running_loop().time()
         rows = [self._row(number, wait, round(now - wait.began, 3)) for number, wait in self._waits.items()]
-        passed = {"passed": dict(self._passed)} if anew else {}
+        passed = {"passed": dict(self._passed), "rounds": dict(self._newest)} if anew else {}
         self._send({"type": "waits", "attempt": self._attempt, "waits": rows, **passed})
 
     def _row(self, number: int, wait: _Wait, age: float) -> list[Any]:
