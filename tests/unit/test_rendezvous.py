@@ -65,7 +65,7 @@ class Master:
     def heard(self, pushes: Mapping[str, Any]) -> list[str]:
         words = []
         for task, push in pushes.items():
-            for number, count, rank, members in push.get("opened", ()):
+            for number, count, rank, members, _ in push.get("opened", ()):
                 row = self.rows[task][number]
                 row[4], row[6] = True, count
                 row[7] |= {"rank": rank, "size": len(members)}

@@ -13,6 +13,8 @@ for a round, or it is in one. A row of a process that joins anew is another row.
   began together, and those who are still being prepared come later.
 - Members that were in the newest round come first, in their order; the others follow by task and copy.
 
+With each round goes the number of the role's tasks whose programs ended well: who is new then comes too late.
+
 A new master has heard every row before it forms a round or breaks one. Rows carry the newest round that their process was in (`after`), its
 size and their rank there, so numbers go on, and ranks keep their order.
 """
@@ -24,11 +26,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trainmaster.core.machine.phases import READING
+from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READING, UPLOADED
 from trainmaster.core.machine.ranks import copies
 from trainmaster.core.machine.state import State
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
+FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases of a task whose program ended well
 PLACES = 4096  # rendezvous whose newest round is remembered, the newest ones
 
 Place: TypeAlias = tuple[str, str]  # role, name
@@ -135,7 +138,7 @@ class Rendezvous:
 
     def _is_enough(self, state: State, role: str, waiting: list[_Row], newest: int) -> bool:
         tasks = {row.task for row in waiting}
-        living = [task for task in state.members_of(role) if not task.final]
+        living = [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
         if not tasks or len(tasks) < min(state.known_job.roles[role].replicas.min, len(living)):
             return False
         has_survivors = newest > 0 and any(row.after == newest for row in waiting)
@@ -146,10 +149,11 @@ class Rendezvous:
             [row.task, row.copy, state.tasks[row.task].address, row.payload, row.step, row.after != number - 1 or number == 1]
             for row in rows
         ]  # fmt: skip
+        finished = sum(task.phase in FINISHED for task in state.members_of(rows[0].place[0]))
         for rank, row in enumerate(rows):
             row.is_in, row.after, row.rank, row.size = True, number, rank, len(rows)
             row.told.clear()
-            push_to(pushes, state, row.task).setdefault("opened", []).append([row.id, number, rank, members])
+            push_to(pushes, state, row.task).setdefault("opened", []).append([row.id, number, rank, members, finished])
 
 
 def push_to(pushes: dict[str, Push], state: State, task: str) -> Push:

@@ -12,8 +12,8 @@ a program:
     barrier    {id, name, copy}                     answered {id, ok} once it opens
     lock       {id, name, copy}                     answered {id, ok} once it is held: as long as the connection lives
     join       {id, name, copy, payload, step, agreed}
-                                                    answered {id, round, rank, members: [[task, copy, address, payload, step, new]]}
-                                                    once a round opens, or {id, error}
+                                                    answered {id, round, rank, finished, members: [[task, copy, address,
+                                                    payload, step, new]]} once a round opens, or {id, error}
 
 and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}`, `broken {round}`, `wanted {round}` and answers.
 A frame that is not of this form closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had

@@ -114,12 +114,13 @@ class Waits:
                 if len(self._passed) > PASSED:
                     del self._passed[next(iter(self._passed))]
             wait.waiter.reply(wait.request, {"ok": True})
-        for number, count, rank, members in message.get("opened") or ():
+        for number, count, rank, members, finished in message.get("opened") or ():
             if (wait := self._waits.get(number)) is not None and not wait.is_over:
                 wait.is_over = True
                 self._rounds[wait.name, wait.copy] = (count, rank, len(members))
                 self._newest[wait.name] = count
-                wait.waiter.reply(wait.request, {"round": count, "rank": rank, "members": members})
+                answer = {"round": count, "rank": rank, "members": members, "finished": finished}
+                wait.waiter.reply(wait.request, answer)
         for word in (BROKEN, WANTED):
             for number, count in message.get(word) or ():
                 if (wait := self._waits.get(number)) is not None and wait.is_over:

@@ -38,12 +38,16 @@ class Member:
 
 
 class Round:
-    """The members of a round in order of rank, and the `rank` of this process among them. Numbers of rounds only grow."""
+    """The members of a round in order of rank, and the `rank` of this process among them. Numbers of rounds only grow.
 
-    __slots__ = ("members", "number", "rank")
+    `finished`: the tasks of the role whose programs have ended well. Where there are some, and all members are new, there is nothing left
+    to do, and nobody has the state.
+    """
 
-    def __init__(self, number: int, rank: int, members: list[Member]) -> None:
-        self.number, self.rank, self.members = number, rank, members
+    __slots__ = ("finished", "members", "number", "rank")
+
+    def __init__(self, number: int, rank: int, members: list[Member], finished: int = 0) -> None:
+        self.number, self.rank, self.members, self.finished = number, rank, members, finished
 
     @property
     def size(self) -> int:
@@ -53,6 +57,16 @@ class Round:
     def source(self) -> int:
         """Return the rank whose state all others take: of those that completed the highest step, the oldest one."""
         return max(range(self.size), key=lambda rank: (self.members[rank].step, -rank))
+
+    @property
+    def is_too_late(self) -> bool:
+        """Tell whether the others have finished before anybody here came."""
+        return self.finished > 0 and all(member.new for member in self.members)
+
+    @property
+    def is_equal(self) -> bool:
+        """Tell whether all members have the same state: none is new, and all have completed the same step."""
+        return not any(member.new or member.step != self.members[0].step for member in self.members)
 
     def __repr__(self) -> str:
         return f"<Round {self.number}, rank {self.rank} of {self.size}>"
@@ -112,7 +126,8 @@ class Rendezvous:
             raise
         if "error" in answer:
             raise RuntimeError(f"the rendezvous {self.name}: {answer['error']}")
-        return Round(int(answer["round"]), int(answer["rank"]), [Member(*row) for row in answer["members"]])
+        members = [Member(*row) for row in answer["members"]]
+        return Round(int(answer["round"]), int(answer["rank"]), members, int(answer["finished"]))
 
     def leave(self) -> None:
         """Leave the round, or give up waiting for one. It is broken for the others then."""
