@@ -49,7 +49,12 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
 
 
 # Modules of the runtime that a program imports by name, where it uses the framework itself.
-FOR_A_FRAMEWORK = {"runtime/torch_data.py": ["torch"], "runtime/tf_data.py": ["tensorflow"]}
+FOR_A_FRAMEWORK = {
+    "runtime/torch_data.py": ["torch"],
+    "runtime/tf_data.py": ["tensorflow"],
+    "runtime/elastic/torch_groups.py": ["torch"],
+    "runtime/elastic/torch_training.py": ["torch"],
+}
 
 
 @pytest.mark.parametrize(

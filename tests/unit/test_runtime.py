@@ -933,6 +933,60 @@ with runtime.lock("one"):
     run(main())
 
 
+MEMBER = """
+import os, sys
+from trainmaster.runtime import elastic
+rendezvous = elastic.Rendezvous(heard=lambda word, number: print(word, number, flush=True))
+for line in sys.stdin:
+    if line == "leave\\n":
+        rendezvous.leave()
+        print("left", flush=True)
+        continue
+    try:
+        here = rendezvous.join(payload="port " + os.environ["TRAINMASTER_COPY"], step=int(line), timeout=60)
+        print(here.number, here.rank, here.size, here.source, here.members[here.rank].payload, flush=True)
+    except RuntimeError as error:
+        print(error, flush=True)
+"""
+
+
+def test_processes_hear_at_once_that_one_of_them_is_gone(home: Home, bare: Path) -> None:
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([("f", 640)], name="train")) as made:
+            waits = Waits(2)
+            agent = waits.agent = await made.agent(0)
+            agent.waits._send = waits.send
+            programs = [await made.run(agent, "-c", MEMBER, TRAINMASTER_COPY=str(copy)) for copy in (0, 1, 1)]
+
+            async def say(number: int, text: str) -> None:
+                programs[number].stdin.write(text.encode() + b"\n")
+
+            async def line(number: int) -> str:
+                return (await asyncio.wait_for(programs[number].stdout.readline(), 60)).decode().strip()
+
+            await say(0, "3")
+            await say(1, "4")
+            assert [await line(number) for number in (0, 1)] == ["1 0 2 1 port 0", "1 1 2 1 port 1"]
+            await say(2, "0")
+            assert "has joined elastic as copy 1 already" in await line(2)
+            programs[1].kill()
+            assert await line(0) == "broken 1"
+            await say(0, "5")
+            await say(2, "5")
+            assert [await line(number) for number in (0, 2)] == ["2 0 2 0 port 0", "2 1 2 0 port 1"]
+            await say(2, "leave")
+            assert [await line(number) for number in (0, 2)] == ["broken 2", "left"]
+
+    run(main())
+
+
+def test_alone_each_round_has_this_process(bare: Path) -> None:
+    head = "from trainmaster.runtime import elastic; place = elastic.Rendezvous(); "
+    assert "2 0 1" in alone(
+        bare, head + "place.join(); there = place.join(step=3); print(there.number, there.rank, there.size)"
+    )
+
+
 def test_alone_there_is_nobody_to_wait_for(bare: Path) -> None:
     head = "from trainmaster import runtime; "
     told = alone(

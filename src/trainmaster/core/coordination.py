@@ -1,4 +1,4 @@
-"""Barriers and locks of programs. Both are soft state, as leases are: no event tells of them.
+"""Barriers and locks of programs, and their rendezvous (`core.rendezvous`). All are soft state, as leases are: no event tells of them.
 
 An agent tells the master all waits of its attempt at each change and on each new connection (`take`): `[id, kind, name, copy, holds, age,
 after]`. So a message that is lost or comes twice changes nothing. The answers are pushed: waits that are over, by id. One that the agent
@@ -28,12 +28,12 @@ from trainmaster.core.machine.events import Recorded
 from trainmaster.core.machine.phases import NEW, READING, READY, STAGING
 from trainmaster.core.machine.ranks import copies
 from trainmaster.core.machine.state import State, Task, joins_alone
-from trainmaster.core.waits import BARRIER, LOCK, LONGEST, WAITS
+from trainmaster.core.rendezvous import Push, Rendezvous, push_to
+from trainmaster.core.waits import BARRIER, LOCK, LONGEST, RENDEZVOUS, WAITS
 
 ROUNDS = 4096  # barriers whose rounds are remembered, the newest ones
 
 Place: TypeAlias = tuple[Any, ...]  # what is waited at: (LOCK, name), or (BARRIER, group, role or "", name)
-Push: TypeAlias = dict[str, Any]
 
 
 @attrs.define(eq=False, repr=False)
@@ -49,7 +49,7 @@ class _Wait:
 
 
 class Coordination:
-    """The barriers and locks of one master. `expected`: tasks whose programs may run."""
+    """The barriers, locks and rendezvous of one master. `expected`: tasks whose programs may run."""
 
     def __init__(self, expected: Iterable[str] = ()) -> None:
         self._expected = set(expected)
@@ -59,23 +59,31 @@ class Coordination:
         self._rounds: dict[Place, int] = {}  # of each barrier, how often it has opened
         self._missing: dict[Place, str] = {}  # of each barrier, a member that had not come when it was looked at last
         self._count = 0
+        self._rendezvous = Rendezvous()
 
     def take(self, state: State, task: str, message: Mapping[str, Any]) -> dict[str, Push]:
         """Take in all that an agent says its attempt waits for and holds. Return what is to be pushed, by task.
 
         Raises ValueError, TypeError or LookupError where the message is not of its form.
         """
-        rows = [_checked(row) for row in message.get("waits") or ()]
+        named_rows = message.get("waits") or ()
+        rows = [_checked(row) for row in named_rows if row[1] != RENDEZVOUS]
+        joins = [row for row in named_rows if row[1] == RENDEZVOUS]
         present, passed = state.tasks[task], dict(message.get("passed") or {})
-        if len(rows) > WAITS or not all(type(count) is int for count in passed.values()):
+        if len(named_rows) > WAITS or not all(type(count) is int for count in passed.values()):
             raise ValueError("too many waits, or a round that is no number")
+        rounds = dict(message.get("rounds") or {})
+        if not all(type(count) is int for count in rounds.values()):
+            raise ValueError("a round is a number")
         is_first = task in self._expected
         self._expected.discard(task)
         if present.attempt != message.get("attempt") or present.phase not in READING:
-            rows, passed = [], {}
+            rows, joins, passed, rounds = [], [], {}, {}
         for name, count in passed.items():
             place = _place(present, BARRIER, str(name))
             self._note_round(place, max(count, self._rounds.get(place, 0)))
+        is_new = "passed" in message  # on a new connection
+        joined = self._rendezvous.take(task, present.role, joins, rounds, is_new)
         known = self._waits.setdefault(task, {})
         named = {row[0] for row in rows}
         touched = {wait.place for wait in [*known.values()] if wait.id not in named and self._forget(wait)}
@@ -89,11 +97,20 @@ class Coordination:
                 touched.add(wait.place)
                 if holds and kind == LOCK and wait.place not in self._holders:
                     self._holders[wait.place], wait.is_over = wait, True
-            elif known[number].is_over and not holds and "passed" in message:  # else the answer is on its way
+            elif known[number].is_over and not holds and is_new:  # else the answer is on its way
                 _push(pushes, state, known[number])
         if not self._expected:
             for place in self._at if is_first else touched:
                 self._settle(state, place, pushes)
+            self._rendezvous.settle(state, self._rendezvous.places if is_first else joined, pushes)
+        return pushes
+
+    def lose(self, state: State, task: str) -> dict[str, Push]:
+        """Note that a task's agent is away: its processes are in no round any more. Return what is to be pushed, by task."""
+        pushes: dict[str, Push] = {}
+        left = self._rendezvous.forget(task)
+        if not self._expected:
+            self._rendezvous.settle(state, left, pushes)
         return pushes
 
     def follow(self, state: State, events: Iterable[Recorded]) -> dict[str, Push]:
@@ -103,6 +120,7 @@ class Coordination:
             has_changed = True
             if event.type in OVER:
                 self._expected.discard(event.data["task"])
+                self._rendezvous.forget(event.data["task"])
                 for wait in [*self._waits.pop(event.data["task"], {}).values()]:
                     self._forget(wait)
             elif event.type == "generation-formed":
@@ -112,6 +130,7 @@ class Coordination:
         if has_changed and not self._expected:
             for place in [*self._at]:
                 self._settle(state, place, pushes)
+            self._rendezvous.settle(state, self._rendezvous.places, pushes)
         return pushes
 
     # -- below --
@@ -185,8 +204,7 @@ class Coordination:
 
 
 def _push(pushes: dict[str, Push], state: State, wait: _Wait) -> None:
-    push = pushes.setdefault(wait.task, {"attempt": state.tasks[wait.task].attempt, "over": []})
-    push["over"].append([wait.id, wait.round])
+    push_to(pushes, state, wait.task)["over"].append([wait.id, wait.round])
 
 
 def _place(task: Task, kind: str, name: str) -> Place:

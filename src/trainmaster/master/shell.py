@@ -167,6 +167,8 @@ class Shell:
 
     def lost(self, connection: Connection) -> None:
         self.feed.lost(connection)
+        if self.agents.of(connection.task) is connection:  # else the agent has another one by now
+            self._push(self.turns.lose(connection.task))
 
     async def receive(self, connection: Connection, message: Mapping[str, Any]) -> None:
         kind = message.get("type")
@@ -188,7 +190,7 @@ class Shell:
                 self._handed_back.set()
 
     def _push(self, pushes: Mapping[str, dict[str, Any]]) -> None:
-        """Tell agents that programs need not wait any more. One that is not connected tells us its waits again when it is."""
+        """Tell agents what the waits of programs have come to. One that is not connected tells us its waits again when it is."""
         for task, push in pushes.items():
             if (connection := self.agents.of(task)) is not None:
                 connection.send({"type": "waits", "epoch": self.epoch, **push})

@@ -7,7 +7,7 @@ A shell drives it: `master.shell` where jobs run, `simulation.master` where they
 Four rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
 carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. What
 tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds; and so are the
-barriers and locks of programs (`core.coordination`), and how fast they work (`core.pace`).
+barriers, locks and rendezvous of programs (`core.coordination`), and how fast they work (`core.pace`).
 """
 
 from __future__ import annotations
@@ -134,6 +134,10 @@ class Turns:
     def coordinate(self, task: str, message: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Take in what an agent says that its programs wait for. Return what is to be pushed to agents, by task."""
         return self.coordination.take(self.state, task, message)
+
+    def lose(self, task: str) -> dict[str, dict[str, Any]]:
+        """Note that the agent of a task is away. Return what is to be pushed to the others."""
+        return self.coordination.lose(self.state, task)
 
     def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
         """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""

@@ -40,6 +40,7 @@ class Link:
         self._readers = 0  # threads that wait for the socket: a thread that finds it broken leaves its closing to them
         self._unsent, self._unread = bytearray(), bytearray()
         self._last_id = 0
+        self._has_ended = False
         self._retry_at = 0.0  # when `post` may try to connect again
         self._pause = _PAUSES[0]
         _links.append(self)
@@ -72,8 +73,8 @@ class Link:
             self._reading.release()
 
     def listen(self) -> None:
-        """Hand the agent's frames to `heard` for as long as the process lives. For a thread of its own."""
-        while True:
+        """Hand the agent's frames to `heard` until this link has ended. For a thread of its own."""
+        while not self._has_ended:
             with self._reading:
                 try:
                     self._open()
@@ -116,7 +117,8 @@ class Link:
 
     def end(self) -> None:
         """Close for good."""
-        self.close()
+        self._has_ended = True
+        self._abandon()
         if self in _links:
             _links.remove(self)
 

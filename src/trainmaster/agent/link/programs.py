@@ -11,9 +11,13 @@ a program:
     done       {input, done: [[number, records]]}   no answer
     barrier    {id, name, copy}                     answered {id, ok} once it opens
     lock       {id, name, copy}                     answered {id, ok} once it is held: as long as the connection lives
+    join       {id, name, copy, payload, step, agreed}
+                                                    answered {id, round, rank, finished, members: [[task, copy, address,
+                                                    payload, step, new]]} once a round opens, or {id, error}
 
-and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}` and answers. A frame that is not of this form
-closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had leased go back.
+and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}`, `broken {round}`, `wanted {round}` and answers.
+A frame that is not of this form closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had
+leased go back.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from typing import Any, TypeAlias
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
 from trainmaster.agent.link.waits import Waits
-from trainmaster.core.waits import BARRIER, LOCK, LONGEST, WAITS
+from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
 
 PROTOCOL = "1.0"
 LINE_LIMIT = 256 * 1024  # bytes of a frame
@@ -243,6 +247,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.greeted, self.phase = False, None
         self.mark: Mark | None = None
         self._programs, self._open_requests = programs, 0
+        self._join_request = -1  # the newest
         self._unread = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -382,11 +387,32 @@ class _Connection(asyncio.BufferedProtocol):
     def _lock(self, frame: dict[str, Any]) -> None:
         self._wait(LOCK, frame)
 
+    def _join(self, frame: dict[str, Any]) -> None:
+        payload, step, agreed = frame.get("payload", ""), frame.get("step", 0), frame.get("agreed", False)
+        if (
+            not isinstance(payload, str) or len(payload.encode()) > PAYLOAD or not _is_whole(step) or step < 0
+            or type(agreed) is not bool
+        ):  # fmt: skip
+            raise Garbage("a malformed join")
+        if frame.get("id") == self._join_request:
+            return  # sent twice
+        request, name, copy = self._waited(RENDEZVOUS, frame)
+        self._join_request = request
+        more = {"payload": payload, "step": step, "agreed": agreed}
+        if why := self._programs.waits.join(self, request, name, copy, more):
+            self.reply(request, {"error": why})
+
     def _wait(self, kind: str, frame: dict[str, Any]) -> None:
+        request, name, copy = self._waited(kind, frame)
+        self._programs.waits.add(self, request, kind, name, copy)
+
+    def _waited(self, kind: str, frame: dict[str, Any]) -> tuple[int, str, int]:
+        """Return the request, the name and the copy of a wait."""
         request, name, copy = frame.get("id"), frame.get("name"), frame.get("copy", 0)
         if (
             type(request) is not int
             or type(copy) is not int
+            or copy < 0
             or not isinstance(name, str)
             or not 0 < len(name) <= LONGEST
         ):
@@ -394,7 +420,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._open_requests += 1
         if self._open_requests > ASKS or self._programs.waits.count >= WAITS:
             raise Garbage("too many waits at once")
-        self._programs.waits.add(self, request, kind, name, copy)
+        return request, name, copy
 
     def _done(self, frame: dict[str, Any]) -> None:
         self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
@@ -409,6 +435,7 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
     "done": _Connection._done,
     "barrier": _Connection._barrier,
     "lock": _Connection._lock,
+    "join": _Connection._join,
 }
 
 

@@ -1,8 +1,11 @@
-"""Carry the waits of programs at barriers and for locks between their connections and the master (`core.coordination`).
+"""Carry the waits of programs at barriers, for locks and at rendezvous between their connections and the master (`core.coordination`).
 
 A wait lives as long as its connection: the runtime opens one for each, and the end of the process closes it. So a lock is let go, and a
 wait given up, by closing. The master is told all waits of the attempt at each change, and again on each new channel, there with the rounds
 of barriers that the attempt has passed. It answers by a push.
+
+A process stays at a rendezvous by one connection, over which it joins again and again; each time is another row. A row has the last round
+that the process was in, with its size and its rank there. On each new channel the master is told the newest rounds of the attempt too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from trainmaster.core.waits import BARRIER
+from trainmaster.core.waits import BARRIER, BROKEN, RENDEZVOUS, WANTED
 
 PASSED = 4096  # barriers whose rounds are remembered, the newest ones
 FORGOTTEN = 2**53 - 1  # as a round: the attempt may have passed any
@@ -24,6 +27,8 @@ class Waiter(Protocol):
     """A program's connection."""
 
     def reply(self, request: int, answer: Mapping[str, Any]) -> None: ...
+
+    def send(self, frame: Mapping[str, Any]) -> None: ...
 
 
 @attrs.define(eq=False, repr=False)
@@ -35,7 +40,8 @@ class _Wait:
     copy: int
     began: float
     after: int | None
-    is_over: bool = False  # of a lock: it is held
+    more: dict[str, Any] | None = None  # of a rendezvous: what the process brings
+    is_over: bool = False  # of a lock: it is held; of a rendezvous: it is in a round
 
 
 class Waits:
@@ -46,6 +52,9 @@ class Waits:
         self._ids = itertools.count(1)
         self._waits: dict[int, _Wait] = {}
         self._passed: dict[str, int] = {}  # barrier -> its last round that was opened for this attempt
+        # (rendezvous, copy) -> the last round of the process that is there: number, rank, size
+        self._rounds: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self._newest: dict[str, int] = {}  # rendezvous -> the newest round of this attempt
 
     @property
     def count(self) -> int:
@@ -56,6 +65,8 @@ class Waits:
         self._attempt = attempt
         self._waits.clear()
         self._passed.clear()
+        self._rounds.clear()
+        self._newest.clear()
 
     def add(self, waiter: Waiter, request: int, kind: str, name: str, copy: int) -> None:
         """Answer `waiter` once it need not wait any more."""
@@ -64,11 +75,26 @@ class Waits:
         self._waits[next(self._ids)] = _Wait(waiter, request, kind, name, copy, began, after)
         self.tell()
 
+    def join(self, waiter: Waiter, request: int, name: str, copy: int, more: dict[str, Any]) -> str:
+        """Answer `waiter` once a round opens at a rendezvous; it leaves the one that it is in. Return why it may not, or ""."""
+        for number, wait in [*self._waits.items()]:
+            if wait.kind == RENDEZVOUS and (wait.name, wait.copy) == (name, copy):
+                if wait.waiter is not waiter:
+                    return f"another process, or another connection, has joined {name} as copy {copy} already"
+                del self._waits[number]
+        if name not in self._newest and len(self._newest) >= PASSED:
+            return f"there are {PASSED} rendezvous of this attempt already"
+        began = asyncio.get_running_loop().time()
+        self._waits[next(self._ids)] = _Wait(waiter, request, RENDEZVOUS, name, copy, began, None, more)
+        self.tell()
+        return ""
+
     def left(self, waiter: Waiter) -> None:
         """Give up all that a connection waited for or held: it has closed."""
         if numbers := [number for number, wait in self._waits.items() if wait.waiter is waiter]:
             for number in numbers:
-                del self._waits[number]
+                wait = self._waits.pop(number)
+                self._rounds.pop((wait.name, wait.copy), None)
             self.tell()
 
     def answered(self, message: Mapping[str, Any]) -> None:
@@ -88,15 +114,30 @@ class Waits:
                 if len(self._passed) > PASSED:
                     del self._passed[next(iter(self._passed))]
             wait.waiter.reply(wait.request, {"ok": True})
+        for number, count, rank, members, finished in message.get("opened") or ():
+            if (wait := self._waits.get(number)) is not None and not wait.is_over:
+                wait.is_over = True
+                self._rounds[wait.name, wait.copy] = (count, rank, len(members))
+                self._newest[wait.name] = count
+                answer = {"round": count, "rank": rank, "members": members, "finished": finished}
+                wait.waiter.reply(wait.request, answer)
+        for word in (BROKEN, WANTED):
+            for number, count in message.get(word) or ():
+                if (wait := self._waits.get(number)) is not None and wait.is_over:
+                    wait.waiter.send({"op": word, "round": count})
         if has_changed:
             self.tell()
 
     def tell(self, anew: bool = False) -> None:
         """Tell the master all that the attempt waits for and holds. `anew`: on a new channel, to a master that may be another."""
         now = asyncio.get_running_loop().time()
-        rows = [
-            [number, wait.kind, wait.name, wait.copy, wait.is_over, round(now - wait.began, 3), wait.after]
-            for number, wait in self._waits.items()
-        ]
-        passed = {"passed": dict(self._passed)} if anew else {}
+        rows = [self._row(number, wait, round(now - wait.began, 3)) for number, wait in self._waits.items()]
+        passed = {"passed": dict(self._passed), "rounds": dict(self._newest)} if anew else {}
         self._send({"type": "waits", "attempt": self._attempt, "waits": rows, **passed})
+
+    def _row(self, number: int, wait: _Wait, age: float) -> list[Any]:
+        row = [number, wait.kind, wait.name, wait.copy, wait.is_over, age, wait.after]
+        if wait.more is None:
+            return row
+        count, rank, size = self._rounds.get((wait.name, wait.copy), (0, 0, 0))
+        return [*row[:-1], count, {**wait.more, "rank": rank, "size": size}]

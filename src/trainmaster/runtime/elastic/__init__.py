@@ -1,0 +1,20 @@
+"""Keep running while the other members of the role come and go.
+
+Members meet at a rendezvous, and the master forms them into rounds. A round has fixed members in order of rank, and lasts until one of them
+is lost, or leaves: the master tells the others at once, in the middle of whatever they do. Then they join again, with the last step that
+each has completed. While somebody else waits to come in, members are told that they are wanted, and leave at their next boundary.
+
+    from trainmaster.runtime import elastic
+
+    rendezvous = elastic.Rendezvous(heard=lambda word, number: ...)
+    here = rendezvous.join(payload="port 4000", step=0)
+    here.rank, here.size, [member.address for member in here.members]
+
+This module needs the standard library alone. `elastic.torch_training` trains PyTorch's models in such rounds; a program imports it by name.
+"""
+
+from __future__ import annotations
+
+from .rendezvous import BROKEN, WANTED, Member, Rendezvous, Round
+
+__all__ = ["BROKEN", "WANTED", "Member", "Rendezvous", "Round"]

@@ -1,0 +1,308 @@
+"""Train a PyTorch model in rounds: members come and go, the program goes on. Importing this module imports torch.
+
+    from trainmaster.runtime.elastic.torch_training import Training
+
+    training = Training(model=model, optimizer=optimizer)       # waits for the other members, and takes their state
+    for x, y in training.batches(loader):                       # the same batch comes again after an interrupted step
+        with training.step():
+            loss_of(model(x), y).backward()
+
+At the end of the block the gradients are averaged over the members, the optimizer steps, and the gradients are cleared. So all members have
+the same parameters after each step. A step is complete once all its sums are there, and only then does anything of the state change. So
+after a member's death the others have completed the same step, or some of them one more: those that lack it take the state of one that has
+it. Their own batches of that step are in that state too. So only a step that nobody has completed is done again.
+
+Members without a batch take part with a weight of 0: the data of shards ends earlier for one than for another, and whoever waits for the
+last shards of others must not keep them waiting. Nobody is done before everybody is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from ..reports import progress
+from .reader import NOTHING_YET, Reader
+from .rendezvous import Rendezvous, Round
+from .torch_groups import Group, Interrupted, Listener
+
+_BUCKET = 32 * 1024 * 1024  # bytes that are summed by one collective
+_IDLE = 0.01  # s between two looks whether anybody has a batch
+_TRIES = 3  # of forming a group where no round was broken
+
+# The outcome of a batch: its gradients wait for more of the step's; the step is complete, here or by another member; it is to come again.
+_ADDED, _COMPLETE, _AGAIN = "added", "complete", "again"
+
+
+class Training:
+    """The state that all members share, and the round that this process is in.
+
+    `model` and `optimizer`, and by further names whatever is to be equal everywhere: anything with state_dict() and load_state_dict(), or
+    with get_state() and set_state(). After the optimizer, a `scheduler` is stepped too, and a `scaler` is used and updated. `update`: what
+    to call instead of all that, once the gradients are averaged. `batches_per_step`: so many batches make a step, whatever the number of
+    members; 0: one of each member. `step`: the steps that a loaded checkpoint has behind it. `backend`: gloo, or nccl, which is the default
+    where the model is on a GPU.
+    """
+
+    def __init__(
+        self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, update: Callable[[], None] | None = None,
+        batches_per_step: int = 0, step: int = 0, name: str = "elastic", backend: str = "", **state: Any,
+    ) -> None:  # fmt: skip
+        if batches_per_step < 0 or step < 0:
+            raise ValueError("batches_per_step and step are at least 0")
+        self.model, self.optimizer = model, optimizer
+        self.steps = step  # that are complete
+        self._state = {"model": model, "optimizer": optimizer, **state}
+        self._update, self._per_step = update or self._step_all, batches_per_step
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._sums = (
+            step  # that are complete: those of steps, and those by which members agree that there are no batches
+        )
+        self._ends = 0  # of `batches`
+        self._weight = 0  # the batches whose gradients are in this step so far
+        self._outcome = ""
+        self._device = self._parameters[0].device if self._parameters else torch.device("cpu")
+        self._listener = Listener(backend or ("nccl" if self._device.type == "cuda" else "gloo"), self._device)
+        self._rendezvous = Rendezvous(name, self._listener.heard)
+        self._group: Group | None = None
+        self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
+        self._round = self._form()
+        if self._round.is_too_late:
+            print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
+            raise SystemExit(0)
+
+    @property
+    def rank(self) -> int:
+        """Return the rank of this process in its round. It may change after each step."""
+        return self._round.rank
+
+    @property
+    def size(self) -> int:
+        """Return the number of members of the round. It may change after each step."""
+        return self._round.size
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the epochs that are left of so many, from 0: a newcomer begins with the one that the others are in."""
+        while self._ends < count:
+            before = self._ends
+            yield before
+            if self._ends == before:
+                raise RuntimeError("an epoch is one `for batch in training.batches(loader):`, to its end")
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield batches until no member has any more. Each takes one `with training.step():`.
+
+        A batch comes again where its step was interrupted. The next one is asked of the loader once the batch before is over. The loader
+        is iterated in a thread of its own.
+        """
+        end, reader = self._ends, Reader(loader, self._use_device)
+        ahead: deque[Any] = deque()  # batches that come before the next one of the reader
+        current: list[Any] = []  # the batches of this step
+        try:
+            while self._ends == end:
+                self._outcome = ""
+                batch = NOTHING_YET if len(current) >= self._share() else ahead.popleft() if ahead else reader.next()
+                if batch is NOTHING_YET:
+                    self._complete(has_ended=reader.has_ended and not ahead)
+                else:
+                    current.append(batch)
+                    yield batch
+                    if not self._outcome:
+                        raise RuntimeError("each batch takes one `with training.step():`")
+                if self._outcome == _AGAIN:
+                    ahead.extendleft(reversed(current))
+                if self._outcome != _ADDED:
+                    current.clear()
+        finally:
+            reader.close()
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Compute the gradients of one batch in the block. At its end they are averaged, and the model is brought on.
+
+        Where the round is broken meanwhile, this forms the next one with whoever is left, and the batch comes again. Exceptions of the
+        block pass, but for a RuntimeError of a broken round: that of a collective of the program's own.
+        """
+        try:
+            yield
+        except RuntimeError:
+            if not self._rendezvous.is_broken:
+                raise
+            self._recover(has_contributed=False)
+            return
+        self._weight += 1
+        self._outcome = _ADDED
+        if self._weight >= self._share():
+            self._complete()
+
+    def leave(self) -> None:
+        """Leave the round before the program ends: this process trains no more. The others go on without it."""
+        self._rendezvous.leave()
+        self._drop_group()
+
+    # -- steps --
+
+    def _share(self) -> int:
+        """Return the number of batches that this member adds to a step."""
+        if not self._per_step:
+            return 1
+        return self._per_step // self.size + (self.rank < self._per_step % self.size)
+
+    def _complete(self, has_ended: bool = False) -> None:
+        """Add up what all members have of this step, and bring the model on."""
+        has_gradient = [float(parameter.grad is not None) for parameter in self._parameters]
+        flags = [self._weight, self._rendezvous.is_wanted, not has_ended, *has_gradient]
+        try:
+            weight, wanted, more, *used = self._average(flags)
+        except Interrupted:
+            self._recover(has_contributed=True)
+            return
+        if weight:
+            for parameter, count in zip(self._parameters, used, strict=True):
+                if not count:
+                    parameter.grad = None  # of no member: the optimizer leaves it alone
+            self._update()
+            self.steps += 1
+            progress(step=self.steps)
+        elif not more:
+            self._ends += 1
+        else:
+            time.sleep(_IDLE)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._sums, self._weight, self._outcome = self._sums + 1, 0, _COMPLETE
+        self._keep_buffers()
+        if wanted:
+            self._round = self._form(agreed=True)
+
+    def _average(self, flags: list[float]) -> list[float]:
+        """Average the gradients, and the buffers, over the batches of all members. Return the sums of the flags, first the batches."""
+        if self._rendezvous.is_broken:
+            raise Interrupted
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self._parameters
+        ]
+        buffers = list(self.model.buffers())
+        weighted = [
+            buffer * self._weight if buffer.is_floating_point() else buffer.double() * self._weight
+            for buffer in buffers
+        ]
+        total = torch.tensor(flags, dtype=torch.float64, device=self._device)
+        buckets = _buckets([*gradients, *weighted])
+        flat = [torch.cat([tensor.reshape(-1) for tensor in bucket]) for bucket in buckets]
+        if self._group is not None:
+            self._group.sum([total, *flat])
+        sums: list[float] = total.tolist()
+        if sums[0]:
+            means: dict[int, torch.Tensor] = {}
+            for bucket, sum_ in zip(buckets, flat, strict=True):
+                parts = torch.split(sum_.div_(sums[0]), [tensor.numel() for tensor in bucket])
+                means |= {id(tensor): part.view_as(tensor) for tensor, part in zip(bucket, parts, strict=True)}
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                parameter.grad = means[id(gradient)]
+            for buffer, tensor in zip(buffers, weighted, strict=True):
+                mean = means[id(tensor)]
+                buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+        return sums
+
+    def _step_all(self) -> None:
+        if (scaler := self._state.get("scaler")) is not None:
+            scaler.step(self.optimizer)
+            scaler.update()
+        else:
+            self.optimizer.step()
+        if (scheduler := self._state.get("scheduler")) is not None:
+            scheduler.step()
+
+    def _use_device(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+
+    # -- rounds --
+
+    def _recover(self, has_contributed: bool) -> None:
+        """Undo what an interrupted step has changed, and form the next round."""
+        attempted = self._sums + 1
+        for buffer, before in zip(self.model.buffers(), self._buffers, strict=True):
+            buffer.copy_(before)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._weight = 0
+        self._round = self._form()
+        is_used = has_contributed and self._sums == attempted and not self._round.members[self.rank].new
+        self._outcome = _COMPLETE if is_used else _AGAIN
+
+    def _form(self, agreed: bool = False) -> Round:
+        """Join until there is a round in which all have the same state."""
+        failures = 0
+        while True:
+            here = self._rendezvous.join(self._listener.payload, self._sums, agreed=agreed)
+            self._drop_group()  # not before: others may not have all of the last sum yet
+            try:
+                self._group = self._listener.group(here)
+                self._take_state(here)
+                return here
+            except Interrupted as error:
+                agreed = False
+                failures += not self._rendezvous.is_broken
+                if failures > _TRIES:
+                    raise RuntimeError(f"the members of {here} cannot be reached: {error}") from error
+
+    def _drop_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def _take_state(self, here: Round) -> None:
+        """Have the members that are new, or behind, take the state of the one that is furthest."""
+        if self._group is None or here.is_equal:
+            return
+        me, source = here.members[here.rank], here.members[here.source]
+        packed = self._packed() if me is source else torch.empty(0, dtype=torch.uint8, device=self._device)
+        size = torch.tensor([packed.numel()], device=self._device)
+        self._group.broadcast(size, here.source)
+        if me is not source:
+            packed = torch.empty(int(size.item()), dtype=torch.uint8, device=self._device)
+        self._group.broadcast(packed, here.source)
+        if me is not source and (me.new or me.step < source.step):
+            self._unpack(packed)
+
+    def _packed(self) -> torch.Tensor:
+        state = {
+            name: value.state_dict() if hasattr(value, "state_dict") else value.get_state()
+            for name, value in self._state.items()
+        }
+        file = io.BytesIO()
+        torch.save({"sums": self._sums, "steps": self.steps, "ends": self._ends, "state": state}, file)
+        return torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(self._device)
+
+    def _unpack(self, packed: torch.Tensor) -> None:
+        content = torch.load(io.BytesIO(packed.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)
+        for name, value in self._state.items():
+            load = value.load_state_dict if hasattr(value, "load_state_dict") else value.set_state
+            load(content["state"][name])
+        self._sums, self.steps, self._ends = content["sums"], content["steps"], content["ends"]
+        self._keep_buffers()
+
+    def _keep_buffers(self) -> None:
+        for kept, buffer in zip(self._buffers, self.model.buffers(), strict=True):
+            kept.copy_(buffer)
+
+
+def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Divide tensors into lists of one type and at most so many bytes, in a fixed order."""
+    buckets: dict[torch.dtype, list[list[torch.Tensor]]] = {}
+    room: dict[torch.dtype, int] = {}
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if room.get(tensor.dtype, 0) < size:
+            buckets.setdefault(tensor.dtype, []).append([])
+            room[tensor.dtype] = _BUCKET
+        buckets[tensor.dtype][-1].append(tensor)
+        room[tensor.dtype] -= size
+    return [bucket for of_type in buckets.values() for bucket in of_type]
