@@ -28,6 +28,7 @@ ROWS = (
     "tasks200",
     "training_speed",
     "warm_restart",
+    "grown_worker",
     "elastic_local",
     "agents10000",
     "upkeep",

@@ -1,4 +1,4 @@
-"""Death of one rank to the next new step: an unmodified DDP program of 2 workers that stores a checkpoint each step.
+"""Death of one rank to the next new step: an unmodified DDP program of 2 and of 4 workers that stores a checkpoint each step.
 
     python benchmarks/warm_restart.py [--runs 10]
 
@@ -99,13 +99,13 @@ def _until(holds: object, limit: float) -> bool:
     return True
 
 
-def measured(name: str, runs: int, environ: Mapping[str, str]) -> list[float]:
+def measured(name: str, ranks: int, runs: int, environ: Mapping[str, str]) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="tm-bench-") as place:
         folder = Path(place)
         (folder / "train.py").write_text(PROGRAM)
         role = {
-            "command": [sys.executable, "train.py"], "replicas": 2, "threads": 1, "workdir": "share", "warm": name == "warm",
-            "restart": {"scope": "group", "limit": runs + 1},
+            "command": [sys.executable, "train.py"], "replicas": ranks, "threads": 1, "workdir": "share", "warm": name == "warm",
+            "restart": {"scope": "group", "limit": runs + 1}, "resources": {"cores": 0.1},
         }  # fmt: skip
         job = {"name": "warm", "framework": "pytorch", "roles": {"worker": role}}
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
@@ -115,7 +115,7 @@ def measured(name: str, runs: int, environ: Mapping[str, str]) -> list[float]:
                 str(figures.BIN / "torchrun"),
                 "--standalone",
                 "--nproc-per-node",
-                "2",
+                str(ranks),
                 "--max-restarts",
                 str(runs + 1),
                 "train.py",
@@ -142,8 +142,12 @@ def measured(name: str, runs: int, environ: Mapping[str, str]) -> list[float]:
 
 
 def measure(runs: int) -> list[figures.Row]:
+    return [row for ranks in (2, 4) for row in measured_with(ranks, runs)]
+
+
+def measured_with(ranks: int, runs: int) -> list[figures.Row]:
     with figures.place() as environ:
-        times = {name: measured(name, runs, environ) for name in ("warm", "cold", "torchrun")}
+        times = {name: measured(name, ranks, runs, environ) for name in ("warm", "cold", "torchrun")}
     if not all(times.values()):
         raise RuntimeError(f"a group never came back: {times}")
     rows = []
@@ -151,7 +155,7 @@ def measure(runs: int) -> list[figures.Row]:
         pairs = min(len(times[name]), len(times["torchrun"]))
         note = f"came back: {len(times[name])} of {runs}, torchrun {len(times['torchrun'])} of {runs}"
         peer = times["torchrun"][:pairs]
-        figure = f"kill of a rank to the next new step, {name}"
+        figure = f"kill of one of {ranks} ranks to the next new step, {name}"
         rows.append(figures.Row(figure, times[name][:pairs], "s", limit, "torchrun", peer, least, note))
     return rows
 
