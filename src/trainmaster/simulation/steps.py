@@ -17,8 +17,9 @@ class Steps:
     seconds: float = 1.0  # of a step
     room: float = math.inf  # programs that go at full speed together: more of them share what so many do
     later: tuple[float, float] = (math.inf, math.inf)  # (from then on, the room)
-    slow: float = 1.0  # times as long, on the slow node
+    slow: float = 1.0  # times as long, on the slow node, or of the slow task
     node: str = ""  # the slow one
+    index: int = -1  # of the slow task
     until: float = math.inf  # it is slow
     warm_up: float = 0.0  # s of an attempt in which a step takes ten times as long
     noise: float = 0.0  # the relative deviation of a step, at most
@@ -30,6 +31,7 @@ class Steps:
             return 0.0
         room = self.later[1] if now >= self.later[0] else self.room
         seconds = self.seconds * max(1.0, running / room)
-        seconds *= self.slow if node == self.node and now < self.until else 1.0
+        is_slow = (node == self.node or task.endswith(f":{self.index}")) and now < self.until
+        seconds *= self.slow if is_slow else 1.0
         seconds *= 10.0 if ran < self.warm_up else 1.0
         return EVERY / seconds * (1.0 + self.noise * random.Random(f"{task} {now}").uniform(-1.0, 1.0))

@@ -96,7 +96,7 @@ def wanted_size(rates: Rates, size: int, least: int, most: int, tried: float, *,
     """Return the size that a role of `size` members should have. `tried`: a larger size that brought too little after this time is not
     tried again; `is_sure`: the rate of the present size was measured more than once.
     """
-    base = _base(rates, size)
+    base = _compared_size(rates, size)
     if base is not None and share(rates, base, size) < HALF and size > least:
         if not is_sure:
             return size
@@ -105,7 +105,9 @@ def wanted_size(rates: Rates, size: int, least: int, most: int, tried: float, *,
         return max(least, min(size - 1, max(base, enough)))
     larger = [known for known in rates if size < known <= most]
     worthwhile = [
-        known for known in larger if all(share(rates, m, known) >= HALF for m in (size, _base(rates, known) or size))
+        known
+        for known in larger
+        if all(share(rates, m, known) >= HALF for m in (size, _compared_size(rates, known) or size))
     ]
     if worthwhile:
         return max(worthwhile)
@@ -114,7 +116,7 @@ def wanted_size(rates: Rates, size: int, least: int, most: int, tried: float, *,
     return min(most, 2 * size)
 
 
-def _base(rates: Rates, size: int) -> int | None:
+def _compared_size(rates: Rates, size: int) -> int | None:
     """Return the smaller size that the present one is compared with."""
     smaller = [known for known in rates if known < size and rates[known][0] > 0]
     clear = [known for known in smaller if known <= CLEAR * size]
@@ -130,7 +132,7 @@ def share(rates: Rates, before: int, after: int) -> float:
 
 def figures_of(rates: Rates, size: int) -> dict[str, Any]:
     """Return the figures that a change is explained by; the share is None where no smaller size was seen."""
-    base = _base(rates, size)
+    base = _compared_size(rates, size)
     return {
         "members": size, "rate": round(rates[size][0], 4), "base": base,
         "share": None if base is None else round(share(rates, base, size), 4),

@@ -101,7 +101,7 @@ EVENTS: dict[str, Kind] = {
     ),
     "scale-requested": _barrier("{by} {wish}", role="text", size="whole or none", by="text", figures="map?"),
     "scale-advised": _note("{advice}", role="text", size="whole", members="whole", figures="map"),
-    "throughput": _note("{role} makes {speed} with {size} tasks", role="text", size="whole", rate="number", unit="text"),
+    "throughput": _note("{size} x {role} made {speed}", role="text", size="whole", rate="number", unit="text"),
     "straggling": _note("{task} is much slower than its peers: {pace}", task="text", seconds="number", median="number", per="text"),
     "straggling-over": _note("{task} is as fast as its peers again: {pace}", task="text", seconds="number", median="number", per="text"),
     "agent-connected": _note(

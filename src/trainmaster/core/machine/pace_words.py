@@ -18,13 +18,15 @@ def pace_words(figures: Figures) -> str:
 
 def speed_words(rate: float, unit: str) -> str:
     """Return `412 steps a second`; without a unit it is the program's own."""
-    return f"{_rounded(rate):,} {unit}{' ' if unit else ''}a second"
+    number = _rounded(rate)
+    noun = unit.removesuffix("s") if number == 1 else unit
+    return f"{number:,} {noun}{' ' if noun else ''}a second"
 
 
 def scale_words(figures: Figures, size: int) -> str:
     """Say why a role should go to `size` members."""
     members, share, base = figures["members"], figures["share"], figures["base"]
-    made = f"{members} make {speed_words(figures['rate'], figures['unit'])}"
+    made = f"{members} {'makes' if members == 1 else 'make'} {speed_words(figures['rate'], figures['unit'])}"
     if base is None:
         return f"{made}, and what more would bring is not known yet"
     each = f"each beyond {base} brings {100 * share:.0f} % of what each of those does"
