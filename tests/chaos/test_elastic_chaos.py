@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import Local, Submitted, python, role
+from conformance.engines import TM, Local, Submitted, python, role
 from parts import mounted
 from waiting import until
 
@@ -37,6 +38,7 @@ READ = python("""
         os.rename(name + ".part", name)  # its own commit, before the shard is reported
         runtime.progress(step=step)
 """)
+SLOWLY = [*READ[:-1], READ[-1].replace("sleep(0.004)", "sleep(0.03)")]
 
 
 def jobs(engine: Local, scope: str, read: list[str] = READ, replicas: Any = None) -> Submitted:
@@ -113,12 +115,19 @@ def test_300_schedules(engine: Local, seeds: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_tells_its_seed_and_what_it_did_and_stops_with_the_job(engine: Local) -> None:
-    job = jobs(engine, "task")
+    waits = "while not os.path.exists('go'):\n    time.sleep(0.05)\n"
+    job = jobs(engine, "task", [*READ[:-1], READ[-1] + waits])
     until(lambda: processes.living(job.id, processes.PROGRAM), what="its first program")
-    done = engine.tm("chaos", job.id, "--fault", "kill-program", "--fault", "scale", "--every", "300ms", "--seed", "7")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("seed 7\n")
-    assert "kill-program    worker:" in done.stdout
+    command = [TM, "chaos", job.id, "--fault", "kill-program", "--fault", "scale", "--every", "2s", "--seed", "7"]
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if "kill-program    worker:" in line:
+                engine.write("go", "")
+    assert (process.returncode, lines[0]) == (0, "seed 7\n")
+    assert any("kill-program    worker:" in line for line in lines), lines
     job.succeeded()
     listed = set(engine.tm("chaos", job.id, "--list").stdout.split())
     assert listed & set(FAULTS) == set(FAULTS) - {"fill-disk"}, "its directory is on the machine's disk"
@@ -144,8 +153,7 @@ def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], w
 def test_a_cut_within_the_grace_is_not_noticed_and_a_longer_one_costs_an_attempt(
     engine: Local, seconds: str, attempt: int
 ) -> None:
-    read = [*READ[:-1], READ[-1].replace("sleep(0.004)", "sleep(0.02)")]
-    job = jobs(engine, "task", read, 2)
+    job = jobs(engine, "task", SLOWLY, 2)
     job.until_status("both run", lambda status: [task["state"] for task in status["tasks"]] == ["running"] * 2)
     done = engine.tm("chaos", job.id, "--fault", "cut", "--lasting", seconds, "--every", "1ms", "--for", "1s")
     assert f"for {seconds.removesuffix('s')} s" in done.stdout, (done.stdout, done.stderr)

@@ -138,6 +138,39 @@ def test_an_output_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
         assert not (place / "out/worker-0").exists()
 
 
+def test_a_checkpoint_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
+    """The set before is used, and the job says which was not stored, and why."""
+    place, go = tmp_path / "small", engine.folder / "go"
+    place.mkdir()
+    program = python(f"""
+        import os, pathlib, signal, time
+        path = pathlib.Path("ckpt")
+        if path.exists():
+            print("restored", (path / "step").read_text(), sorted(file.name for file in path.iterdir()), flush=True)
+            raise SystemExit
+        path.mkdir()
+        (path / "step").write_text("1")
+        print("step 1", flush=True)
+        while not os.path.exists({str(engine.folder / "more")!r}):
+            time.sleep(0.02)
+        (path / "weights").write_bytes(os.urandom(8 << 20))
+        (path / "step").write_text("2")
+        print("step 2", flush=True)
+        while not os.path.exists({str(go)!r}):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    with mounted(place, "size=4m"):
+        job = engine.submit(workers(program), checkpoint={"path": "ckpt", "every": "200ms", "url": str(place / "sets")})
+        job.until_status("a set", lambda status: status["checkpoint"] is not None)
+        (engine.folder / "more").touch()
+        words = job.until_status("words", lambda status: "trouble" in status["tasks"][0])["tasks"][0]["trouble"]
+        assert (words["what"], words["detail"][:16]) == ("checkpoint", "the disk is full"), words
+        go.touch()
+        job.succeeded()
+        assert job.lines(attempt=2) == ["restored 1 ['step']"]
+
+
 def test_a_state_directory_that_is_full_at_submit(small_state: Path, engine: Engine) -> None:
     with full_disk(small_state):
         engine.write("job.yaml", "name: t\nroles: {worker: {command: 'true'}}\n")

@@ -64,6 +64,20 @@ def test_who_waits_for_the_end_is_told_what_that_waits_for(engine: Engine) -> No
     waiting.communicate()
 
 
+def test_a_group_whose_least_size_is_never_granted_says_so_and_ends_by_its_timeout(engine: Engine) -> None:
+    first = holding(engine, engine.folder / "go")
+    first.until_line("started")
+    resources = {"cores": round(cores() * 0.25, 2), "memory": "64MiB"}
+    one = {"command": "true", "replicas": {"min": 2, "max": 3}, "resources": resources}
+    second = engine.submit({"worker": one}, framework="pytorch", timeouts={"job": "10s"})
+    words = second.until_status("its reason", lambda status: first.id in status["waiting"])["waiting"]
+    assert words.startswith(f"worker:0, worker:1 wait for {2 * resources['cores']:g} core"), words
+    second.failed("job-timeout")
+    assert not second.told("started")
+    (engine.folder / "go").touch()
+    first.succeeded()
+
+
 def test_a_dead_job_frees_its_place_at_once(engine: Engine) -> None:
     from conformance.engines import processes_of
 

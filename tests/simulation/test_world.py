@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 
@@ -92,7 +92,17 @@ def never(wanted: Iterable[str], plays: Plays, of: Callable[[Play], Iterable[str
 
 def test_every_rule_and_every_fault_strikes(plays: Plays) -> None:
     faults = {type(fault).__name__ for fault in ALL + FATAL}
-    assert not never({*engine.RULES, *network.RULES, *faults}, plays, lambda one: one.world.truth.struck)
+    wanted = {*engine.RULES, *network.RULES, *faults, "set-does-not-fit"}
+    assert not never(wanted, plays, lambda one: one.world.truth.struck)
+
+
+def test_the_clock_jumps_by_far_between_two_masters_forward_and_back(plays: Plays) -> None:
+    def jumps(one: Play) -> Iterable[str]:
+        for earlier, later in pairwise(one.masters):
+            if abs(later.skew - earlier.skew) > 1800.0:
+                yield "forward" if later.skew > earlier.skew else "back"
+
+    assert not never({"forward", "back"}, plays, jumps)
 
 
 def test_every_type_of_event_comes_about_and_is_told_in_words_with_what_is_in_it(plays: Plays) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parts import mounted
 from savers import end_all
 from waiting import until
 
@@ -203,6 +204,24 @@ def test_a_full_disk_fails_a_set_and_training_goes_on(tmp_path: Path, capsys: py
     checkpoint.save(2, {"x": 2}, at=str(place / "sub"), every=0)
     checkpoint.wait()
     assert stored(place / "sub") == [2]
+
+
+def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
+    code = f"""
+        from trainmaster.runtime import checkpoint
+        loaded = checkpoint.load(at={str(tmp_path)!r})
+        print(loaded.step, loaded["x"])
+    """
+    with mounted(tmp_path, "size=4m"):
+        save_stored(1, {"x": b"1"}, tmp_path)
+        checkpoint.save(2, {"x": os.urandom(8 << 20)}, at=str(tmp_path), every=0)
+        with pytest.raises(OSError, match=r"step 2 cannot be stored.*No space left"):
+            checkpoint.wait()
+        assert stored(tmp_path) == [1]
+        assert run(code).stdout == "1 b'1'\n"
+        checkpoint.save(3, {"x": b"3"}, at=str(tmp_path), every=0)
+        checkpoint.wait()
+        assert run(code).stdout == "3 b'3'\n"
 
 
 # -- memory --

@@ -47,6 +47,7 @@ class Habits:
     tells_staging: float = 1.0  # s after which an agent that still stages reports that half of it is there
     misses: float = 0.0  # chance that staging fails
     saves_every: float = 0.0  # s between checkpoint sets; 0 for none
+    full_disk: float = 0.0  # chance that a checkpoint set does not fit on its disk
     savers: float = math.inf  # only tasks of a lower index store sets
     commits: float = 0.5  # s that a commit takes at most
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
@@ -339,9 +340,13 @@ class Agent:
 
     def _checkpoint(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
-            number = int(self.world.now * 1000)
-            self.report("checkpoint", attempt, set=number, files=1, bytes=1, marks=self._env["marks"]())
-            self.world.saves(self.container.task, attempt, number)
+            if self.habits.full_disk and self.world.rng.random() < self.habits.full_disk:
+                self.world.truth.struck["set-does-not-fit"] += 1
+                self.report("warned", attempt, what="checkpoint", detail="the disk is full")
+            else:
+                number = int(self.world.now * 1000)
+                self.report("checkpoint", attempt, set=number, files=1, bytes=1, marks=self._env["marks"]())
+                self.world.saves(self.container.task, attempt, number)
             self.world.at(self.habits.saves_every, self._checkpoint, attempt)
 
     def _program_over(self, attempt: int) -> None:

@@ -42,7 +42,7 @@ class SimulatedMaster:
         skew: float = 0.0, drive: type[Drive] = Drive,
     ) -> None:  # fmt: skip
         self.world, self.engine, self.listing = world, engine, listing
-        self._over, self._skew = over, skew
+        self._over, self.skew = over, skew
         self.alive = True
         self.links: dict[tuple[str, int], Link] = {}
         self.epoch = world.disk.take_epoch()
@@ -123,7 +123,7 @@ class SimulatedMaster:
         self._turning = False
         if not self.alive:
             return
-        turn = self.turns.take(self.world.now + self._skew)
+        turn = self.turns.take(self.world.now + self.skew)
         self._turning = True
         self._write(turn)
 
@@ -204,9 +204,9 @@ class SimulatedMaster:
         if self.turns.inbox:
             self.stir()
         wake = self.turns.drive.wake
-        if wake is not None and (wake != self._woken or wake <= self.world.now + self._skew):
+        if wake is not None and (wake != self._woken or wake <= self.world.now + self.skew):
             self._woken = wake
-            self.world.at(max(0.0, wake - self.world.now - self._skew), self.stir)
+            self.world.at(max(0.0, wake - self.world.now - self.skew), self.stir)
 
     def _send(self, order: Order) -> bool:
         link = self.links.get((order.task, order.serial))

@@ -60,6 +60,8 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
         habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
+    if saves and random.Random(f"full disk 28 {seed}").random() < 0.3:
+        habits = evolve(habits, full_disk=random.Random(f"how full {seed}").choice((0.2, 0.9)))
     if random.Random(f"slow commits 3 {seed}").random() < 0.1:
         habits = evolve(habits, commits=600.0)
     faults = rng.sample(ALL, rng.randint(1, len(ALL))) + (list(FATAL) if rng.random() < 0.05 else [])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,22 +27,22 @@ class ErrorFiles:
 
     def __init__(self) -> None:
         self._paths: list[str] = []
-        self._begun = time.time()
+        self._before: dict[str, float] = {}  # when each was last changed, at the start
 
     def variables(
         self, environ: Mapping[str, str], copies: Sequence[Mapping[str, str]], stem: str
     ) -> tuple[dict[str, str], ...]:
         """Return the variables of each copy, with a file for its error. A file that the program already names stays."""
-        self._begun = time.time()
-        if ERROR_FILE in environ:
-            self._paths = [environ[ERROR_FILE]]
+        is_named = ERROR_FILE in environ
+        self._paths = [environ[ERROR_FILE]] if is_named else [f"{stem}-{number}.json" for number in range(len(copies))]
+        self._before = {path: _modified(path) for path in self._paths}
+        if is_named:
             return tuple(dict(copy) for copy in copies)
-        self._paths = [f"{stem}-{number}.json" for number in range(len(copies))]
         return tuple({ERROR_FILE: path, **copy} for path, copy in zip(self._paths, copies, strict=True))
 
     def lines(self, count: int) -> list[str]:
         """Return the last lines of the exception that was recorded first; none where no file was written since the start."""
-        files = [(modified, path) for path in self._paths if (modified := _modified(path)) >= self._begun - 1]
+        files = [(modified, path) for path in self._paths if (modified := _modified(path)) != self._before[path]]
         for _, path in sorted(files):
             if text := recorded(path):
                 return [line[:_LINE] for line in text.splitlines()[-count:]]
