@@ -28,6 +28,7 @@ ROWS = (
     "tasks200",
     "training_speed",
     "warm_restart",
+    "elastic_in_place",
     "elastic_local",
     "agents10000",
     "upkeep",
