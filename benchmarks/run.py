@@ -29,6 +29,7 @@ ROWS = (
     "training_speed",
     "warm_restart",
     "grown_worker",
+    "elastic_in_place",
     "elastic_local",
     "agents10000",
     "upkeep",

@@ -197,9 +197,11 @@ def python() -> str:
     """The public names of the package and of the runtime."""
     import trainmaster
     from trainmaster import aio, runtime
+    from trainmaster.runtime import elastic
 
     parts = ["# Python", ""]
-    for title, module in (("trainmaster", trainmaster), ("trainmaster.aio", aio), ("trainmaster.runtime", runtime)):
+    modules = {"trainmaster": trainmaster, "trainmaster.aio": aio, "trainmaster.runtime": runtime}
+    for title, module in (modules | {"trainmaster.runtime.elastic": elastic}).items():
         parts += [f"## {code(title)}", "", _prose(module), ""]
         for name in sorted(getattr(module, "__all__", None) or _public(module)):
             if not inspect.ismodule(value := getattr(module, name)):

@@ -37,17 +37,17 @@ def examples(engine: Engine, data: Path) -> Engine:
 
 def copy_examples(engine: Engine, data: Path) -> None:
     """Put the examples into the submitter's directory, with data beside them."""
-    for name in ("digits", "digits-keras", "digits-ps"):
+    for name in ("digits", "digits-keras", "digits-ps", "elastic"):
         wanted = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
         shutil.copytree(EXAMPLES / name, engine.folder / name, ignore=wanted)
     shutil.copytree(data, engine.folder / "digits" / "data")
 
 
-def run(engine: Engine, file: str, *options: str) -> Submitted:
+def run(engine: Engine, file: str, *options: str, name: str = "") -> Submitted:
     there = ["--set", f"environment.path={sys.prefix}"]  # the Python that has the frameworks, on every node
     done = engine.tm("run", file, "--engine", engine.name, *there, *options, limit=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
-    job = Submitted(trainmaster.attach(Path(file).parent.name))
+    job = Submitted(trainmaster.attach(name or Path(file).parent.name))
     engine.jobs.append(job)
     return job
 
@@ -68,6 +68,15 @@ def test_the_demo_runs_wherever_it_is_sent(examples: Engine) -> None:
     assert (out.parent / "_SUCCESS").exists()
     assert [path.name for path in out.parent.parent.iterdir()] == ["model"], "nothing beside it"
     assert len(nodes(job)) == (2 if examples.name == "yarn" else 1) or examples.name == "kubernetes"
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_workers_keep_running_and_count_each_record_once(examples: Engine) -> None:
+    job = run(examples, "elastic/job.yaml", name="digits-elastic")
+    out = examples.folder / "elastic" / "out" / "model" / "worker-0"
+    assert result((out / "result.json").read_bytes()) >= 0.9
+    assert examples.tm("audit", job.id).returncode == 0
 
 
 @pytest.mark.needs("nodes")

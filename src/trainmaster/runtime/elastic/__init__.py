@@ -15,6 +15,8 @@ This module needs the standard library alone. `elastic.torch_training` trains Py
 
 from __future__ import annotations
 
-from .rendezvous import BROKEN, WANTED, Member, Rendezvous, Round
+from .rendezvous import BROKEN as BROKEN
+from .rendezvous import WANTED as WANTED
+from .rendezvous import Member, Rendezvous, Round
 
-__all__ = ["BROKEN", "WANTED", "Member", "Rendezvous", "Round"]
+__all__ = ["Member", "Rendezvous", "Round"]

@@ -101,6 +101,11 @@ class Rendezvous:
         """Tell whether somebody waits to come in."""
         return WANTED in self._words
 
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether there is no master: each round has this process alone."""
+        return not os.environ.get("TRAINMASTER_SOCKET")
+
     def join(self, payload: str = "", step: int = 0, *, agreed: bool = False, timeout: float | None = None) -> Round:
         """Leave the round that this process is in, if any, and return the next one once it has formed.
 
@@ -113,14 +118,13 @@ class Rendezvous:
         if type(step) is not int or step < 0:
             raise ValueError(f"a step is a whole number of at least 0, not {step!r}")
         copy = int(os.environ.get("TRAINMASTER_COPY") or 0)
-        path = os.environ.get("TRAINMASTER_SOCKET")
-        if not path:
+        if self.is_alone:
             self.round += 1
             return Round(self.round, 0, [Member("worker:0", copy, "", payload, step, self.round == 1)])
         frame = {"op": "join", "name": self.name, "copy": copy, "payload": payload, "step": step, "agreed": agreed}
         try:
             with phase("waiting for the other members"):
-                answer = self._ask(path, frame, timeout)
+                answer = self._ask(os.environ["TRAINMASTER_SOCKET"], frame, timeout)
         except BaseException:
             self.leave()
             raise

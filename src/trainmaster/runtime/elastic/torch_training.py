@@ -241,7 +241,8 @@ class Training:
         """Join until there is a round in which all have the same state."""
         failures = 0
         while True:
-            here = self._rendezvous.join(self._listener.payload, self._sums, agreed=agreed)
+            payload = "" if self._rendezvous.is_alone else self._listener.payload
+            here = self._rendezvous.join(payload, self._sums, agreed=agreed)
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(here)

@@ -1,0 +1,171 @@
+"""A round that is broken frees who waits in it, in a collective and while its group is made, though no socket closes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from trainmaster.runtime.elastic.torch_training import Training
+
+MEMBER = """
+import sys, threading
+import torch
+from trainmaster.runtime.elastic import BROKEN, Member, Round
+from trainmaster.runtime.elastic.torch_groups import Interrupted, Listener
+
+listener = Listener("gloo", torch.device("cpu"))
+print(listener.payload, flush=True)
+rank, *ports = map(int, sys.stdin.readline().split())
+here = Round(1, rank, [Member(f"worker:{index}", 0, "127.0.0.1", str(port), 0, True) for index, port in enumerate(ports)])
+
+def listen():
+    for line in sys.stdin:
+        listener.heard(BROKEN, int(line))
+
+threading.Thread(target=listen, daemon=True).start()
+try:
+    group = listener.group(here)
+    total = torch.ones(1000)
+    group.sum([total])
+    print("sum", int(total[0]), flush=True)
+    if rank == 2:
+        threading.Event().wait()
+    group.sum([total])
+except Interrupted:
+    print("interrupted", flush=True)
+"""
+
+
+class Members:
+    """Processes that make a group of three. The last one of three comes into no second collective."""
+
+    def __init__(self, count: int) -> None:
+        self.processes = [
+            subprocess.Popen([sys.executable, "-c", MEMBER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
+
+    def begin(self) -> None:
+        ports = [self.line(rank) for rank in range(len(self.processes))] + ["9"] * (3 - len(self.processes))
+        for rank in range(len(self.processes)):
+            self.say(rank, f"{rank} {' '.join(ports)}")
+
+    def say(self, rank: int, text: str) -> None:
+        pipe = self.processes[rank].stdin
+        assert pipe is not None
+        pipe.write(text + "\n")
+        pipe.flush()
+
+    def line(self, rank: int) -> str:
+        pipe = self.processes[rank].stdout
+        assert pipe is not None
+        return pipe.readline().strip()
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+def test_a_broken_round_frees_a_collective() -> None:
+    with Members(3) as members:
+        members.begin()
+        assert [members.line(rank) for rank in range(3)] == ["sum 3"] * 3
+        began = time.monotonic()
+        for rank in range(2):
+            members.say(rank, "1")
+        assert [members.line(rank) for rank in range(2)] == ["interrupted"] * 2
+        assert time.monotonic() - began < 30, "far below the timeout of any collective"
+
+
+def test_a_broken_round_frees_who_waits_for_a_member_that_never_came() -> None:
+    with Members(2) as members:
+        members.begin()
+        began = time.monotonic()
+        for rank in range(2):
+            members.say(rank, "1")
+        assert [members.line(rank) for rank in range(2)] == ["interrupted"] * 2
+        assert time.monotonic() - began < 30
+
+
+# -- alone --
+
+
+def made(**more: Any) -> Training:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    return Training(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), **more)
+
+
+def gradient_of(training: Training, batch: torch.Tensor) -> None:
+    training.model(batch).square().mean().backward()
+
+
+BATCHES = [torch.randn(4, 2, generator=torch.Generator().manual_seed(number)) for number in range(6)]
+
+
+def test_alone_it_trains_as_a_plain_loop_does() -> None:
+    training = made()
+    for batch in training.batches(BATCHES):
+        with training.step():
+            gradient_of(training, batch)
+    plain = made()
+    for batch in BATCHES:
+        gradient_of(plain, batch)
+        plain.optimizer.step()
+        plain.optimizer.zero_grad()
+    assert training.steps == 6
+    for ours, theirs in zip(training.model.state_dict().values(), plain.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_several_batches_make_a_step() -> None:
+    training = made(batches_per_step=4)
+    for batch in training.batches(BATCHES):
+        with training.step():
+            gradient_of(training, batch)
+    assert training.steps == 2, "four batches, and the two that were left"
+
+
+def test_epochs_and_a_state_that_is_taken_over() -> None:
+    first = made(generator=torch.Generator().manual_seed(3))
+    for _ in first.epochs(2):
+        for batch in first.batches(BATCHES[:2]):
+            with first.step():
+                gradient_of(first, batch)
+    second = made(generator=torch.Generator())
+    second._unpack(first._packed())
+    assert (second.steps, [*second.epochs(2)]) == (4, [])
+    for ours, theirs in zip(first.model.state_dict().values(), second.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(first._state["generator"].get_state(), second._state["generator"].get_state())
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("mine"), KeyboardInterrupt(), SystemExit(3), ValueError("mine")])
+def test_what_the_program_raises_passes(raised: BaseException) -> None:
+    training = made()
+    with pytest.raises(type(raised)), training.step():
+        raise raised
+    with pytest.raises(ValueError, match="loader"):
+        next(training.batches(_broken_loader()))
+
+
+def test_a_batch_without_a_step_is_an_error() -> None:
+    training = made()
+    with pytest.raises(RuntimeError, match=r"training.step"):
+        for _ in training.batches(BATCHES):
+            pass
+
+
+def _broken_loader() -> Iterator[torch.Tensor]:
+    raise ValueError("of the loader")
+    yield BATCHES[0]
