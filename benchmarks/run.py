@@ -29,6 +29,7 @@ ROWS = (
     "training_speed",
     "warm_restart",
     "elastic_in_place",
+    "all_reduce",
     "elastic_local",
     "agents10000",
     "upkeep",
