@@ -89,11 +89,15 @@ while not is_over:
 """
 
 
-def facts(job: Submitted, task: str, attempt: int = 1) -> list[dict[str, Any]]:
+def lines(job: Submitted, task: str, attempt: int = 1) -> list[str]:
     try:
-        return [json.loads(line) for line in job.lines(task, attempt) if line.startswith("{") and line.endswith("}")]
+        return job.lines(task, attempt)
     except TrainmasterError:  # it has not begun
         return []
+
+
+def facts(job: Submitted, task: str, attempt: int = 1) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines(job, task, attempt) if line.startswith("{") and line.endswith("}")]
 
 
 def kill_a_member_while_it_trains(engine: Engine, program: str, backend: str = "") -> Submitted:
@@ -165,7 +169,9 @@ def test_the_examples_lose_nothing_where_a_member_is_killed(engine: Engine, name
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     job = Submitted(trainmaster.attach({"fit_keras": "elastic-fit", "train_keras": "elastic-keras"}[name]))
     engine.jobs.append(job)
-    job.until_status("its first steps", lambda status: (status["tasks"][1].get("progress") or {}).get("step"), LIMIT)
+    until(
+        lambda: any(line.startswith(("Epoch 2/", "step 50:")) for line in lines(job, "worker:1")), LIMIT, what=job.said
+    )
     job.run.kill_task("worker:1")
     job.succeeded(LIMIT)
     results = [json.loads(path.read_text()) for path in (engine.folder / "elastic" / "out").rglob("result.json")]

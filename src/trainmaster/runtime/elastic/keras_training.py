@@ -22,8 +22,8 @@ somebody is new or behind. They are taken over whole or not at all. What else a 
 *Newcomers.* A member that hears of one says so beside its gradients. So all learn of it in the same step, and form the next round before
 the next one.
 
-*Ends of data.* Each sum carries how many members had a batch. A member without one takes part all the same, with zeros that count for
-nothing, until nobody has a batch.
+*Ends of data.* Each sum carries how many members had a batch, and how many have come to their end. A member without a batch takes part
+all the same, with zeros that count for nothing, until all have come to their end.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Training:
         self.steps = step
         self._is_given = False  # whether weights and variables are those of the other members
         self._is_leaving = False  # whether all agreed to form another round before the next step
+        self._have_all_finished = False  # as they told each other in the last step
         self._turn = threading.Lock()  # of the thread that takes part in a step
         self._listener = Listener()
         self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
@@ -105,26 +106,23 @@ class Training:
 
         Until then a batch may come back from a member that died.
         """
-        number = self._ring.number
-        mean = self._mean(None)
-        if mean is not None:
-            self._apply(_cut(mean, self._trainable), self._trainable)
-        return mean is not None or self._is_leaving or number != self._ring.number
+        return self._step_without_batch()
 
     def finish(self) -> None:
-        """Take part in the others' steps until nobody has a batch, and leave. All have equal weights then.
+        """Take part in the others' steps until all come to this end, and leave. All have equal weights then.
 
         Weights that no gradient changes, as the moving averages of BatchNormalization, are each member's own until then; now they become
         their mean.
         """
-        while True:
-            while self.take_part():
-                pass
-            try:
-                self._even_out()
-                break
-            except Aborted:
-                self._form()
+        is_even = False
+        while not is_even:
+            self._step_without_batch(is_finishing=True)
+            if self._have_all_finished:
+                try:
+                    self._even_out()
+                    is_even = True
+                except Aborted:
+                    self._form()
         with contextlib.suppress(Aborted):  # somebody has left, and so knew that all had come to the end
             self._ring.all_reduce(numpy.zeros(1, "f4"))  # nobody leaves, which breaks the round, before all know of it
         self.leave()
@@ -195,7 +193,14 @@ class Training:
 
     # -- gradients --
 
-    def _mean(self, gradients: Any) -> Any:
+    def _step_without_batch(self, is_finishing: bool = False) -> bool:
+        number = self._ring.number
+        mean = self._mean(None, is_finishing)
+        if mean is not None:
+            self._apply(_cut(mean, self._trainable), self._trainable)
+        return mean is not None or self._is_leaving or number != self._ring.number
+
+    def _mean(self, gradients: Any, is_finishing: bool = False) -> Any:
         """Complete a step: return the mean of the members' gradients, as one vector.
 
         None where the others have completed the step before, or nobody had a batch. `gradients` None: this member has none.
@@ -205,30 +210,31 @@ class Training:
                 "two threads take part in training at once: a dataset that waits for records must not read ahead"
             )
         try:
-            return self._complete(gradients)
+            return self._complete(gradients, is_finishing)
         finally:
             self._turn.release()
 
-    def _complete(self, gradients: Any) -> Any:
-        step = self.steps
+    def _complete(self, gradients: Any, is_finishing: bool) -> Any:
+        step, self._have_all_finished = self.steps, False
         if self._is_leaving:
             self._form(agreed=True)
         count = sum(int(numpy.prod(variable.shape)) for variable in self._trainable)
         if gradients is not None and len(gradients) != count:
             raise ValueError(f"gradients of {len(gradients)} numbers, and the model's trainable variables have {count}")
-        if len(self._numbers) != count + 2:
-            self._numbers = numpy.zeros(count + 2, self._type)
+        if len(self._numbers) != count + 3:
+            self._numbers = numpy.zeros(count + 3, self._type)
         numbers = self._numbers
         while self.steps == step:
             numbers[:count] = 0 if gradients is None else gradients
-            numbers[count:] = gradients is not None, self._rendezvous.is_wanted
+            numbers[count:] = gradients is not None, self._rendezvous.is_wanted, is_finishing
             try:
                 self._ring.all_reduce(numbers)
             except Aborted:
                 self._form()
                 continue
-            with_batch, leaving = numbers[count:]
+            with_batch, leaving, finishing = numbers[count:]
             self._is_leaving = bool(leaving)
+            self._have_all_finished = finishing == self.size and not leaving
             if not with_batch:
                 return None
             self.steps += 1
@@ -284,10 +290,8 @@ class Callback(keras.callbacks.Callback):  # type: ignore[misc]  # of type Any w
             self.model.jit_compile = False
         self.training = Training(self.model, step=self._step, name=self._name)
         self.model.make_train_function(force=True)  # one that was traced before has the plain optimizer
-        if self._steps():
-            self.model._initial_epoch = (
-                self.training.steps // self.params["steps"]
-            )  # as Keras' own BackupAndRestore does
+        if self._steps():  # as Keras' own BackupAndRestore does
+            self.model._initial_epoch = self.training.steps // self.params["steps"]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         assert self.training is not None
