@@ -30,6 +30,7 @@ ROWS = (
     "warm_restart",
     "grown_worker",
     "elastic_in_place",
+    "all_reduce",
     "elastic_local",
     "agents10000",
     "upkeep",

@@ -54,6 +54,7 @@ FOR_A_FRAMEWORK = {
     "runtime/tf_data.py": ["tensorflow"],
     "runtime/elastic/torch_groups.py": ["torch"],
     "runtime/elastic/torch_training.py": ["torch"],
+    "runtime/elastic/keras_training.py": ["keras", "tensorflow"],
 }
 
 

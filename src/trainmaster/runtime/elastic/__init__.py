@@ -10,7 +10,8 @@ each has completed. While somebody else waits to come in, members are told that 
     here = rendezvous.join(payload="port 4000", step=0)
     here.rank, here.size, [member.address for member in here.members]
 
-This module needs the standard library alone. `elastic.torch_training` trains PyTorch's models in such rounds; a program imports it by name.
+This module needs the standard library alone. `elastic.torch_training` trains PyTorch's models in such rounds, `elastic.keras_training`
+Keras models; a program imports them by name.
 """
 
 from __future__ import annotations

@@ -1,0 +1,185 @@
+"""Keras programs that go on while members of their job die and come: by `fit`, by a loop of their own, on shards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from conformance.engines import Engine, Submitted
+from placing import EXAMPLES
+from waiting import until
+
+import trainmaster
+from trainmaster.core.errors import TrainmasterError
+
+pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.needs("local-master")]
+LIMIT = 300.0  # s; three imports of TensorFlow on a machine with other work
+
+# It trains until `go` is there, each member for itself, and tells of each step and at the end of its weights.
+PROGRAM = r"""
+import hashlib, json, os, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+import keras
+import numpy as np
+from trainmaster.runtime import task
+from trainmaster.runtime.elastic import keras_training as elastic
+
+def tell(**facts):
+    print(json.dumps(facts), flush=True)
+
+class Tell(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        training = elastic_callback.training
+        tell(step=training.steps, size=training.size, pid=os.getpid())
+        time.sleep(0.02)
+        if os.path.exists("go") and training.size == 3:
+            self.model.stop_training = True
+
+draw = np.random.default_rng(task().index)
+keras.utils.set_random_seed(task().index)
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(4)])
+model.compile(keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+elastic_callback = elastic.Callback()
+model.fit(draw.normal(size=(1000, 16)).astype("f4"), draw.integers(0, 4, 1000), batch_size=10, epochs=10**6, verbose=0,
+          callbacks=[elastic_callback, Tell()])
+weights = b"".join(weight.tobytes() for weight in model.get_weights())
+tell(end=elastic_callback.training.steps, weights=hashlib.sha256(weights).hexdigest(), iterations=int(model.optimizer.iterations))
+"""
+
+# It sums without end in whatever round there is, as Keras programs do, but without Keras, whose import takes long.
+SUMS = r"""
+import json, os
+import numpy as np
+from trainmaster.runtime.elastic import BROKEN, Rendezvous
+from trainmaster.runtime.elastic.all_reduce import Aborted, Listener, Ring
+
+listener, ring = Listener(), None
+
+def heard(word, number):
+    if word == BROKEN and ring is not None and ring.number == number:
+        ring.abort()
+
+rendezvous, step, is_over = Rendezvous(heard=heard), 0, False
+while not is_over:
+    here = rendezvous.join(str(listener.port), step)
+    ring = Ring(listener, "", here.number, here.rank, [(member.address, int(member.payload)) for member in here.members])
+    if rendezvous.is_broken:
+        ring.abort()
+    try:
+        ring.connect()
+        while not is_over:
+            numbers = np.ones(500_000, "f4")
+            numbers[0] = os.path.exists("go")
+            ring.all_reduce(numbers)
+            step += 1
+            is_over = numbers[0] > 0
+            if step % 5 == 0:
+                print(json.dumps({"step": step, "size": here.size, "pid": os.getpid(), "sum": float(numbers[-1])}), flush=True)
+            if rendezvous.is_wanted:
+                break
+    except Aborted:
+        pass
+    ring.close()
+"""
+
+
+def lines(job: Submitted, task: str, attempt: int = 1) -> list[str]:
+    try:
+        return job.lines(task, attempt)
+    except TrainmasterError:  # it has not begun
+        return []
+
+
+def facts(job: Submitted, task: str, attempt: int = 1) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines(job, task, attempt) if line.startswith("{") and line.endswith("}")]
+
+
+def kill_a_member_while_it_trains(engine: Engine, program: str, backend: str = "") -> Submitted:
+    """Three members train; one is killed, and its successor joins the others. Return the job, which has succeeded."""
+    engine.write("fit.py", program)
+    role = {
+        "command": [sys.executable, "fit.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task"}, "workdir": "share",
+        "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": backend}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role})
+    until(lambda: _all_train(job), LIMIT, what=job.said)
+    victim = facts(job, "worker:1")[0]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: _all_train(job, attempt=2), LIMIT, what=job.said)
+    engine.write("go", "")
+    job.succeeded(LIMIT)
+    for task in ("worker:0", "worker:2"):
+        assert job.task(task)["attempt"] == 1, "nobody else began again"
+        assert len({fact["pid"] for fact in facts(job, task) if "step" in fact}) == 1
+    return job
+
+
+def all_have_trained_alike(job: Submitted) -> None:
+    ends = [facts(job, task, attempt)[-1] for task, attempt in (("worker:0", 1), ("worker:1", 2), ("worker:2", 1))]
+    assert len({end["weights"] for end in ends}) == 1, ends
+    assert len({(end["end"], end["iterations"]) for end in ends}) == 1, ends
+    for task in ("worker:0", "worker:2"):
+        steps = [fact["step"] for fact in facts(job, task) if "step" in fact]
+        assert steps == [*range(1, len(steps) + 1)], "each batch is in one step, and none was done twice"
+
+
+def _all_train(job: Submitted, attempt: int = 1) -> bool:
+    """Tell whether the first member was one of three in its newest step, and worker:1 in one of this attempt."""
+    steps = [fact for fact in facts(job, "worker:0") if "step" in fact]
+    return (
+        bool(steps)
+        and steps[-1]["size"] == 3
+        and any(fact.get("size") == 3 for fact in facts(job, "worker:1", attempt))
+    )
+
+
+def test_sums_go_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
+    job = kill_a_member_while_it_trains(engine, SUMS)
+    assert all(fact["sum"] == fact["size"] for task in ("worker:0", "worker:2") for fact in facts(job, task))
+
+
+@pytest.mark.full
+def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
+    all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "tensorflow"))
+
+
+@pytest.mark.full
+def test_fit_with_pytorch_goes_on_too(engine: Engine) -> None:
+    all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "torch"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["fit_keras", "train_keras"])
+def test_the_examples_lose_nothing_where_a_member_is_killed(engine: Engine, name: str) -> None:
+    shutil.copytree(
+        EXAMPLES / "elastic", engine.folder / "elastic", ignore=shutil.ignore_patterns("out", "__pycache__")
+    )
+    data = engine.folder / "digits" / "data"
+    subprocess.run([sys.executable, EXAMPLES / "digits" / "data.py", data], check=True, timeout=LIMIT)
+    shares = ("--set", "roles.worker.resources.cores=0.1", "--set", "roles.worker.replicas=3")
+    submitted = engine.tm(
+        "submit", f"elastic/{name}.yaml", "--set", f"environment.path={sys.prefix}", *shares, limit=LIMIT
+    )
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    job = Submitted(trainmaster.attach({"fit_keras": "elastic-fit", "train_keras": "elastic-keras"}[name]))
+    engine.jobs.append(job)
+    until(
+        lambda: any(line.startswith(("Epoch 2/", "step 50:")) for line in lines(job, "worker:1")), LIMIT, what=job.said
+    )
+    job.run.kill_task("worker:1")
+    job.succeeded(LIMIT)
+    results = [json.loads(path.read_text()) for path in (engine.folder / "elastic" / "out").rglob("result.json")]
+    assert len(results) >= 2, "one that came too late has none"
+    assert all(result == results[0] for result in results)
+    assert results[0]["accuracy"] >= 0.9
+    assert [job.task(task)["attempt"] for task in ("worker:0", "worker:2")] == [1, 1]
+    if name == "train_keras":
+        audit = json.loads(engine.tm("audit", job.id, "--json").stdout)
+        assert audit["ok"], audit
+        assert [row["records"] for row in audit["inputs"]] == [15 * 1437]

@@ -1,0 +1,251 @@
+"""Sums over the members of a round, on real sockets: exact, equal everywhere, and freed at once whatever happens to a member."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from waiting import LIMIT, until
+
+from trainmaster.runtime.elastic.all_reduce import Aborted, Listener, Ring
+
+AT_ONCE = 0.1  # s until an aborted call is over
+MUCH = 4_000_000  # numbers: more than two sockets hold
+
+
+class Members:
+    """Members of a round, each in a thread; those of `absent` never come."""
+
+    def __init__(self, size: int, addresses: tuple[str, ...] = ("127.0.0.1",), absent: tuple[int, ...] = ()) -> None:
+        self.listeners = [Listener() for _ in range(size)]
+        self.places = [
+            (addresses[rank % len(addresses)], listener.port) for rank, listener in enumerate(self.listeners)
+        ]
+        self.rings = {rank: self.ring(rank) for rank in range(size) if rank not in absent}
+        self.results: dict[int, Any] = {}
+        self.ended: dict[int, float] = {}
+        self._threads: list[threading.Thread] = []
+
+    def ring(self, rank: int, number: int = 1) -> Ring:
+        return Ring(self.listeners[rank], "job", number, rank, self.places)
+
+    def begin(self, call: Callable[[Ring], Any]) -> None:
+        def run(rank: int, ring: Ring) -> None:
+            try:
+                self.results[rank] = call(ring)
+            except (Aborted, RuntimeError) as error:
+                self.results[rank] = error
+            self.ended[rank] = time.monotonic()
+
+        self._threads = [threading.Thread(target=run, args=member) for member in self.rings.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self) -> dict[int, Any]:
+        until(lambda: len(self.results) == len(self.rings), what=lambda: f"all of {self.results}")
+        return self.results
+
+    def close(self) -> None:
+        for ring in self.rings.values():
+            ring.abort()
+        for thread in self._threads:
+            thread.join(LIMIT)
+        for closed in (*self.rings.values(), *self.listeners):
+            closed.close()
+
+
+@contextlib.contextmanager
+def members(*arguments: Any, **options: Any) -> Iterator[Members]:
+    found = Members(*arguments, **options)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def connected(call: Callable[[Ring], Any]) -> Callable[[Ring], Any]:
+    def run(ring: Ring) -> Any:
+        ring.connect()
+        return call(ring)
+
+    return run
+
+
+def numbers(rank: int, size: int, kind: str) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(rank).normal(size=size).astype(kind)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_all_members_hold_the_same_sum(size: int) -> None:
+    def call(ring: Ring) -> list[np.ndarray[Any, Any]]:
+        arrays = []
+        for length in (0, 1, size - 1, 7, 65_537, 300_001):
+            for kind in ("f4", "f8"):
+                arrays.append(numbers(ring.rank, length, kind))
+                ring.all_reduce(arrays[-1])
+        return arrays
+
+    with members(size, ("127.0.0.1", "::1")) as group:
+        group.begin(connected(call))
+        results = group.wait()
+    for position, first in enumerate(results[0]):
+        assert {results[rank][position].tobytes() for rank in range(size)} == {first.tobytes()}
+        wanted = sum(numbers(rank, len(first), first.dtype.str) for rank in range(size))
+        assert np.allclose(first, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_member_gives_its_array_to_all(size: int) -> None:
+    def call(ring: Ring) -> list[bytes]:
+        copies = []
+        for root in range(size):
+            for length in (0, 3, 1_000_003):
+                array = numbers(ring.rank, length, "f4")
+                ring.broadcast(array, root)
+                copies.append(array.tobytes())
+        return copies
+
+    with members(size) as group:
+        group.begin(connected(call))
+        results = group.wait()
+    wanted = [numbers(root, length, "f4").tobytes() for root in range(size) for length in (0, 3, 1_000_003)]
+    assert all(copies == wanted for copies in results.values())
+
+
+def test_arrays_have_rows_and_columns_and_a_strided_one_is_refused() -> None:
+    def call(ring: Ring) -> Any:
+        table = np.full((3, 5), ring.rank + 1, "f4")
+        ring.all_reduce(table)
+        with pytest.raises(ValueError, match="contiguous"):
+            ring.all_reduce(table[:, 1])
+        return table.tolist()
+
+    with members(2) as group:
+        group.begin(connected(call))
+        assert list(group.wait().values()) == [[[3.0] * 5] * 3] * 2
+
+
+def forever(ring: Ring) -> None:
+    array = np.ones(MUCH, "f4")
+    while True:
+        ring.all_reduce(array)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_an_abort_in_one_member_frees_all_at_once(size: int) -> None:
+    with members(size) as group:
+        group.begin(connected(forever))
+        until(lambda: all(ring._scratch is not None for ring in group.rings.values()), what="the first sum")
+        aborted = time.monotonic()
+        group.rings[1].abort()
+        results = group.wait()
+    assert {type(error) for error in results.values()} == {Aborted}
+    assert group.ended[1] - aborted < AT_ONCE * 10, "generous: this machine has other work"
+    group.rings[0].abort()  # nothing is left to free
+
+
+def test_an_abort_frees_a_member_that_waits_for_one_that_never_comes() -> None:
+    with members(3, absent=(2,)) as group:
+        group.begin(connected(forever))
+        until(lambda: group.rings[1]._left is not None, what="the connection of the two that are there")
+        for ring in group.rings.values():
+            ring.abort()
+        assert {type(error) for error in group.wait().values()} == {Aborted}
+
+
+MEMBER = """
+import sys, numpy as np
+from trainmaster.runtime.elastic.all_reduce import Listener, Ring
+listener = Listener()
+print(listener.port, flush=True)
+ring = Ring(listener, "job", 1, 2, [("127.0.0.1", int(port)) for port in sys.stdin.readline().split()] + [("127.0.0.1", listener.port)])
+ring.connect()
+array = np.ones(4_000_000, "f4")
+for call in range(10**9):
+    ring.all_reduce(array)
+    print(call, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def with_a_process(group: Members) -> Iterator[subprocess.Popen[str]]:
+    """A process that is rank 2 beside two threads here; all add up without end."""
+    process = subprocess.Popen([sys.executable, "-c", MEMBER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        try:
+            port = int(process.stdout.readline())
+            process.stdin.write(" ".join(str(port) for _, port in group.places) + "\n")
+            process.stdin.flush()
+            group.places.append(("127.0.0.1", port))
+            group.rings.update({rank: group.ring(rank) for rank in (0, 1)})
+            group.begin(connected(forever))
+            process.stdout.readline()  # the first sum
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_death_of_a_member_frees_the_others() -> None:
+    with members(2, absent=(0, 1)) as group, with_a_process(group) as process:
+        process.kill()
+        assert {type(error) for error in group.wait().values()} == {Aborted}
+
+
+def test_an_abort_frees_the_others_of_a_member_that_hangs_with_its_sockets_open() -> None:
+    with members(2, absent=(0, 1)) as group, with_a_process(group) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        aborted = time.monotonic()
+        for ring in group.rings.values():
+            ring.abort()
+        results = group.wait()
+    assert {type(error) for error in results.values()} == {Aborted}
+    assert max(group.ended.values()) - aborted < AT_ONCE * 10
+
+
+def test_strangers_and_members_of_an_old_round_are_refused() -> None:
+    with members(2, absent=(0,)) as group:
+        silent = socket.create_connection(group.places[1])
+        talks = socket.create_connection(group.places[1])
+        talks.send(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        goes = socket.create_connection(group.places[1])
+        goes.close()
+        old = group.ring(0, number=0)
+        group.rings[0] = group.ring(0)
+
+        def connect_in_vain() -> None:
+            with pytest.raises(Aborted):
+                old.connect()
+
+        stray = threading.Thread(target=connect_in_vain)
+        with contextlib.closing(old), silent, talks:
+            stray.start()
+            group.begin(connected(lambda ring: ring.all_reduce(np.ones(1, "f4"))))
+            assert group.wait() == {0: None, 1: None}
+            assert (old._left, old._right) == (None, None)
+            old.abort()
+            stray.join(LIMIT)
+
+
+def test_members_that_make_different_calls_are_told_so() -> None:
+    with members(2) as group:
+        group.begin(connected(lambda ring: ring.all_reduce(np.ones(5 + ring.rank, "f4"))))
+        errors = group.wait()
+    assert any("another call" in str(error) for error in errors.values()), errors
+
+
+def test_a_listener_has_the_address_that_it_is_given() -> None:
+    for address in ("127.0.0.1", "::1"):
+        with contextlib.closing(Listener(address)) as listener:
+            assert listener.socket.getsockname()[:2] == (address, listener.port)
