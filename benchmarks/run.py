@@ -40,9 +40,18 @@ ROWS = (
     "yarn_tasks200",
     "kubernetes_start",
     "kubernetes_deaths",
+    "elastic_kubernetes",
     "kubernetes_tasks1000",
 )
-TEXTS = ("event_log", "hadoop_rpc", "shards", "simulation", "elastic_cluster", "goodput")  # print tables of their own
+TEXTS = (
+    "checkpoint_copies",
+    "event_log",
+    "hadoop_rpc",
+    "shards",
+    "simulation",
+    "elastic_cluster",
+    "goodput",
+)  # print tables of their own
 
 
 def main() -> None:

@@ -460,6 +460,55 @@ def test_a_worker_gives_way_to_a_pod_of_higher_priority(kube: Kubernetes) -> Non
     assert settled(job, "worker:0") == ["preempted"], job.events()
 
 
+@pytest.mark.parametrize("scope", ["task", "group"])
+def test_an_elastic_job_gives_way_and_grows_back(kube: Kubernetes, scope: str) -> None:
+    """On a node of six slots it has four workers, two of a low class. A job of four workers of the high class takes the slots of these two
+    and the two that are free; it gives them back at its end.
+    """
+    size = {"cores": 1.3, "memory": "64MiB"}  # six fit into the node's 8 cores, not seven
+    keys = {"restart": {"scope": scope, "limit": 0}, "stop": {"grace": "1s"}, "resources": size}
+    places = {"worker": on_node(2), "master": on_node(1)}
+    with priority(kube, "faults-low", 10), priority(kube, "faults-high", 1000):
+        part = {"worker": {"class": "faults-high", "fraction": 0.5, "other": "faults-low"}}
+        elastic = role(held(kube), {"min": 2, "max": 4}, **keys)
+        job = kube.submit(
+            {"worker": elastic}, engines=block(kube, roles=places, priority_class=part),
+            framework="generic" if scope == "task" else "pytorch", scale={"every": "1s"},
+        )  # fmt: skip
+        until_running(job, 4)
+        high = block(kube, roles=places, priority_class={"worker": "faults-high"})
+        urgent = kube.submit({"worker": role(held(kube, "urgent-go"), 4, **keys)}, engines=high, gang=True)
+        until_running(urgent, 4)
+        until_running(job, 2)
+        assert [task["task"] for task in job.status()["tasks"] if task["state"] == "running"] == [
+            "worker:0",
+            "worker:1",
+        ]
+        kube.write("urgent-go", "")
+        urgent.succeeded(TELL)
+        if scope == "group":
+            job.run.scale("worker", 4)  # a group's growth costs a restart, so it would wait until that is worth it
+        until_running(job, 4)
+        kube.write("go", "")
+        status = job.succeeded(TELL)
+    assert not any(event["costs"] for event in job.told("incident")), "no restart is charged to the program"
+    assert {event["reason"] for event in job.told("warned")} == {"preempted"}
+    given = [event["task"] for event in job.told("attempt-written-off") if event["reason"] == "preempted"]
+    assert sorted(given) == ["worker:2", "worker:3"], job.story(status)
+    assert {tuple(event["left"]) for event in job.told("resized") if event["left"]} <= {
+        ("worker:2",), ("worker:3",), ("worker:2", "worker:3"), ("worker:3", "worker:2"),
+    }  # fmt: skip
+
+
+def until_running(job: Submitted, count: int) -> None:
+    """Wait until exactly so many of its tasks run, and no other is on its way to."""
+    job.until_status(
+        f"{count} tasks that run",
+        lambda status: [task["state"] for task in status["tasks"] if task["container"]] == ["running"] * count,
+        TELL,
+    )
+
+
 @contextmanager
 def priority(kube: Kubernetes, name: str, value: int) -> Iterator[None]:
     made = {
