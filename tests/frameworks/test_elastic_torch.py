@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainmaster.runtime.elastic import Member, Round
 from trainmaster.runtime.elastic.torch_training import Training
 
 MEMBER = """
@@ -20,9 +22,9 @@ from trainmaster.runtime.elastic import BROKEN, Member, Round
 from trainmaster.runtime.elastic.torch_groups import Interrupted, Listener
 
 listener = Listener("gloo", torch.device("cpu"))
-print(listener.payload, flush=True)
+print(listener.port, flush=True)
 rank, *ports = map(int, sys.stdin.readline().split())
-here = Round(1, rank, [Member(f"worker:{index}", 0, "127.0.0.1", str(port), 0, True) for index, port in enumerate(ports)])
+here = Round(1, rank, [Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, true]", 0, True) for index, port in enumerate(ports)])
 
 def listen():
     for line in sys.stdin:
@@ -97,11 +99,34 @@ def test_a_broken_round_frees_who_waits_for_a_member_that_never_came() -> None:
         assert time.monotonic() - began < 30
 
 
+def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_one() -> None:
+    members = [made(seed=seed) for seed in (1, 2)]
+    ports = [training._listener.port for training in members]
+    rows = [Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, false]", 0, False) for index, port in enumerate(ports)]
+
+    def take(rank: int) -> None:
+        training, here = members[rank], Round(2, rank, rows)
+        training._is_given = False
+        training._group = training._listener.group(here)
+        training._take_state(here)
+
+    threads = [threading.Thread(target=take, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    states = [training.model.state_dict().values() for training in members]
+    assert all(torch.equal(mine, yours) for mine, yours in zip(*states, strict=True))
+    assert all(training._is_given for training in members)
+    for training in members:
+        training.leave()
+
+
 # -- alone --
 
 
-def made(**more: Any) -> Training:
-    torch.manual_seed(1)
+def made(seed: int = 1, **more: Any) -> Training:
+    torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     return Training(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), **more)
 

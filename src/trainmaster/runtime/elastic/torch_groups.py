@@ -10,6 +10,7 @@ NCCL's way was written by its documents and never run.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import threading
@@ -77,7 +78,7 @@ class Group:
 
 
 class Listener:
-    """Makes groups, and ends them when it hears that their round is broken. `payload`: what other members must know of this one."""
+    """Makes groups, and ends them when it hears that their round is broken. `port`: of this process's store."""
 
     def __init__(self, backend: str, device: torch.device) -> None:
         if backend not in ("gloo", "nccl"):
@@ -89,11 +90,15 @@ class Listener:
         self._store: Any = None
 
     @property
-    def payload(self) -> str:
+    def port(self) -> int:
         """Return the port of this process's store, which is made when first needed."""
         if self._store is None:
             self._store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False, timeout=FORMING)
-        return str(self._store.port)
+        return int(self._store.port)
+
+    def close(self) -> None:
+        """Serve no store any more."""
+        self._store = None
 
     def heard(self, word: str, number: int) -> None:
         """Take in a word of the rendezvous."""
@@ -144,7 +149,9 @@ class Listener:
         store = self._store
         if here.rank:
             address = first.address or "127.0.0.1"
-            store = dist.TCPStore(address, int(first.payload), is_master=False, wait_for_workers=False, timeout=FORMING)
+            store = dist.TCPStore(
+                address, json.loads(first.payload)[0], is_master=False, wait_for_workers=False, timeout=FORMING
+            )
         store = dist.PrefixStore(f"round {here.number}", store)
         if self._backend == "nccl":
             torch.cuda.set_device(self._device)

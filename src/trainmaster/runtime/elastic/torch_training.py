@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 import time
 from collections import deque
@@ -62,10 +63,9 @@ class Training:
         self._state = {"model": model, "optimizer": optimizer, **state}
         self._update, self._per_step = update or self._step_all, batches_per_step
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._sums = (
-            step  # that are complete: those of steps, and those by which members agree that there are no batches
-        )
+        self._sums = step  # that are complete: of steps, and those by which members agree that there are no batches
         self._ends = 0  # of `batches`
+        self._is_given = False  # whether the state is that of the other members
         self._weight = 0  # the batches whose gradients are in this step so far
         self._outcome = ""
         self._device = self._parameters[0].device if self._parameters else torch.device("cpu")
@@ -146,6 +146,7 @@ class Training:
         """Leave the round before the program ends: this process trains no more. The others go on without it."""
         self._rendezvous.leave()
         self._drop_group()
+        self._listener.close()
 
     # -- steps --
 
@@ -241,8 +242,8 @@ class Training:
         """Join until there is a round in which all have the same state."""
         failures = 0
         while True:
-            payload = "" if self._rendezvous.is_alone else self._listener.payload
-            here = self._rendezvous.join(payload, self._sums, agreed=agreed)
+            payload = [None if self._rendezvous.is_alone else self._listener.port, self._is_given]
+            here = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(here)
@@ -261,7 +262,9 @@ class Training:
 
     def _take_state(self, here: Round) -> None:
         """Have the members that are new, or behind, take the state of the one that is furthest."""
-        if self._group is None or here.is_equal:
+        # At the beginning all have completed no step, and yet have a state of their own: also in the round after one that was broken then.
+        if self._group is None or (here.is_equal and all(json.loads(member.payload)[1] for member in here.members)):
+            self._is_given = True
             return
         me, source = here.members[here.rank], here.members[here.source]
         packed = self._packed() if me is source else torch.empty(0, dtype=torch.uint8, device=self._device)
@@ -270,8 +273,9 @@ class Training:
         if me is not source:
             packed = torch.empty(int(size.item()), dtype=torch.uint8, device=self._device)
         self._group.broadcast(packed, here.source)
-        if me is not source and (me.new or me.step < source.step):
+        if me is not source and (me.new or me.step < source.step or not self._is_given):
             self._unpack(packed)
+        self._is_given = True
 
     def _packed(self) -> torch.Tensor:
         state = {

@@ -46,9 +46,11 @@ class Persister:
 
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        poll = select.poll()  # select.select() takes no descriptor above 1,023
+        poll.register(self._process.stdout, select.POLLIN)
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
-        while not select.select([self._process.stdout], [], [], 0.1)[0]:
+        while not poll.poll(100):
             if give_up():
                 return None
         line = self._process.stdout.readline()
