@@ -121,6 +121,7 @@ def test_shards_of_tasks_that_come_and_go_are_each_counted_once(engine: Engine) 
 # -- one machine --
 
 
+@pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_it_grows_while_that_helps_and_gives_back_what_brings_nothing(engine: Engine) -> None:
     """Each step needs the one resource that all share, for 50 ms: one task does 20 a second, and so do two or four."""

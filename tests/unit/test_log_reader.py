@@ -19,6 +19,8 @@ from trainmaster.log.segments import number
 from trainmaster.log.storage import LocalStorage, Storage, storage_for
 from trainmaster.log.writer import open_writer
 
+pytestmark = pytest.mark.usefixtures("crashed_writers_are_closed")
+
 
 def put(storage: Storage, epoch: int, first: int, content: list[bytes], torn: bytes = b"") -> None:
     storage.replace(f"events/{epoch}-{first}.jsonl", b"".join(content) + torn, durable=False)

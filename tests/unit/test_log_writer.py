@@ -28,6 +28,8 @@ from trainmaster.log.segments import number
 from trainmaster.log.storage import Appender, LocalStorage, storage_failed, storage_for
 from trainmaster.log.writer import OBJECTS_LIMIT, open_writer
 
+pytestmark = pytest.mark.usefixtures("crashed_writers_are_closed")
+
 TESTS = Path(__file__).parents[1]
 
 

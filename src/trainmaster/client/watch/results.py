@@ -97,6 +97,7 @@ class Status(TypedDict):
     saves: list[dict[str, Any]]
     links: dict[str, str]
     shards: dict[str, dict[str, int]]
+    scaling: dict[str, dict[str, Any]]
     losses: list[Loss]
     gave_up: list[str]
     tokens: NotRequired[dict[str, Any]]
