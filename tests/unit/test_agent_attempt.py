@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.supervise import _VERBS, Agent
 from trainmaster.core.machine.orders import ORDERS, order_fields, order_message
 from trainmaster.host.allowance import Allowance
+from trainmaster.host.process_tree import kin
 from trainmaster.log.storage import LocalStorage
 
 
@@ -116,6 +119,44 @@ def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_pa
     asyncio.run(act())
     assert reports[-1] == ("ended", 1)
     assert (tmp_path / "stored/logs/worker-0/1.log").read_text().endswith("saved\n")
+
+
+def test_a_disk_that_a_program_hangs_on_does_not_hang_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that may hold a Python cannot be opened: it is a pipe which nobody writes to."""
+    monkeypatch.setattr(attempts, "STACKS_WITHIN", 0.5)
+    library, reports = tmp_path / "libpython3.so", []
+    library.write_bytes(Path(re.findall(r"/\S*/libm\.so\.6", maps(os.getpid()))[0]).read_bytes())
+
+    async def act() -> None:
+        attempt = Attempt(1, place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports))
+        attempt.prepare(order("prepare"))
+        await until_async(lambda: ("ready", 1) in reports)
+        command = f"LD_PRELOAD={library} exec sleep 1000"
+        attempt.start(order("start", command=command))
+        await until_async(lambda: any(str(library) in maps(process.pid) for process in kin(os.getpid())))
+        await until_async(lambda: attempt._watching is not None)
+        library.unlink()
+        os.mkfifo(f"{library} (deleted)")
+        stopping = asyncio.ensure_future(attempt.stop(None, 0.1, shows_stacks=True))
+        await turns()
+        assert not stopping.done(), "the loop goes on meanwhile"
+        await stopping
+        await until_async(lambda: ("ended", 1) in reports)
+        await attempt.end()
+        os.close(os.open(f"{library} (deleted)", os.O_RDWR | os.O_NONBLOCK))
+
+    asyncio.run(act())
+    assert re.search(r" sleep state .*\n.*what other processes do was not read", (tmp_path / "1.log").read_text())
+
+
+def maps(pid: int) -> str:
+    """Return the files that a process has in its memory, and where; "" where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 async def turns() -> None:

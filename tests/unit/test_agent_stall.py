@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from trainmaster.agent.watch import gpus, stall
+from trainmaster.agent.watch.python_stacks import LAYOUTS
 from trainmaster.agent.watch.samples import Sampler
 from trainmaster.agent.watch.stacks import stacks
 from trainmaster.agent.watch.stall import Observation, Stall, Watch, verdict
@@ -176,7 +177,7 @@ class Größe:
         while True: pass
 threading.Thread(target=waits, daemon=True).start()
 pid = os.fork()
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 (lambda: Größe().spins() if pid
     else
         waits())()
@@ -214,6 +215,69 @@ def test_of_what_is_no_python_only_the_kernel_tells() -> None:
             assert line.startswith(f"pid {process.pid} sleep state ")
         finally:
             process.kill()
+
+
+def stacks_of(python: str, program: str) -> list[str]:
+    """Return the lines of a process of this Python once its program says that it is ready."""
+    with subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            present = look(process.pid)
+            assert present is not None
+            return list(stacks([present]))
+        finally:
+            process.kill()
+
+
+OLDER = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")))
+
+
+@pytest.mark.parametrize("python", [python for python in OLDER if python not in PYTHONS])
+def test_a_python_whose_stacks_cannot_be_read_is_named(python: str) -> None:
+    lines = stacks_of(python, "import time; print('ready', flush=True); time.sleep(1000)")
+    assert lines[1:] in ([], ["  (its stacks cannot be read: its Python is none of 3.11, 3.12, 3.13)"])
+    version = Path(os.path.realpath(python)).name.removeprefix("python")
+    assert len(lines) == 2 or int(version.partition(".")[2]) < 7, "_PyRuntime is there from 3.7 on"
+
+
+HARM = """
+import ctypes, sys, time
+def waits():
+    print("ready", flush=True)
+    time.sleep(1000)
+code, runtime = waits.__code__, ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+def write(address, value):
+    ctypes.c_uint64.from_address(address).value = value
+"""
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_table_of_lines_that_ends_too_early_harms_nobody(python: str) -> None:
+    entry = 1 << 7 | 13 << 3 | 7  # its number of lines never ends
+    harm = f"ctypes.memset(id(code.co_linetable) + 32, {entry}, len(code.co_linetable))"
+    lines = stacks_of(python, f"{HARM}{harm}\nwaits()")
+    assert lines[2:] == ["  (its frames changed while they were read)"]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_interpreters_that_lead_in_a_circle_have_an_end(python: str) -> None:
+    version = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2])"], stdout=-1, text=True, check=True
+    )
+    layout = LAYOUTS[tuple(map(int, version.stdout.split()))]  # type: ignore[index]
+    harm = f"""
+circle = ctypes.create_string_buffer(1 << 14)
+write(ctypes.addressof(circle) + {layout.following}, ctypes.addressof(circle))
+write(runtime + {layout.interpreters}, ctypes.addressof(circle))
+"""
+    assert len(stacks_of(python, f"{HARM}{harm}\nwaits()")) == 1
+
+
+@pytest.mark.parametrize("python", [python for python in PYTHONS if "/3.13" in python])
+def test_a_build_without_the_lock_of_the_interpreter_is_named(python: str) -> None:
+    lines = stacks_of(python, f"{HARM}write(runtime + 16, 1)\nwaits()")
+    assert lines[1:] == ["  (its stacks cannot be read: its Python is a free-threaded build)"]
 
 
 # -- whole scenes, in simulated time: a look each three seconds --

@@ -317,7 +317,7 @@ class Agent:
         attempt.peer_finished(order["limit"])
 
     async def _dump(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
-        attempt.dump()
+        await attempt.dump()
 
     async def _leave(self, number: int) -> None:
         """End the attempts, have the logs stored and everything reported; then go."""

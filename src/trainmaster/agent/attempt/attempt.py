@@ -51,6 +51,7 @@ EARLY = 60.0  # s within which "address already in use" is blamed on a port that
 GRACE = 10.0  # s, where an order names none
 SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to report its end
 ANSWERED_WITHIN = 2.0  # s that a disk has to answer: a mount that hangs never does
+STACKS_WITHIN = 5.0  # s to read the stacks of a program that hangs: what it waits for may keep their reader waiting too
 COPIED_WITHIN = 5.0  # s in which threads must give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
@@ -118,9 +119,9 @@ class Attempt:
         if not self.course.stop(self.place.going, self._program is not None and self._program.died):
             return
         self._halt.set()
+        if self.running and shows_stacks:
+            await self.dump()
         if self.running:
-            if shows_stacks:
-                self.dump()
             await self._end_program(number, grace)
         if self.course.phase == RUNNING:
             return  # the work sees the program's end, and reports it
@@ -152,11 +153,17 @@ class Attempt:
         if self._watching is not None and self._watching.finishing is None:
             self._watching.finishing = (asyncio.get_running_loop().time(), limit)
 
-    def dump(self) -> None:
+    async def dump(self) -> None:
         """Write the stacks of every process into the log."""
-        if self._watching is not None and self._output is not None:
-            for line in self._watching.stacks():
-                self._output.write(line)
+        if self._watching is None or self._output is None:
+            return
+        lines: list[str] = []
+        is_complete = await answered_within(STACKS_WITHIN, self._watching.show_stacks, lines.append)
+        for line in [
+            *lines,
+            *([] if is_complete else [f"(what other processes do was not read within {STACKS_WITHIN:g} s)"]),
+        ]:
+            self._output.write(line)
 
     # -- messages of the program --
 
@@ -432,7 +439,7 @@ class Attempt:
         if reason == "out-of-memory":
             await self._program.sweep()
         else:
-            self.dump()
+            await self.dump()
             await self._end_program(None, None)
         return Outcome(reason, figures=figures)
 

@@ -3,8 +3,11 @@
 /proc/PID/mem may be read by a process of the same user that is its ancestor, as the agent is of its program (ptrace(2), Yama). There the
 interpreter's own tables are followed: `_PyRuntime`, found by its symbol in the executable or in libpython (elf(5)), its interpreters, their
 threads, and the frames of each. `LAYOUTS` has the offsets of their fields for each version (CPython's pycore_runtime.h, pycore_interp.h,
-pycore_frame.h, cpython/code.h and unicodeobject.h, compiled for 64 bits; micro versions do not change them). Of a version that is not in
-there nothing is told. What is read may change meanwhile: a thread whose frames make no sense is told as far as they do.
+pycore_frame.h, cpython/code.h and unicodeobject.h, compiled for 64 bits; micro versions do not change them). Builds without the lock of
+the interpreter have other offsets. The stacks of such a build, and of a version that is not in there, are not read. What is read may
+change meanwhile, and may lead anywhere: a thread is shown as far as its frames make sense, and every walk has an end.
+
+The reader may wait as long as the process does: for a file of the interpreter on a disk that hangs, or for the lock of its memory.
 """
 
 from __future__ import annotations
@@ -12,14 +15,24 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import BinaryIO
 
 import attrs
 
-FRAMES, THREADS = 100, 100  # told at most, of each thread and of each process
+FRAMES, THREADS, INTERPRETERS = 100, 100, 100  # shown at most: of a thread, and of a process
 _LONGEST = 4096  # bytes of a name
 _DYNSYM, _EXECUTABLE = 11, 2  # elf.h: SHT_DYNSYM, ET_EXEC
 _CSTACK = 3  # the owner of a frame that stands for C code, from 3.12 on
+_COOKIE = b"xdebugpy"  # what _PyRuntime begins with, from 3.13 on
+_FAULTS = (
+    OSError,
+    struct.error,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+)  # of memory that holds something else
 
 
 class Unreadable(Exception):
@@ -60,18 +73,19 @@ LAYOUTS = {
 }
 
 
-def python_stacks(pid: int) -> list[str]:
-    """Return the stacks of all threads of a Python process as faulthandler writes them. Raises Unreadable. It takes some 2 ms."""
+def python_stacks(pid: int) -> Iterator[str]:
+    """Yield the stacks of all threads of a Python process as faulthandler writes them, which takes some 2 ms. Raises Unreadable."""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
             memory = _Memory(file)
-            runtime, version = (_symbol(pid, name) for name in ("_PyRuntime", "Py_Version"))
-            number = memory.number(version)
-            layout = LAYOUTS.get((number >> 24 & 255, number >> 16 & 255))
-            if layout is None:
-                raise Unreadable(f"its Python is none of {', '.join(f'{major}.{minor}' for major, minor in LAYOUTS)}")
-            return list(_threads(memory, layout, memory.number(runtime + layout.interpreters)))
-    except (OSError, struct.error, OverflowError, ValueError) as error:
+            layout, interpreter = _interpreter(pid, memory)
+            for thread in islice(_threads(memory, layout, interpreter), THREADS):
+                yield f"Thread {memory.number(thread + layout.native)} (most recent call first):"
+                try:
+                    yield from _frames(memory, layout, thread)
+                except _FAULTS:
+                    yield "  (its frames changed while they were read)"
+    except _FAULTS as error:
         raise Unreadable(str(error)) from error
 
 
@@ -99,17 +113,26 @@ class _Memory:
         return self.read(address + 32, min(self.number(address + 16), 1 << 20))
 
 
-def _threads(memory: _Memory, layout: Layout, interpreter: int) -> Iterator[str]:
-    told = 0
-    while interpreter and told < THREADS:
+def _interpreter(pid: int, memory: _Memory) -> tuple[Layout, int]:
+    """Return the layout of the process's Python, and the address of its first interpreter."""
+    runtime, version = _symbols(pid, "_PyRuntime", "Py_Version")
+    number = memory.number(version) if version else 0  # a symbol from 3.11 on
+    layout = LAYOUTS.get((number >> 24 & 255, number >> 16 & 255))
+    if layout is None:
+        raise Unreadable(f"its Python is none of {', '.join(f'{major}.{minor}' for major, minor in LAYOUTS)}")
+    if memory.read(runtime, 8) == _COOKIE and memory.number(runtime + 16):
+        raise Unreadable("its Python is a free-threaded build")
+    return layout, memory.number(runtime + layout.interpreters)
+
+
+def _threads(memory: _Memory, layout: Layout, interpreter: int) -> Iterator[int]:
+    """Yield the addresses of the threads of all interpreters."""
+    for _ in range(INTERPRETERS):
+        if not interpreter:
+            return
         thread = memory.number(interpreter + layout.threads)
-        while thread and told < THREADS:
-            told += 1
-            yield f"Thread {memory.number(thread + layout.native)} (most recent call first):"
-            try:
-                yield from _frames(memory, layout, thread)
-            except (OSError, struct.error, OverflowError, ValueError):
-                yield "  (its frames changed while they were read)"
+        while thread:
+            yield thread
             thread = memory.number(thread + layout.next_thread)
         interpreter = memory.number(interpreter + layout.following)
 
@@ -160,13 +183,13 @@ def _line(table: bytes, line: int, at: int) -> int:
     return line
 
 
-def _symbol(pid: int, name: str) -> int:
-    """Return the address of a symbol of the process's Python."""
+def _symbols(pid: int, *names: str) -> list[int]:
+    """Return the addresses of symbols of the process's Python, 0 where it lacks one. Raises NoPython where it lacks the first."""
     for path, begin in _images(pid):
         with open(f"/proc/{pid}/root{path}", "rb") as file:
-            value, is_fixed = _value(file, name.encode())
-        if value:
-            return value + (0 if is_fixed else begin)
+            values = [_value(file, name.encode()) for name in names]
+        if values[0][0]:
+            return [value and value + (0 if is_fixed else begin) for value, is_fixed in values]
     raise NoPython
 
 
@@ -185,6 +208,7 @@ def _images(pid: int) -> Iterator[tuple[str, int]]:
 
 def _value(file: BinaryIO, name: bytes) -> tuple[int, bool]:
     """Return the value of a symbol among the dynamic ones of an ELF file, 0 where it has none, and whether its addresses are fixed."""
+    file.seek(0)
     head = file.read(64)
     if head[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
         return 0, False

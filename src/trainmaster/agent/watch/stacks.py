@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from trainmaster.agent.watch.python_stacks import NoPython, Unreadable, python_stacks
 from trainmaster.host.linux import Process
@@ -11,11 +11,12 @@ from trainmaster.host.linux import Process
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def stacks(processes: Iterable[Process]) -> list[str]:
-    """Return the lines of all processes that live."""
-    return [
-        line for process in processes if process.alive for line in (_kernel_line(process), *_python_lines(process.pid))
-    ]
+def stacks(processes: Iterable[Process]) -> Iterator[str]:
+    """Yield the lines of all processes that live. A process that hangs may keep its reader waiting: read them in a thread."""
+    for process in processes:
+        if process.alive:
+            yield _kernel_line(process)
+            yield from _python_lines(process.pid)
 
 
 def _kernel_line(process: Process) -> str:
@@ -25,13 +26,13 @@ def _kernel_line(process: Process) -> str:
     return f"pid {process.pid} {process.name} state {process.state} cpu {cpu:.1f} s waits in {frames or waits or '?'}"
 
 
-def _python_lines(pid: int) -> list[str]:
+def _python_lines(pid: int) -> Iterator[str]:
     try:
-        return python_stacks(pid)
+        yield from python_stacks(pid)
     except NoPython:
-        return []
+        return
     except Unreadable as error:
-        return [f"  (its stacks cannot be read: {error})"]
+        yield f"  (its stacks cannot be read: {error})"
 
 
 def _read(path: str) -> str:

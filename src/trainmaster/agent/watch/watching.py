@@ -6,6 +6,7 @@ A look is taken each `EVERY` seconds, and often while memory nears its limit. Th
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainmaster.agent.watch.progress import Progress
 from trainmaster.agent.watch.samples import EVERY, Sample, Sampler, network
 from trainmaster.agent.watch.stacks import stacks
 from trainmaster.agent.watch.stall import Observation
+from trainmaster.host.process_tree import kin
 
 NEAR = 0.6  # of the limit; above it memory is looked at every
 OFTEN, SOON = 0.2, 0.5  # s; while memory is watched, the longer one
@@ -94,7 +96,8 @@ class Watching:
             "progress": self._progress.value, "step": self._progress.step, "phase": self._progress.phase,
         })  # fmt: skip
 
-    def stacks(self) -> list[str]:
-        """Return lines that show what each process of the program does now."""
-        self._sampler.look()
-        return stacks(self._sampler.seen)
+    def show_stacks(self, show: Callable[[str], None]) -> bool:
+        """Call `show` with lines that show what each process of the program does now; then return True. It may block."""
+        for line in stacks(kin(os.getpid())):
+            show(line)
+        return True
