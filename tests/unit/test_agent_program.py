@@ -415,3 +415,27 @@ def test_orphans_are_reaped_but_not_what_somebody_waits_for(tmp_path: Path) -> N
 
     asyncio.run(act())
     assert child.wait() == 0
+
+
+def test_a_thread_that_ends_hides_no_children_of_the_others() -> None:
+    """Two hundred threads end while the lists are read, each in another moment; the last one has a child."""
+    script = """
+import subprocess, threading, time
+for number in range(200):
+    threading.Thread(target=time.sleep, args=(1 + number / 100,)).start()
+def has_a_child():
+    child = subprocess.Popen(["sleep", "1000"])
+    print(child.pid, flush=True)
+    child.wait()
+threading.Thread(target=has_a_child).start()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            child = int(process.stdout.readline())
+            while len(os.listdir(f"/proc/{process.pid}/task")) > 2:
+                assert child in {seen.pid for seen in processes.kin(process.pid)}
+            os.kill(child, signal.SIGKILL)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

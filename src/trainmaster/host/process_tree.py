@@ -62,10 +62,16 @@ def _everyone_below(root: int) -> list[Process]:
 
 def _children(pid: int) -> list[Process]:
     pids: list[int] = []
+    threads: list[str] = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile, so it has none
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-                pids += map(int, file.read().split())
+        threads = os.listdir(f"/proc/{pid}/task")
+    for thread in threads:
+        # Where a thread ended, its children are another thread's now.
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file,
+        ):
+            pids += map(int, file.read().split())
     return [process for child in pids if (process := linux.look(child)) is not None]
 
 
