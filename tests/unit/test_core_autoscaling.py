@@ -13,7 +13,7 @@ from trainmaster.core.decide.stragglers import judge
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.report import status
 from trainmaster.core.machine.stimuli import Measured, Pace, Rate, Report, ScaleRequested
-from trainmaster.core.pace import INTERVALS, SPACING, WARM_UP, Paces
+from trainmaster.core.pace import INTERVALS, MOST, OWN_TIME, SHORTEST, SPACING, WARM_UP, Paces
 from trainmaster.core.spec.reading import job_from, job_to
 
 
@@ -150,7 +150,7 @@ def test_a_pace_is_the_median_of_the_last_reports_after_the_warm_up() -> None:
         now, step = now + SPACING, step + 10
         seen = _heard(paces, script, now, step=step, metrics={"step_time": 0.25})
     assert seen is not None
-    assert (seen.paces["worker:0"].per, seen.paces["worker:0"].seconds) == ("step", 0.25)
+    assert (seen.paces["worker:0"].per, seen.paces["worker:0"].seconds) == (OWN_TIME, 0.25)
 
 
 def _heard(paces: Paces, script: Script, now: float, **data: Any) -> Measured | None:
@@ -163,5 +163,24 @@ def test_of_two_nobody_is_named_and_of_three_the_one_that_is_slow() -> None:
     two = {"worker:0": Pace("step", 1.0), "worker:1": Pace("step", 9.0)}
     assert judge(script.state, two) == []
     assert judge(script.state, {**two, "worker:2": Pace("shard", 1.0)}) == [], "which are measured in different ways"
+    assert judge(script.state, {**two, "worker:2": Pace(OWN_TIME, 1.0)}) == [], "one tells the seconds of its own work"
     ((kind, fact),) = judge(script.state, {**two, "worker:2": Pace("step", 1.1)})
     assert (kind, fact["task"], fact["seconds"], fact["median"]) == ("straggling", "worker:1", 9.0, 1.1)
+
+
+def test_throughputs_of_any_size_and_rare_steps_are_measured() -> None:
+    """Figures that mean nothing are none: sums of them would be infinite."""
+    script = elastic(auto="on")
+
+    def rate(paces: Paces, *figures: float, every: float = SHORTEST) -> list[float]:
+        rates: list[float] = []
+        for number in range(60):
+            metrics = {"throughput": figures[number % len(figures)]} if figures else {}
+            seen = _heard(paces, script, every * number, step=number, metrics=metrics)
+            rates += [measured.rate for measured in seen.rates] if seen is not None else []
+        return rates
+
+    assert set(rate(Paces(), 1e308)) == {0.2}, "steps are counted then"
+    assert set(rate(Paces(), 5e-324)) == {0.0}
+    assert set(rate(Paces(), MOST)) == {MOST}
+    assert rate(Paces(), every=36000.0)[0] == pytest.approx(1 / 36000, rel=1e-4)

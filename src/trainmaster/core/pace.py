@@ -5,7 +5,8 @@ Each LOOK seconds at most there is a stimulus `Measured` with two kinds of figur
 *The pace of a task*: the seconds that it takes for a step or a shard; the median of its last INTERVALS reports, which are at least SPACING
 seconds apart. So a pause (a save, an evaluation) is one value among many, and a task that is silent is not measured: that is what stalls
 are for. The first WARM_UP seconds of an attempt do not count. In synchronous training all ranks step together, so their steps look alike;
-a program can tell the seconds that it works itself in a step, without its waiting, as the metric `step_time`, which is taken then.
+a program can tell the seconds that it works itself in a step, without its waiting, as the metric `step_time`, which is taken then, and
+compared only with that of others.
 
 *The rate of a role*: the work of all its members a second, over a window of `scale.every` (at least SHORTEST) in which no member came, left
 or restarted, and which begins half as long after the last of them did: programs begin slowly. Where only some tasks report, as rank 0 of a
@@ -32,8 +33,9 @@ WARM_UP = 60.0  # s of an attempt, from its first report of work on
 SILENT = 60.0  # s, and three times its own pace, after which a task is not measured
 SHORTEST = 5.0  # s of a window; it goes on, up to so many times as long, until there were ENOUGH steps or shards in it
 ENOUGH, LONGER = 20, 10
+LEAST, MOST = 1e-12, 1e18  # figures that mean something
 
-STEP, SHARD, OWN_TIME = "step", "shard", "step_time"  # by which a pace is measured, the last one first
+STEP, SHARD, OWN_TIME = "step", "shard", "step of its own work"  # by which a pace is measured, the last one first
 _RANKS = (STEP, SHARD, OWN_TIME)
 
 
@@ -51,8 +53,8 @@ class _Course:
     steps: float | None = None  # the newest step
     counted: float = 0.0  # steps that were made since the first report
     shards: float = 0.0
-    throughput: float = 0.0  # the sum of what was told of it, and how often
-    told: int = 0
+    throughput: float = 0.0  # the sum of its reports of it
+    throughput_reports: int = 0
 
     def reached(self, step: float) -> None:
         self.counted += max(0.0, step - (step if self.steps is None else self.steps))
@@ -76,11 +78,7 @@ class _Course:
         if len(self.seconds) < INTERVALS:
             return None
         median = sorted(self.seconds)[INTERVALS // 2]
-        return (
-            Pace("step" if self.by == OWN_TIME else self.by, median)
-            if now - self.at <= max(SILENT, 3 * median)
-            else None
-        )
+        return Pace(self.by, significant(median)) if now - self.at <= max(SILENT, 3 * median) else None
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -149,7 +147,10 @@ class Paces:
         if window is None or window.members != members or now < window.begins - length:
             self._windows[role] = _Window(members, now + length / 2)
             return None
-        counts = {key: (course.counted, course.shards, course.throughput, course.told) for key, course in known.items()}
+        counts = {
+            key: (course.counted, course.shards, course.throughput, course.throughput_reports)
+            for key, course in known.items()
+        }
         if window.counts is None:
             if now >= window.begins:
                 self._windows[role] = _Window(members, now, counts)
@@ -160,14 +161,13 @@ class Paces:
         if work is None or (work.unit and sum(work.amounts) < ENOUGH and seconds < LONGER * length):
             return None
         self._windows[role] = _Window(members, now, counts)
-        return Rate(
-            role, size, sum(work.amounts) / len(work.amounts) * size / (seconds if work.unit else 1.0), work.unit
-        )
+        rate = sum(work.amounts) / len(work.amounts) * size / (seconds if work.unit else 1.0)
+        return Rate(role, size, significant(rate), work.unit)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class _Work:
-    """The work of each task that reports it: steps or shards in a window; without a unit, what it told of its throughput."""
+    """The work of each task that reports it: steps or shards in a window; without a unit, its own throughput."""
 
     unit: str
     amounts: list[float]
@@ -176,12 +176,12 @@ class _Work:
 def _work(before: Mapping[str, tuple[float, float, float, int]], courses: Mapping[str, _Course]) -> _Work | None:
     throughputs, shards, steps = [], [], []
     for key, course in courses.items():
-        steps_before, shards_before, sum_before, told_before = before.get(key, (0.0, 0.0, 0.0, 0))
+        steps_before, shards_before, sum_before, reports_before = before.get(key, (0.0, 0.0, 0.0, 0))
         shards.append(course.shards - shards_before)
         if course.steps is not None:
             steps.append(course.counted - steps_before)
-        if course.told > told_before:
-            throughputs.append((course.throughput - sum_before) / (course.told - told_before))
+        if (reports := course.throughput_reports - reports_before) > 0:
+            throughputs.append((course.throughput - sum_before) / reports)
     if throughputs:
         return _Work("", throughputs)
     return _Work("shards", shards) if any(shards) else _Work("steps", steps) if any(steps) else None
@@ -197,7 +197,7 @@ def _progress(course: _Course, data: Mapping[str, Any], now: float) -> None:
         course.note(now, OWN_TIME, own_time)
     if _is_figure(throughput):
         course.throughput += throughput
-        course.told += 1
+        course.throughput_reports += 1
 
 
 def _shards_done(course: _Course, data: Mapping[str, Any], now: float) -> None:
@@ -212,7 +212,13 @@ _TAKEN = {"progress": _progress, "shards-done": _shards_done}
 
 
 def _is_figure(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and value >= 0
+    """Tell whether a program's figure is one: sums and quotients of those stay within the bounds of numbers."""
+    return type(value) in (int, float) and 0 <= value <= MOST
+
+
+def significant(value: float) -> float:
+    """Return a figure as it is written down: six digits of it; what is next to nothing is 0."""
+    return float(f"{value:.6g}") if value > LEAST else 0.0
 
 
 def _runs(state: State, key: str, attempt: int) -> bool:

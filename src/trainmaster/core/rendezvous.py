@@ -51,7 +51,9 @@ class _Row:
     payload: str
     step: int
     agreed: bool
-    told: set[str] = attrs.field(factory=set)
+    pushed: set[str] = attrs.field(
+        factory=set
+    )  # the words that were pushed to it since it came, or since its round opened
 
 
 class Rendezvous:
@@ -85,7 +87,7 @@ class Rendezvous:
                 touched.add(row.place)
             elif is_new:
                 row.is_in, row.after, row.rank, row.size = is_in, fields["after"], fields["rank"], fields["size"]
-                row.told.clear()
+                row.pushed.clear()
                 touched.add(row.place)
         return touched
 
@@ -152,7 +154,7 @@ class Rendezvous:
         finished = sum(task.phase in FINISHED for task in state.members_of(rows[0].place[0]))
         for rank, row in enumerate(rows):
             row.is_in, row.after, row.rank, row.size = True, number, rank, len(rows)
-            row.told.clear()
+            row.pushed.clear()
             push_to(pushes, state, row.task).setdefault("opened", []).append([row.id, number, rank, members, finished])
 
 
@@ -162,8 +164,8 @@ def push_to(pushes: dict[str, Push], state: State, task: str) -> Push:
 
 
 def _tell(pushes: dict[str, Push], state: State, row: _Row, word: str) -> None:
-    if word not in row.told:
-        row.told.add(word)
+    if word not in row.pushed:
+        row.pushed.add(word)
         push_to(pushes, state, row.task).setdefault(word, []).append([row.id, row.after])
 
 

@@ -302,9 +302,9 @@ class Agent:
     def _make_steps(self, attempt: int, steps: Steps) -> None:
         if self.running == attempt and self.alive:
             now, running = self.world.now, sum(map(bool, self.world.truth.running.values()))
-            made = steps.made(self.container.task, self.container.node, now - self._began, running, now - BEGINNING)
-            self._step += made
-            if made:
+            advance = steps.made(self.container.task, self.container.node, now - self._began, running, now - BEGINNING)
+            self._step += advance
+            if advance:
                 self.report("progress", attempt, step=int(self._step))
                 self._reached = {"reached": {"step": int(self._step)}}
             self.world.at(EVERY, self._make_steps, attempt, steps)

@@ -27,7 +27,7 @@ from typing import Any
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.state import Group, Scaling, State, sizes_itself
 from trainmaster.core.machine.stimuli import Rate
-from trainmaster.core.pace import SHORTEST
+from trainmaster.core.pace import SHORTEST, significant
 
 HALF = 0.5  # of what the members before brought, each
 CLEAR = 0.75  # of the present size: a size that tells clearly what more have brought
@@ -49,7 +49,7 @@ def judge(state: State, rates: Iterable[Rate], now: float) -> list[Fact]:
             continue
         scaling = state.scaling.get(rate.role, Scaling())
         if _is_news(state, scaling, rate, now):
-            fact = {"role": rate.role, "size": rate.size, "rate": round(rate.rate, 4), "unit": rate.unit}
+            fact = {"role": rate.role, "size": rate.size, "rate": rate.rate, "unit": rate.unit}
             facts.append(("throughput", fact))
         facts += _change(state, group, scaling, rate, now)
     return facts
@@ -79,13 +79,13 @@ def _change(state: State, group: Group, scaling: Scaling, rate: Rate, now: float
     pause = PAUSE * _period(state) * 2.0 ** min(DOUBLINGS, max(0, scaling.given_back - 1))
     rates[rate.size] = ((rate.rate + rates[rate.size][0]) / 2 if is_sure else rate.rate, now)
     size = wanted_size(rates, rate.size, replicas.min, replicas.max, now - pause, is_sure=is_sure)
-    wanted = group.requested.get(rate.role, replicas.max)
-    if size > rate.size and wanted > rate.size:  # what was asked for last is not there yet
+    requested = group.requested.get(rate.role, replicas.max)
+    if size > rate.size and requested > rate.size:  # what was asked for last is not there yet
         size = rate.size
     figures: dict[str, Any] = {**figures_of(rates, rate.size), "unit": rate.unit}
     if sizes_itself(state, rate.role):
         request = {"role": rate.role, "size": size, "by": "autoscaling", "figures": figures}
-        return [("scale-requested", request)] if size not in (rate.size, wanted) else []
+        return [("scale-requested", request)] if size not in (rate.size, requested) else []
     advised = rate.size if scaling.advice is None else scaling.advice["size"]
     if scaling.by_user or size == advised or not is_sure:
         return []
@@ -134,6 +134,6 @@ def figures_of(rates: Rates, size: int) -> dict[str, Any]:
     """Return the figures that a change is explained by; the share is None where no smaller size was seen."""
     base = _compared_size(rates, size)
     return {
-        "members": size, "rate": round(rates[size][0], 4), "base": base,
+        "members": size, "rate": significant(rates[size][0]), "base": base,
         "share": None if base is None else round(share(rates, base, size), 4),
     }  # fmt: skip

@@ -42,8 +42,8 @@ def judge(state: State, paces: Mapping[str, Pace]) -> list[Fact]:
         median = medians.get((state.tasks[key].role, pace.per), 0.0)
         fact: dict[str, Any] = {
             "task": key,
-            "seconds": round(pace.seconds, 4),
-            "median": round(median, 4),
+            "seconds": pace.seconds,
+            "median": median,
             "per": pace.per,
         }
         if key not in state.stragglers and median and pace.seconds >= SLOW * median:

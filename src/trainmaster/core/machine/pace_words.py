@@ -26,11 +26,11 @@ def speed_words(rate: float, unit: str) -> str:
 def scale_words(figures: Figures, size: int) -> str:
     """Say why a role should go to `size` members."""
     members, share, base = figures["members"], figures["share"], figures["base"]
-    made = f"{members} {'makes' if members == 1 else 'make'} {speed_words(figures['rate'], figures['unit'])}"
+    work = f"{members} {'makes' if members == 1 else 'make'} {speed_words(figures['rate'], figures['unit'])}"
     if base is None:
-        return f"{made}, and what more would bring is not known yet"
+        return f"{work}, and what more would bring is not known yet"
     each = f"each beyond {base} brings {100 * share:.0f} % of what each of those does"
-    return f"{made}, and {each}" + (f", so {size} would do" if size < members else "")
+    return f"{work}, and {each}" + (f", so {size} would do" if size < members else "")
 
 
 def advice_words(role: str, members: int, advice: Figures) -> str:

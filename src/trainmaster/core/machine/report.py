@@ -75,8 +75,8 @@ def _scaling(state: State, role: str, seen: Scaling) -> dict[str, Any]:
         state.known_job.roles[role].replicas.max,
     )
     known = {size: rate for size, (rate, _) in sorted(seen.rates.items(), key=lambda row: int(row[0]))}
-    made = ", ".join(f"{size} made {speed_words(rate, seen.unit)}" for size, rate in known.items())
-    text = f"{members} of {least} to {most}; {made}{'; a user chose the number' if seen.by_user else ''}"
+    speeds = ", ".join(f"{size} made {speed_words(rate, seen.unit)}" for size, rate in known.items())
+    text = f"{members} of {least} to {most}; {speeds}{'; a user chose the number' if seen.by_user else ''}"
     if seen.advice is not None:
         text += f"; {advice_words(role, members, seen.advice)}"
     return {

@@ -222,7 +222,7 @@ class Did(Plain):
 class Pace(Plain):
     """The seconds that a task takes for a step or a shard."""
 
-    per: str  # "step" or "shard"
+    per: str  # "step", "shard", or "step of its own work"
     seconds: float
 
 

@@ -111,23 +111,23 @@ class Listener:
         if group is not None and group.number <= number:
             group.abort()
 
-    def group(self, here: Round) -> Group | None:
+    def group(self, meeting: Round) -> Group | None:
         """Return the group of a round, None where this process is alone in it. Raises Interrupted."""
         self._group = None
-        if here.size == 1:
+        if meeting.size == 1:
             return None
         results: list[Group | BaseException] = []
 
         def form() -> None:
             try:
-                group = self._form(here)
+                group = self._form(meeting)
             except BaseException as error:  # noqa: BLE001  it is raised where the group is waited for
                 with self._news:
                     results.append(error)
                     self._news.notify_all()
                 return
             with self._news:
-                is_late = here.number <= self._broken
+                is_late = meeting.number <= self._broken
                 self._group = None if is_late else group
                 results.append(group)
                 self._news.notify_all()
@@ -136,47 +136,47 @@ class Listener:
 
         threading.Thread(target=form, name="trainmaster-group", daemon=True).start()
         with self._news:
-            while not results and here.number > self._broken:
+            while not results and meeting.number > self._broken:
                 self._news.wait()
-            if here.number <= self._broken:
+            if meeting.number <= self._broken:
                 raise Interrupted("the round is broken")
         if isinstance(results[0], Group):
             return results[0]
         raise Interrupted(str(results[0])) from results[0]
 
-    def _form(self, here: Round) -> Group:
-        first, me = here.members[0], here.members[here.rank]
+    def _form(self, meeting: Round) -> Group:
+        first, me = meeting.members[0], meeting.members[meeting.rank]
         store = self._store
-        if here.rank:
+        if meeting.rank:
             address = first.address or "127.0.0.1"
             store = dist.TCPStore(
                 address, json.loads(first.payload)[0], is_master=False, wait_for_workers=False, timeout=FORMING
             )
-        store = dist.PrefixStore(f"round {here.number}", store)
+        store = dist.PrefixStore(f"round {meeting.number}", store)
         if self._backend == "nccl":
             torch.cuda.set_device(self._device)
-            backend: Any = dist.ProcessGroupNCCL(store, here.rank, here.size, LONGEST)
-            group = Group(here.number, backend, {}, self._device)
+            backend: Any = dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, LONGEST)
+            group = Group(meeting.number, backend, {}, self._device)
             group.sum([torch.zeros(1, device=self._device)])  # communicators are made by the first collective
             return group
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=me.address or "127.0.0.1")]
         options._timeout = FORMING
         before = _connections()
-        backend = dist.ProcessGroupGloo(store, here.rank, here.size, options)
+        backend = dist.ProcessGroupGloo(store, meeting.rank, meeting.size, options)
         sockets = {descriptor: name for descriptor, name in _connections().items() if before.get(descriptor) != name}
         backend._set_default_timeout(LONGEST)
-        return Group(here.number, backend, sockets, self._device)
+        return Group(meeting.number, backend, sockets, self._device)
 
 
 def _connections() -> dict[int, str]:
     """Return the TCP connections of this process: descriptor -> what it is."""
-    found = {}
+    connections = {}
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             if name.startswith("socket:"):
                 with socket.socket(fileno=os.dup(descriptor)) as connection:
                     if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername():
-                        found[descriptor] = name
-    return found
+                        connections[descriptor] = name
+    return connections
