@@ -184,3 +184,13 @@ def test_throughputs_of_any_size_and_rare_steps_are_measured() -> None:
     assert set(rate(Paces(), 5e-324)) == {0.0}
     assert set(rate(Paces(), MOST)) == {MOST}
     assert rate(Paces(), every=36000.0)[0] == pytest.approx(1 / 36000, rel=1e-4)
+
+
+def test_a_slow_attempt_that_ends_as_it_is_measured_is_not_held_against_the_next() -> None:
+    script = Script(job(worker=role(3, restart={"scope": "task"}, stragglers="replace"), gang=False))
+    script.start("worker:0", "worker:1", "worker:2")
+    script.fail("worker:2", after=300.0)
+    script.take(Measured({f"worker:{n}": Pace("step", 1.0 + 8 * (n == 2)) for n in range(3)}, []))
+    script.start("worker:2")
+    script.tick()
+    assert (script.count("straggling"), script.count("attempt-written-off")) == (0, 0)

@@ -33,6 +33,9 @@ APART = 600.0  # s
 
 def judge(state: State, paces: Mapping[str, Pace]) -> list[Fact]:
     """Return who straggles now and did not before, and whose straggling is over."""
+    paces = {
+        key: pace for key, pace in paces.items() if state.tasks[key].phase == RUNNING
+    }  # others ended in this very turn
     peers: dict[tuple[str, str], list[float]] = {}
     for key, pace in paces.items():
         peers.setdefault((state.tasks[key].role, pace.per), []).append(pace.seconds)
