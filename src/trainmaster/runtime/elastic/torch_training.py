@@ -63,9 +63,15 @@ class Training:
         self._state = {"model": model, "optimizer": optimizer, **state}
         self._update, self._per_step = update or self._step_all, batches_per_step
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        known = {id(parameter) for parameter in model.parameters()}
+        if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
+            raise ValueError(
+                "the optimizer has parameters that are not of the model: nobody would average their gradients"
+            )
         self._sums = step  # that are complete: of steps, and those by which members agree that there are no batches
         self._ends = 0  # of `batches`
         self._is_given = False  # whether the state is that of the other members
+        self._is_new = False  # whether the others had a round without this member before the one that it is in
         self._weight = 0  # the batches whose gradients are in this step so far
         self._outcome = ""
         self._device = self._parameters[0].device if self._parameters else torch.device("cpu")
@@ -151,10 +157,11 @@ class Training:
     # -- steps --
 
     def _share(self) -> int:
-        """Return the number of batches that this member adds to a step."""
+        """Return the number of batches that this member adds to a step. Those that are left over go around: all have their turn."""
         if not self._per_step:
             return 1
-        return self._per_step // self.size + (self.rank < self._per_step % self.size)
+        turn = (self.rank + self._sums) % self.size
+        return self._per_step // self.size + (turn < self._per_step % self.size)
 
     def _complete(self, has_ended: bool = False) -> None:
         """Add up what all members have of this step, and bring the model on."""
@@ -189,11 +196,10 @@ class Training:
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self._parameters
         ]
+        if any(gradient.is_sparse for gradient in gradients):
+            raise ValueError("gradients that are sparse are not summed: make the Embedding without sparse=True")
         buffers = list(self.model.buffers())
-        weighted = [
-            buffer * self._weight if buffer.is_floating_point() else buffer.double() * self._weight
-            for buffer in buffers
-        ]
+        weighted = [self._weighted(buffer) for buffer in buffers]
         total = torch.tensor(flags, dtype=torch.float64, device=self._device)
         buckets = _buckets([*gradients, *weighted])
         flat = [torch.cat([tensor.reshape(-1) for tensor in bucket]) for bucket in buckets]
@@ -209,8 +215,14 @@ class Training:
                 parameter.grad = means[id(gradient)]
             for buffer, tensor in zip(buffers, weighted, strict=True):
                 mean = means[id(tensor)]
-                buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+                buffer.copy_(mean if mean.dtype == buffer.dtype else mean.round())
         return sums
+
+    def _weighted(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a buffer times the batches of this member: without a batch 0, also where the buffer has infinities, as masks do."""
+        if not (buffer.is_floating_point() or buffer.is_complex()):
+            buffer = buffer.double()
+        return buffer * self._weight if self._weight else torch.zeros_like(buffer)
 
     def _step_all(self) -> None:
         if (scaler := self._state.get("scaler")) is not None:
@@ -235,15 +247,16 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         self._weight = 0
         self._round = self._form()
-        is_used = has_contributed and self._sums == attempted and not self._round.members[self.rank].new
+        is_used = has_contributed and self._sums == attempted and not self._is_new
         self._outcome = _COMPLETE if is_used else _AGAIN
 
     def _form(self, agreed: bool = False) -> Round:
         """Join until there is a round in which all have the same state."""
-        failures = 0
+        failures, self._is_new = 0, False
         while True:
             payload = [None if self._rendezvous.is_alone else self._listener.port, self._is_given]
             here = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
+            self._is_new |= here.members[here.rank].new
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(here)
