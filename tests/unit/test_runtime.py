@@ -759,6 +759,55 @@ with open(sys.argv[1], "w") as out:
     run(main())
 
 
+def test_a_program_that_is_killed_has_reported_its_complete_steps_and_no_other(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    code = """
+from trainmaster import runtime
+from trainmaster.runtime import inputs
+
+def read(count):
+    return sum(sum(1 for _ in next(shards).records()) for _ in range(count))
+
+shards = runtime.shards("train", batch=8).shards()
+inputs.report_at_once()
+lines = read(1)
+ahead = read(1)
+print(flush=True)
+input()
+inputs.hold_reports()
+lines += ahead + read(1)
+read(1)
+inputs.report_at_once()
+print(flush=True)
+input()
+inputs.hold_reports()
+read(2)
+inputs._open[0].flush()
+print(lines, flush=True)
+input()
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            program = await s.run(agent, "-c", code)
+            assert program.stdout is not None
+            assert program.stdin is not None
+            for done in (1, 3):
+                assert await program.stdout.readline() == b"\n"
+                await until_async(lambda done=done: table.figures["done"] == done)  # type: ignore[misc]
+                program.stdin.write(b"\n")
+            lines = int(await program.stdout.readline())
+            program.kill()
+            assert "ended" in await output(await s.read(agent, tmp_path / "0"))
+            counted(s)
+            assert len(records(tmp_path / "0")) == len(LINES) - lines, "all but the shards of complete steps"
+
+    run(main())
+
+
 def test_programs_of_another_attempt_are_refused(home: Home, bare: Path) -> None:
     async def main() -> None:
         async with scene(home, bare, ShardTable.make([("x", 10)], name="train")) as s:

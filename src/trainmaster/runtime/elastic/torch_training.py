@@ -14,6 +14,9 @@ it. Their own batches of that step are in that state too. So only a step that no
 
 Members without a batch take part with a weight of 0: the data of shards ends earlier for one than for another, and whoever waits for the
 last shards of others must not keep them waiting. Nobody is done before everybody is.
+
+Shards are reported as done with their steps: not before the sum is there, and at once when the next batch is asked for. To wait
+for the next sum, which says that all have this one, would be worse: each death within a step would have the victim's last batch read again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Any
 
 import torch
 
+from .. import inputs
 from ..reports import progress
 from .reader import NOTHING_YET, Reader
 from .rendezvous import Rendezvous, Round
@@ -79,6 +83,7 @@ class Training:
         self._rendezvous = Rendezvous(name, self._listener.heard)
         self._group: Group | None = None
         self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
+        inputs.report_at_once()
         self._round = self._form()
         if self._round.is_too_late:
             print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
@@ -114,6 +119,8 @@ class Training:
         try:
             while self._ends == end:
                 self._outcome = ""
+                if current:
+                    inputs.hold_reports()
                 batch = NOTHING_YET if len(current) >= self._share() else ahead.popleft() if ahead else reader.next()
                 if batch is NOTHING_YET:
                     self._complete(has_ended=reader.has_ended and not ahead)
@@ -124,6 +131,8 @@ class Training:
                         raise RuntimeError("each batch takes one `with training.step():`")
                 if self._outcome == _AGAIN:
                     ahead.extendleft(reversed(current))
+                elif self._outcome == _COMPLETE:
+                    inputs.report_at_once()
                 if self._outcome != _ADDED:
                     current.clear()
         finally:
