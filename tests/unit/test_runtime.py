@@ -759,6 +759,16 @@ with open(sys.argv[1], "w") as out:
     run(main())
 
 
+def test_an_iterator_that_is_left_at_the_end_of_a_program_says_nothing(home: Home, bare: Path, data: Path) -> None:
+    code = "from trainmaster import runtime\nrecords = iter(runtime.shards('train'))\nprint(next(records))"
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make(listed(data), Options(size=1000), name="train")) as s:
+            assert await output(await s.run(await s.agent(0), "-c", code)) in {f"{line}\n" for line in LINES}
+
+    run(main())
+
+
 def test_a_program_that_is_killed_has_reported_its_complete_steps_and_no_other(
     home: Home, bare: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -259,9 +259,10 @@ class _Leased(_Source):
         self._report()
 
     def close(self) -> None:
+        if self not in _open:  # it was closed; or the interpreter ends, and has dropped modules already
+            return
         self.flush()
-        if self in _open:
-            _open.remove(self)
+        _open.remove(self)
         self._link.end()
         self._mark.close()
         super().close()
@@ -286,7 +287,8 @@ class _Leased(_Source):
                 self._want = max(self._want // 2, 1)
         frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": wait}
         answer = self._link.ask({**frame, "done": report})
-        assert answer is not None
+        if answer is None:  # another thread has closed this source
+            return {"end": True}
         self._forget_reported(report)
         self._reported = monotonic()
         self._leased = self._reported if answer.get("shards") else 0.0
@@ -347,8 +349,8 @@ def hold_reports() -> None:
 
 
 def _at_exit() -> None:
-    for source in list(_open):
-        source.flush()
+    while _open:
+        _open.pop().flush()
 
 
 def _after_fork() -> None:

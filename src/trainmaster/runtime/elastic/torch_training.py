@@ -34,12 +34,11 @@ import torch
 
 from .. import inputs
 from ..reports import progress
-from .reader import NOTHING_YET, Reader
+from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import Rendezvous, Round
 from .torch_groups import Group, Interrupted, Listener
 
 _BUCKET = 32 * 1024 * 1024  # bytes that are summed by one collective
-_IDLE = 0.01  # s between two looks whether anybody has a batch
 _TRIES = 3  # of forming a group where no round was broken
 
 # The outcome of a batch: its gradients wait for more of the step's; the step is complete, here or by another member; it is to come again.
@@ -191,7 +190,7 @@ class Training:
         elif not more:
             self._ends += 1
         else:
-            time.sleep(_IDLE)
+            time.sleep(IDLE)
         self.optimizer.zero_grad(set_to_none=True)
         self._sums, self._weight, self._outcome = self._sums + 1, 0, _COMPLETE
         self._keep_buffers()
