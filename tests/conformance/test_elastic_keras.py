@@ -144,6 +144,43 @@ def test_sums_go_on_where_a_member_dies_and_another_comes(engine: Engine) -> Non
     assert all(fact["sum"] == fact["size"] for task in ("worker:0", "worker:2") for fact in facts(job, task))
 
 
+# The first member stops early and keeps the iterator, and so its leases.
+STOPS = r"""
+import time
+import keras
+from trainmaster.runtime import task
+from trainmaster.runtime.elastic import keras_training as elastic
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD()
+with elastic.Training(model, optimizer) as training:
+    batches = training.batches("train", 10)
+    for records in batches:
+        optimizer.apply([keras.ops.ones(variable.shape) for variable in model.trainable_variables], model.trainable_variables)
+        time.sleep(0.01)
+        if task().index == 0 and training.steps >= 3:
+            break
+print(f"end {training.steps}", flush=True)
+"""
+
+
+@pytest.mark.full
+def test_the_shards_of_a_member_that_stops_early_are_read_by_the_others(engine: Engine) -> None:
+    for file in range(20):
+        engine.put(f"data/{file}.txt", "".join(f"{number}\n" for number in range(10)))
+    engine.write("stops.py", STOPS)
+    role = {
+        "command": [sys.executable, "stops.py"], "replicas": {"min": 2, "max": 2}, "restart": {"scope": "task"}, "workdir": "share",
+        "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role}, inputs={"train": {"url": engine.place("data"), "as": "shards"}})
+    job.succeeded(LIMIT)
+    audit = json.loads(engine.tm("audit", job.id, "--json").stdout)
+    assert audit["ok"], audit
+    assert [row["records"] for row in audit["inputs"]] == [200]
+    assert lines(job, "worker:0")[-1] == lines(job, "worker:1")[-1], "the same steps"
+
+
 @pytest.mark.full
 def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
     all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "tensorflow"))

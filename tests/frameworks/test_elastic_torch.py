@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 import torch
 
 from trainmaster.runtime.elastic import Member, Round
+from trainmaster.runtime.elastic.torch_groups import Group, Listener
 from trainmaster.runtime.elastic.torch_training import Training
 
 MEMBER = """
@@ -39,8 +44,8 @@ try:
     if rank == 2:
         threading.Event().wait()
     group.sum([total])
-except Interrupted:
-    print("interrupted", flush=True)
+except (Interrupted, KeyboardInterrupt) as error:
+    print("interrupted" if isinstance(error, Interrupted) else "stopped", flush=True)
 """
 
 
@@ -89,6 +94,14 @@ def test_a_broken_round_frees_a_collective() -> None:
         assert time.monotonic() - began < 30, "far below the timeout of any collective"
 
 
+def test_a_signal_is_served_in_the_middle_of_a_collective() -> None:
+    with Members(3) as members:
+        members.begin()
+        assert [members.line(rank) for rank in range(3)] == ["sum 3"] * 3
+        members.processes[0].send_signal(signal.SIGINT)
+        assert members.line(0) == "stopped"
+
+
 def test_a_broken_round_frees_who_waits_for_a_member_that_never_came() -> None:
     with Members(2) as members:
         members.begin()
@@ -120,6 +133,47 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
     assert all(training._is_given for training in members)
     for training in members:
         training.leave()
+
+
+def test_connections_of_the_program_outlive_a_broken_round() -> None:
+    """Also those that another of its threads opens just while a group is made."""
+    listeners = [Listener("gloo", torch.device("cpu")) for _ in range(2)]
+    rows = [Member(f"worker:{index}", 0, "127.0.0.1", f"[{it.port}]", 0, True) for index, it in enumerate(listeners)]
+    groups: list[Group] = []
+    server, mine, is_over = (
+        socket.create_server(("127.0.0.1", 0), backlog=1000),
+        list[socket.socket](),
+        threading.Event(),
+    )
+
+    def connect() -> None:
+        while not is_over.is_set() and len(mine) < 100:
+            mine.append(socket.create_connection(server.getsockname()))
+
+    def form(rank: int) -> None:
+        group = listeners[rank].group(Round(1, rank, rows))
+        assert group is not None
+        groups.append(group)
+
+    threads = [threading.Thread(target=form, args=(rank,)) for rank in range(2)]
+    try:
+        for thread in [*threads, threading.Thread(target=connect)]:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        is_over.set()
+        for listener in listeners:
+            listener.heard("broken", 1)
+        assert len(groups) == 2
+        assert all(group._sockets for group in groups)
+        for connection in mine:
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.recv(1)
+    finally:
+        is_over.set()
+        for it in [server, *mine, *groups, *listeners]:
+            it.close()
 
 
 # -- alone --
@@ -194,3 +248,46 @@ def test_a_batch_without_a_step_is_an_error() -> None:
 def _broken_loader() -> Iterator[torch.Tensor]:
     raise ValueError("of the loader")
     yield BATCHES[0]
+
+
+def test_masks_and_complex_buffers_survive_a_step_without_a_batch() -> None:
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("mask", torch.full((2, 2), -math.inf).triu(1))
+    model.register_buffer("turns", torch.polar(torch.ones(3), torch.arange(3.0)))
+    model.register_buffer("seen", torch.tensor([True, False]))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    training = Training(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    for batch in training.batches([torch.ones(1, 2)]):
+        with training.step():
+            gradient_of(training, batch)
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, before[name])
+        assert training._weighted(buffer).abs().sum() == 0, "what this member adds, which has no batch now"
+
+
+def test_the_batches_of_a_step_go_around_where_there_are_more_members_than_batches() -> None:
+    training = made(batches_per_step=2)
+    shares = defaultdict(int)
+    for training._sums in range(3):
+        total = 0
+        for rank in range(3):
+            training._round = Round(1, rank, [Member("worker:0", 0, "", "", 0, False)] * 3)
+            shares[rank] += training._share()
+            total += training._share()
+        assert total == 2
+    assert shares == {0: 2, 1: 2, 2: 2}
+
+
+def test_a_newcomer_with_a_higher_step_gives_its_state_to_nobody_who_was_there_before() -> None:
+    rows = [("worker:0", 5, False), ("worker:1", 6, False), ("worker:2", 900, True)]
+    assert Round(2, 0, [Member(task, 0, "", "", step, new) for task, step, new in rows]).source == 1
+    assert Round(1, 0, [Member(task, 0, "", "", step, True) for task, step, _ in rows]).source == 2
+
+
+def test_what_cannot_be_kept_equal_is_refused() -> None:
+    model = torch.nn.Embedding(4, 2, sparse=True)
+    training = Training(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="sparse"), training.step():
+        model(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match="not of the model"):
+        Training(model=model, optimizer=torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1))

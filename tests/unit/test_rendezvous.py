@@ -175,6 +175,17 @@ def test_a_task_comes_with_all_its_copies() -> None:
     assert [row[:2] for row in master.members] == [["worker:0", 0], ["worker:0", 1], ["worker:1", 0], ["worker:1", 1]]
 
 
+def test_a_copy_that_has_ended_is_not_waited_for() -> None:
+    master = Master(started(2, 2, processes=2))
+    for task, copy in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0), ("worker:1", 1)):
+        master.join(task, copy=copy)
+    master.rows["worker:0"] = {number: row for number, row in master.rows["worker:0"].items() if row[3]}
+    assert len(master.tell("worker:0")) == 3, "broken for those who are left"
+    assert master.join("worker:1", 7, copy=0) == master.join("worker:0", 7, copy=1) == []
+    assert len(master.join("worker:1", 7, copy=1)) == 3
+    assert [row[:2] for row in master.members] == [["worker:0", 1], ["worker:1", 0], ["worker:1", 1]]
+
+
 def test_after_all_were_lost_everybody_is_waited_for_again() -> None:
     master = formed()
     for index in (0, 1, 2):
@@ -368,10 +379,13 @@ def test_rounds_form_again_whatever_happens(seeds: Any, monkeypatch: pytest.Monk
         world = World(seed)
         for _ in range(600):
             world.step()
-        before = max(process.newest for process in world.processes)
-        for _ in range(3000):
-            world.step(calm=True)
-        assert min(process.newest for process in world.processes) > before + 1, f"seed {seed}: they are stuck"
+        for has_ended in (False, True) if seed % 4 == 0 else (False,):
+            if has_ended:  # one copy of a task, for good
+                world.processes.pop(world.rng.randrange(len(world.processes))).begin_anew()
+            before = max(process.newest for process in world.processes)
+            for _ in range(3000):
+                world.step(calm=True)
+            assert min(process.newest for process in world.processes) > before + 1, f"seed {seed}: they are stuck"
 
     for seed in seeds(60):
         asyncio.run(main(seed))

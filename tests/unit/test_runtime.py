@@ -759,6 +759,65 @@ with open(sys.argv[1], "w") as out:
     run(main())
 
 
+def test_an_iterator_that_is_left_at_the_end_of_a_program_says_nothing(home: Home, bare: Path, data: Path) -> None:
+    code = "from trainmaster import runtime\nrecords = iter(runtime.shards('train'))\nprint(next(records))"
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make(listed(data), Options(size=1000), name="train")) as s:
+            assert await output(await s.run(await s.agent(0), "-c", code)) in {f"{line}\n" for line in LINES}
+
+    run(main())
+
+
+def test_a_program_that_is_killed_has_reported_its_complete_steps_and_no_other(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    code = """
+from trainmaster import runtime
+from trainmaster.runtime import inputs
+
+def read(count):
+    return sum(sum(1 for _ in next(shards).records()) for _ in range(count))
+
+shards = runtime.shards("train", batch=8).shards()
+inputs.report_at_once()
+lines = read(1)
+ahead = read(1)
+print(flush=True)
+input()
+inputs.hold_reports()
+lines += ahead + read(1)
+read(1)
+inputs.report_at_once()
+print(flush=True)
+input()
+inputs.hold_reports()
+read(2)
+inputs._open[0].flush()
+print(lines, flush=True)
+input()
+"""
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            agent = await s.agent(0)
+            program = await s.run(agent, "-c", code)
+            assert program.stdout is not None
+            assert program.stdin is not None
+            for done in (1, 3):
+                assert await program.stdout.readline() == b"\n"
+                await until_async(lambda done=done: table.figures["done"] == done)  # type: ignore[misc]
+                program.stdin.write(b"\n")
+            lines = int(await program.stdout.readline())
+            program.kill()
+            assert "ended" in await output(await s.read(agent, tmp_path / "0"))
+            counted(s)
+            assert len(records(tmp_path / "0")) == len(LINES) - lines, "all but the shards of complete steps"
+
+    run(main())
+
+
 def test_programs_of_another_attempt_are_refused(home: Home, bare: Path) -> None:
     async def main() -> None:
         async with scene(home, bare, ShardTable.make([("x", 10)], name="train")) as s:
@@ -971,8 +1030,9 @@ def test_processes_hear_at_once_that_one_of_them_is_gone(home: Home, bare: Path)
             assert "has joined elastic as copy 1 already" in await line(2)
             programs[1].kill()
             assert await line(0) == "broken 1"
-            await say(0, "5")
             await say(2, "5")
+            await until_async(lambda: agent.waits.count == 2)  # else the first one has a round of its own
+            await say(0, "5")
             assert [await line(number) for number in (0, 2)] == ["2 0 2 0 port 0", "2 1 2 0 port 1"]
             await say(2, "leave")
             assert [await line(number) for number in (0, 2)] == ["broken 2", "left"]

@@ -9,8 +9,9 @@ for a round, or it is in one. A row of a process that joins anew is another row.
 - A member that joins anew breaks its round for the others, unless it says that all of them agreed to leave it (`agreed`).
 - While somebody waits and the newest round is whole, its members are told `wanted`: they agree to leave, and join anew.
 - The next round opens when nobody is in the newest one any more, and the tasks that wait with all their copies are at least the role's
-  minimum. Where none of them was in the newest round, each task of the role whose program runs must wait: so the first round has all that
-  began together, and those who are still being prepared come later.
+  minimum. Of a task that was in a round before, copies without a row have ended, and are not waited for. Where none of those who wait was
+  in the newest round, each task of the role whose program runs must wait: so the first round has all that began together, and those who
+  are still being prepared come later.
 - Members that were in the newest round come first, in their order; the others follow by task and copy.
 
 With each round goes the number of the role's tasks whose programs ended well: who is new then comes too late.
@@ -127,12 +128,15 @@ class Rendezvous:
             return
         newest = self._note(place, max(row.after for row in rows))
         members = [row for row in rows if row.is_in]
-        waiting = _complete(state, [row for row in rows if not row.is_in])
+        complete = _complete(state, rows)
         present = sum(row.after == newest and (row.is_in or row.agreed) for row in rows)
+        is_wanted = any(not row.is_in for row in complete)
+        inside = {row.task for row in members}
+        waiting = [row for row in complete if row.task not in inside]
         for row in members:
             if row.after < newest or present < row.size:
                 _tell(pushes, state, row, BROKEN)
-            elif waiting:
+            elif is_wanted:
                 _tell(pushes, state, row, WANTED)
         if not any(row.after == newest for row in members) and self._is_enough(state, place[0], waiting, newest):
             waiting.sort(key=lambda row: _place_in_order(state, row, newest))
@@ -174,14 +178,15 @@ def _place_in_order(state: State, row: _Row, newest: int) -> tuple[int, ...]:
 
 
 def _complete(state: State, rows: list[_Row]) -> list[_Row]:
-    """Return the rows of those tasks that wait with all their copies, the newest one of each copy."""
-    arrived: dict[str, dict[int, _Row]] = {}
+    """Return the rows of those tasks that are here with all their copies which have not ended, the newest row of each copy."""
+    by_task: dict[str, dict[int, _Row]] = {}
     for row in rows:
-        arrived.setdefault(row.task, {})[row.copy] = row
+        by_task.setdefault(row.task, {})[row.copy] = row
     return [
         row
-        for task, by_copy in arrived.items()
+        for task, by_copy in by_task.items()
         if len(by_copy) >= copies(state.role(state.tasks[task]).processes, state.tasks[task].devices)
+        or all(row.after for row in by_copy.values())
         for row in by_copy.values()
     ]
 

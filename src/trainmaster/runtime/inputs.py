@@ -7,6 +7,9 @@ reader waits until all others are done too, since somebody must read the shards 
 
 A program that prefetches moves past records before it has used them: it takes `.shards(manual=True)` and calls
 `done()` itself.
+
+Elastic training reports by steps, as the others go on from the last one that was completed: at once (`report_at_once`), and where several
+batches make a step, not before it is complete (`hold_reports`).
 """
 
 from __future__ import annotations
@@ -208,6 +211,8 @@ class _Leased(_Source):
         self._queue: deque[Shard] = deque()
         self._in_use: set[int] = set()  # handed to the consumer and not done
         self._done: list[list[int | None]] = []  # [number, records], to be reported
+        self._held: list[list[int | None]] = []  # to be reported once their step is complete
+        self._is_held = False
         self._reported = monotonic()
         self._leased = 0.0  # when the last lease with any shards came
         self._mark = Mark()
@@ -239,13 +244,25 @@ class _Leased(_Source):
         with self._lock:
             if shard.number in self._in_use:
                 self._in_use.discard(shard.number)
-                self._done.append([shard.number, records])
+                (self._held if self._is_held else self._done).append([shard.number, records])
                 self._show()
+        if _is_prompt:
+            self._report()
+
+    def hold_reports(self, is_held: bool) -> None:
+        """Keep what is done from now on; or report all that was kept."""
+        with self._lock:
+            self._is_held = is_held
+            if not is_held:
+                self._done += self._held
+                self._held.clear()
+        self._report()
 
     def close(self) -> None:
+        if self not in _open:  # it was closed; or the interpreter ends, and has dropped modules already
+            return
         self.flush()
-        if self in _open:
-            _open.remove(self)
+        _open.remove(self)
         self._link.end()
         self._mark.close()
         super().close()
@@ -270,7 +287,8 @@ class _Leased(_Source):
                 self._want = max(self._want // 2, 1)
         frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": wait}
         answer = self._link.ask({**frame, "done": report})
-        assert answer is not None
+        if answer is None:  # another thread has closed this source
+            return {"end": True}
         self._forget_reported(report)
         self._reported = monotonic()
         self._leased = self._reported if answer.get("shards") else 0.0
@@ -298,7 +316,7 @@ class _Leased(_Source):
             numbers = [
                 *self._in_use,
                 *(shard.number for shard in self._queue),
-                *(number for number, _ in self._done if number is not None),
+                *(number for number, _ in [*self._done, *self._held] if number is not None),
             ]
         mark = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
         return {**mark, **({"input": self._shards.name, "hold": numbers} if numbers else {})}
@@ -313,15 +331,32 @@ class _Leased(_Source):
 
 
 _open: list[_Leased] = []
+_is_prompt = False  # shards are reported as soon as they are done
+
+
+def report_at_once() -> None:
+    """Report what is done, and from now on each shard as soon as it is done: what a program has not reported when it dies is read again."""
+    global _is_prompt
+    _is_prompt = True
+    for source in list(_open):
+        source.hold_reports(False)
+
+
+def hold_reports() -> None:
+    """Report nothing that is done from now on before `report_at_once`: the step of its records is not complete."""
+    for source in list(_open):
+        source.hold_reports(True)
 
 
 def _at_exit() -> None:
-    for source in list(_open):
-        source.flush()
+    while _open:
+        _open.pop().flush()
 
 
 def _after_fork() -> None:
+    global _is_prompt
     forks.count += 1
+    _is_prompt = False
     for source in _open:
         source._lock = threading.Lock()
     _open.clear()

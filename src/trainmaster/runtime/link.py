@@ -55,12 +55,12 @@ class Link:
             return self._push()
 
     def ask(self, frame: Frame, limit: float | None = None) -> Frame | None:
-        """Return the answer to `frame`, however long the agent is away; with a `limit` in seconds, None after it."""
+        """Return the answer to `frame`, however long the agent is away; None after `limit` seconds, or where this link has ended."""
         deadline = None if limit is None else monotonic() + limit
         if not self._reading.acquire(timeout=-1 if limit is None else limit):
             return None
         try:
-            while deadline is None or monotonic() < deadline:
+            while not self._has_ended and (deadline is None or monotonic() < deadline):
                 try:
                     return self._ask_once(frame, deadline)
                 except (OSError, ValueError):  # the agent is away, or something else answers

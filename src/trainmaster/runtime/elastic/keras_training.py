@@ -32,16 +32,18 @@ import contextlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy
 
-from .. import shards, task
+from .. import inputs, shards, task
 from ..batches import batches as batches_of
 from ..reports import progress
 from .all_reduce import Aborted, Listener, Ring
+from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import BROKEN, Rendezvous, Round
 
 
@@ -71,11 +73,13 @@ class Training:
         self._is_given = False  # whether weights and variables are those of the other members
         self._is_leaving = False  # whether all agreed to form another round before the next step
         self._have_all_finished = False  # as they told each other in the last step
+        self._sources: list[_Patient] = []
         self._turn = threading.Lock()  # of the thread that takes part in a step
         self._listener = Listener()
         self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
         self._rendezvous = Rendezvous(name, self._heard)
         self._apply = self._optimizer.apply
+        inputs.report_at_once()
         if self._form().is_too_late:
             self.leave()
             print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
@@ -95,17 +99,15 @@ class Training:
     ) -> Iterator[list[Any]]:
         """Yield lists of `size` records of the shards of the input `name`, over all epochs, until all members together have done them.
 
-        While there is none to lease, this member takes part without a batch, and gets those that another one loses. `shuffle`, `seed` and
-        `drop_last` are those of `runtime.shards(...).batches`, `options` those of `runtime.shards`.
+        While there is none to lease, this member takes part without a batch, and gets those that another one loses or leaves. `shuffle`,
+        `seed` and `drop_last` are those of `runtime.shards(...).batches`, `options` those of `runtime.shards`.
         """
-        source = shards(name, **options)._source()
-        return batches_of(_Patient(source, self), size, shuffle, seed, drop_last)
+        source = _Patient(shards(name, **options)._source(), self)
+        self._sources.append(source)
+        return batches_of(source, size, shuffle, seed, drop_last)
 
     def take_part(self) -> bool:
-        """Take part in a step without a batch. Return False where nobody had one, and the members are the same as before.
-
-        Until then a batch may come back from a member that died.
-        """
+        """Take part in a step without a batch. Return False where nobody had one, and the members are the same as before."""
         return self._step_without_batch()
 
     def finish(self) -> None:
@@ -114,6 +116,7 @@ class Training:
         Weights that no gradient changes, as the moving averages of BatchNormalization, are each member's own until then; now they become
         their mean.
         """
+        self._give_back()
         is_even = False
         while not is_even:
             self._step_without_batch(is_finishing=True)
@@ -129,10 +132,16 @@ class Training:
 
     def leave(self) -> None:
         """Leave at once: the others go on without this member, and its optimizer is its own again."""
+        self._give_back()
         self._optimizer.apply = self._apply
         self._ring.close()
         self._rendezvous.leave()
         self._listener.close()
+
+    def _give_back(self) -> None:
+        """Let the others read the shards that this member did not read to their end."""
+        while self._sources:
+            self._sources.pop().close()
 
     def __enter__(self) -> Training:
         return self
@@ -309,18 +318,22 @@ class Callback(keras.callbacks.Callback):  # type: ignore[misc]  # of type Any w
 
 
 class _Patient:
-    """A source of shards that takes part in the others' steps while there is none to lease."""
+    """A source of shards that takes part in the others' steps while a thread waits for one to lease."""
 
     def __init__(self, source: Any, training: Training) -> None:
         self._source, self._training = source, training
+        self._reader = Reader(iter(source.next, None))
 
     def next(self, wait: bool | None) -> Any:
-        while True:
-            shard = self._source.next(False)
-            if shard is not None or wait is False or not self._training.take_part():
-                return shard
+        if wait is False:
+            return self._source.next(False)
+        while (shard := self._reader.next()) is NOTHING_YET and not self._reader.has_ended:
+            if not self._training.take_part():
+                time.sleep(IDLE)
+        return None if self._reader.has_ended else shard
 
     def close(self) -> None:
+        self._reader.close()
         self._source.close()
 
 

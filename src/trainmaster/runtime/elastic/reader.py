@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PATIENCE = 1.0  # s that a member waits for its loader before it takes part without a batch
+IDLE = 0.01  # s between two looks whether anybody has a batch
 NOTHING_YET = object()
 _END = object()
 

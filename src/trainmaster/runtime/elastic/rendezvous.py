@@ -55,8 +55,12 @@ class Round:
 
     @property
     def source(self) -> int:
-        """Return the rank whose state all others take: of those that completed the highest step, the oldest one."""
-        return max(range(self.size), key=lambda rank: (self.members[rank].step, -rank))
+        """Return the rank whose state all others take: of those that completed the highest step, the oldest one.
+
+        A newcomer is none where anybody is not new: the step of its checkpoint may be that of another training.
+        """
+        known = [rank for rank, member in enumerate(self.members) if not member.new]
+        return max(known or range(self.size), key=lambda rank: (self.members[rank].step, -rank))
 
     @property
     def is_too_late(self) -> bool:

@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from .rendezvous import BROKEN, Round
 
 dist: Any = torch.distributed  # the classes below are not among its declared names
 FORMING = timedelta(seconds=60)  # until a thread that forms a group gives up
+MOMENT = timedelta(seconds=1)  # of a collective, until a signal that has come, as that of Ctrl-C, is served
 LONGEST = timedelta(days=7)  # of a collective: a peer may compute for long, and its death is heard of otherwise
 
 
@@ -41,17 +42,19 @@ class Group:
 
     def sum(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor over all members, in place. Raises Interrupted; tensors are to be dropped then."""
-        self._finish([self._backend.allreduce([tensor]) for tensor in tensors])
+        self._finish(lambda: [self._backend.allreduce([tensor]) for tensor in tensors])
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Give all members the tensor of rank `source`, in place. Raises Interrupted."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._finish([self._backend.broadcast([tensor], options)])
+        self._finish(lambda: [self._backend.broadcast([tensor], options)])
 
-    def _finish(self, works: Sequence[Any]) -> None:
+    def _finish(self, begin: Callable[[], list[Any]]) -> None:
         try:
-            for work in works:
+            for work in begin():
+                if self._device.type != "cuda":
+                    _wait(work)
                 work.wait()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
@@ -164,9 +167,20 @@ class Listener:
         options._timeout = FORMING
         before = _connections()
         backend = dist.ProcessGroupGloo(store, meeting.rank, meeting.size, options)
-        sockets = {descriptor: name for descriptor, name in _connections().items() if before.get(descriptor) != name}
+        watched = _watched()  # gloo's are; one that another thread has opened meanwhile is the program's
+        sockets = {
+            descriptor: name for descriptor, name in _connections().items()
+            if before.get(descriptor) != name and descriptor in watched
+        }  # fmt: skip
         backend._set_default_timeout(LONGEST)
         return Group(meeting.number, backend, sockets, self._device)
+
+
+def _wait(work: Any) -> None:
+    """Wait until a collective of gloo is over, well or not. Meanwhile signals are served."""
+    while not work.is_completed():
+        with contextlib.suppress(RuntimeError):  # it has failed, or the moment is over
+            work.wait(MOMENT)
 
 
 def _connections() -> dict[int, str]:
@@ -180,3 +194,14 @@ def _connections() -> dict[int, str]:
                     if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername():
                         connections[descriptor] = name
     return connections
+
+
+def _watched() -> set[int]:
+    """Return the descriptors that an epoll of this process watches."""
+    watched = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventpoll]":
+                with open(f"/proc/self/fdinfo/{descriptor}") as lines:
+                    watched |= {int(line.split()[1]) for line in lines if line.startswith("tfd:")}
+    return watched

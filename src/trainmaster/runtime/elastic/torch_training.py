@@ -14,6 +14,9 @@ it. Their own batches of that step are in that state too. So only a step that no
 
 Members without a batch take part with a weight of 0: the data of shards ends earlier for one than for another, and whoever waits for the
 last shards of others must not keep them waiting. Nobody is done before everybody is.
+
+Shards are reported as done with their steps: not before the sum is there, and at once when the next batch is asked for. To wait
+for the next sum, which says that all have this one, would be worse: each death within a step would have the victim's last batch read again.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ from typing import Any
 
 import torch
 
+from .. import inputs
 from ..reports import progress
-from .reader import NOTHING_YET, Reader
+from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import Rendezvous, Round
 from .torch_groups import Group, Interrupted, Listener
 
 _BUCKET = 32 * 1024 * 1024  # bytes that are summed by one collective
-_IDLE = 0.01  # s between two looks whether anybody has a batch
 _TRIES = 3  # of forming a group where no round was broken
 
 # The outcome of a batch: its gradients wait for more of the step's; the step is complete, here or by another member; it is to come again.
@@ -63,9 +66,15 @@ class Training:
         self._state = {"model": model, "optimizer": optimizer, **state}
         self._update, self._per_step = update or self._step_all, batches_per_step
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        known = {id(parameter) for parameter in model.parameters()}
+        if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
+            raise ValueError(
+                "the optimizer has parameters that are not of the model: nobody would average their gradients"
+            )
         self._sums = step  # that are complete: of steps, and those by which members agree that there are no batches
         self._ends = 0  # of `batches`
         self._is_given = False  # whether the state is that of the other members
+        self._is_new = False  # whether the others had a round without this member before the one that it is in
         self._weight = 0  # the batches whose gradients are in this step so far
         self._outcome = ""
         self._device = self._parameters[0].device if self._parameters else torch.device("cpu")
@@ -73,6 +82,7 @@ class Training:
         self._rendezvous = Rendezvous(name, self._listener.heard)
         self._group: Group | None = None
         self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
+        inputs.report_at_once()
         self._round = self._form()
         if self._round.is_too_late:
             print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
@@ -108,6 +118,8 @@ class Training:
         try:
             while self._ends == end:
                 self._outcome = ""
+                if current:
+                    inputs.hold_reports()
                 batch = NOTHING_YET if len(current) >= self._share() else ahead.popleft() if ahead else reader.next()
                 if batch is NOTHING_YET:
                     self._complete(has_ended=reader.has_ended and not ahead)
@@ -118,6 +130,8 @@ class Training:
                         raise RuntimeError("each batch takes one `with training.step():`")
                 if self._outcome == _AGAIN:
                     ahead.extendleft(reversed(current))
+                elif self._outcome == _COMPLETE:
+                    inputs.report_at_once()
                 if self._outcome != _ADDED:
                     current.clear()
         finally:
@@ -151,10 +165,11 @@ class Training:
     # -- steps --
 
     def _share(self) -> int:
-        """Return the number of batches that this member adds to a step."""
+        """Return the number of batches that this member adds to a step. Those that are left over go around: all have their turn."""
         if not self._per_step:
             return 1
-        return self._per_step // self.size + (self.rank < self._per_step % self.size)
+        turn = (self.rank + self._sums) % self.size
+        return self._per_step // self.size + (turn < self._per_step % self.size)
 
     def _complete(self, has_ended: bool = False) -> None:
         """Add up what all members have of this step, and bring the model on."""
@@ -175,7 +190,7 @@ class Training:
         elif not more:
             self._ends += 1
         else:
-            time.sleep(_IDLE)
+            time.sleep(IDLE)
         self.optimizer.zero_grad(set_to_none=True)
         self._sums, self._weight, self._outcome = self._sums + 1, 0, _COMPLETE
         self._keep_buffers()
@@ -189,11 +204,10 @@ class Training:
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self._parameters
         ]
+        if any(gradient.is_sparse for gradient in gradients):
+            raise ValueError("gradients that are sparse are not summed: make the Embedding without sparse=True")
         buffers = list(self.model.buffers())
-        weighted = [
-            buffer * self._weight if buffer.is_floating_point() else buffer.double() * self._weight
-            for buffer in buffers
-        ]
+        weighted = [self._weighted(buffer) for buffer in buffers]
         total = torch.tensor(flags, dtype=torch.float64, device=self._device)
         buckets = _buckets([*gradients, *weighted])
         flat = [torch.cat([tensor.reshape(-1) for tensor in bucket]) for bucket in buckets]
@@ -209,8 +223,14 @@ class Training:
                 parameter.grad = means[id(gradient)]
             for buffer, tensor in zip(buffers, weighted, strict=True):
                 mean = means[id(tensor)]
-                buffer.copy_(mean if buffer.is_floating_point() else mean.round())
+                buffer.copy_(mean if mean.dtype == buffer.dtype else mean.round())
         return sums
+
+    def _weighted(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a buffer times the batches of this member: without a batch 0, also where the buffer has infinities, as masks do."""
+        if not (buffer.is_floating_point() or buffer.is_complex()):
+            buffer = buffer.double()
+        return buffer * self._weight if self._weight else torch.zeros_like(buffer)
 
     def _step_all(self) -> None:
         if (scaler := self._state.get("scaler")) is not None:
@@ -235,15 +255,16 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         self._weight = 0
         self._round = self._form()
-        is_used = has_contributed and self._sums == attempted and not self._round.members[self.rank].new
+        is_used = has_contributed and self._sums == attempted and not self._is_new
         self._outcome = _COMPLETE if is_used else _AGAIN
 
     def _form(self, agreed: bool = False) -> Round:
         """Join until there is a round in which all have the same state."""
-        failures = 0
+        failures, self._is_new = 0, False
         while True:
             payload = [None if self._rendezvous.is_alone else self._listener.port, self._is_given]
             here = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
+            self._is_new |= here.members[here.rank].new
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(here)
