@@ -111,10 +111,10 @@ record: setup $(VENV)/.pytorch
 	$(BIN)/python examples/digits/data.py
 	$(BIN)/python docs/record.py docs/run.svg
 
-# What the benchmarks compare with, apart from what is ours.
+# What the benchmarks compare with, apart from what is ours: just what the file lists. torchft runs on the PyTorch that ours does.
 $(VENV)/peers/.installed: $(VENV)/.dev constraints/peers.txt
 	@start=$$(date +%s); $(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/peers; \
-	$(UV) pip install --quiet --compile-bytecode --python $(VENV)/peers/bin/python -r constraints/peers.txt; touch $@; $(call took,peers)
+	$(UV) pip install --quiet --compile-bytecode --no-deps --python $(VENV)/peers/bin/python -r constraints/peers.txt; touch $@; $(call took,peers)
 
 peers: $(VENV)/peers/.installed
 

@@ -4,8 +4,13 @@
 
 Three and four ranks train a model of 10 MB over gloo in steps of 50 ms, without any checkpoint. One after another is killed by SIGKILL; its
 successor is forked from a warm template. The first time counts until each survivor has completed a step that it had not before, the second
-until all ranks have completed a step together. The notes tell how many groups came back, the most steps that one survivor did again after
+until all ranks have completed a step together, the third until the round's group was aborted in each survivor, because the dead one's agent
+reported its death. All processes read one clock. The notes tell how many groups came back, the most steps that one survivor did again after
 one kill, and whether the parameters of all ranks were equal after each step.
+
+The peer is torchft (`make peers`) with the same PyTorch, model and steps: a lighthouse, and a replica group of one process for each rank,
+which is started anew at once when it dies. Its times are as short as they were seen to work: heartbeats each 20 ms that count for 250 ms, a
+look at the quorum each 5 ms, 250 ms for those who are late.
 """
 
 from __future__ import annotations
@@ -14,23 +19,37 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import figures
 
 FIRST, BETWEEN = 30.0, 6.0  # s of training before the first kill, and before each other: a template is made meanwhile
-LIMIT = 60.0  # s in which all ranks must be back
+LIMIT = 120.0  # s in which all ranks must be back
+TORCHFT = figures.PEERS.parent / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
 PROGRAM = r"""
 import itertools, os, time
 import torch
 from trainmaster.runtime import task
+from trainmaster.runtime.elastic import torch_groups
 from trainmaster.runtime.elastic.torch_training import Training
+
+abort = torch_groups.Group.abort
+
+def noted_abort(group):
+    abort(group)
+    with open(f"aborts{task().index}.log", "a") as log:
+        log.write(f"{time.monotonic()}\n")
+
+torch_groups.Group.abort = noted_abort
 
 def main():
     model = torch.nn.Sequential(torch.nn.Linear(256, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024))
@@ -50,6 +69,72 @@ def main():
 
 main()
 """
+
+PEER = r"""
+import os, sys, time
+from datetime import timedelta
+import torch
+from torch.distributed import TCPStore
+from torchft import Manager, ProcessGroupGloo
+
+def main():
+    rank, lighthouse = sys.argv[1:]
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def state_dict():
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load_state_dict(state):
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)), load_state_dict=load_state_dict, state_dict=state_dict,
+        min_replica_size=2, replica_id=f"rank{rank}", rank=0, world_size=1, store_addr="localhost", store_port=store.port,
+        lighthouse_addr=lighthouse, hostname="localhost", heartbeat_interval=timedelta(milliseconds=20),
+        timeout=timedelta(seconds=5), quorum_timeout=timedelta(seconds=60), connect_timeout=timedelta(seconds=5),
+    )
+    x = torch.ones(32, 256)
+    with open(f"rank{rank}.log", "a") as log:
+        while not os.path.exists("stop"):
+            manager.start_quorum()
+            optimizer.zero_grad()
+            time.sleep(0.05)
+            model(x).square().mean().backward()
+            parameters = list(model.parameters())
+            flat = torch.cat([parameter.grad.reshape(-1) for parameter in parameters])
+            manager.allreduce(flat).wait()
+            means = torch.split(flat, [parameter.numel() for parameter in parameters])
+            for parameter, mean in zip(parameters, means):
+                parameter.grad = mean.view_as(parameter)
+            size = 0
+            if manager.should_commit():
+                optimizer.step()
+                size = manager.num_participants()
+            total = sum(parameter.double().sum().item() for parameter in parameters)
+            log.write(f"{os.getpid()} {manager.current_step()} {size} {total!r} {time.monotonic()}\n")
+            log.flush()
+    os._exit(0)
+
+main()
+"""
+
+
+@dataclass
+class Outcome:
+    """Seconds from each kill: to the survivors' next step, to full size, to the abort in each survivor; and the most steps done again."""
+
+    next_steps: list[float] = field(default_factory=list)
+    full: list[float] = field(default_factory=list)
+    aborts: list[float] = field(default_factory=list)
+    again: int = 0
+    same: str = ""
+
+    def note(self, runs: int) -> str:
+        return f"came back: {len(self.full)} of {runs}; at most {self.again} steps done again; parameters of all ranks {self.same}"
 
 
 class Ranks:
@@ -74,6 +159,11 @@ class Ranks:
             row for row in self.rows(rank) if float(row[4]) > at and row[2] != "0" and (not size or int(row[2]) == size)
         ]
 
+    def abort(self, rank: int, at: float) -> float | None:
+        """The first abort of a rank since a time."""
+        lines = (self.folder / f"aborts{rank}.log").read_text().splitlines(keepends=True)
+        return next((float(line) for line in lines if line[-1] == "\n" and float(line) > at), None)
+
     def have_stepped(self, survivors: Sequence[int], at: float) -> bool:
         return all(self.since(rank, at, self.count - 1) for rank in survivors)
 
@@ -90,13 +180,11 @@ def until(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def kills(ranks: Ranks, runs: int) -> tuple[list[float], list[float], int]:
-    """Kill ranks in turn. Return the times to the survivors' next step and to full size, and the most steps done again."""
-    next_steps: list[float] = []
-    full: list[float] = []
-    again = 0
+def kills(ranks: Ranks, runs: int, with_aborts: bool) -> Outcome:
+    """Kill ranks in turn, until they do not come back."""
+    outcome = Outcome()
     if not until(lambda: ranks.are_full(0.0)):
-        return next_steps, full, again
+        return outcome
     time.sleep(FIRST - BETWEEN)
     for run in range(runs):
         time.sleep(BETWEEN)
@@ -107,14 +195,20 @@ def kills(ranks: Ranks, runs: int) -> tuple[list[float], list[float], int]:
         os.kill(process, signal.SIGKILL)
         if not until(lambda at=killed, ranks_=survivors: ranks.have_stepped(ranks_, at)):  # type: ignore[misc]
             break
-        next_steps.append(max(float(ranks.since(rank, killed, ranks.count - 1)[0][4]) for rank in survivors) - killed)
-        small = killed + next_steps[-1]
-        if not until(lambda at=small: ranks.are_full(at)):  # type: ignore[misc]
+        next_step = max(float(ranks.since(rank, killed, ranks.count - 1)[0][4]) for rank in survivors)
+        if not until(lambda at=next_step: ranks.are_full(at)):  # type: ignore[misc]
             break
-        full.append(max(float(ranks.since(rank, small, ranks.count)[0][4]) for rank in range(ranks.count)) - killed)
+        outcome.next_steps.append(next_step - killed)
+        outcome.full.append(
+            max(float(ranks.since(rank, next_step, ranks.count)[0][4]) for rank in range(ranks.count)) - killed
+        )
+        if with_aborts:
+            outcome.aborts += [at - killed for rank in survivors if (at := ranks.abort(rank, killed)) is not None]
         for rank in survivors:
-            again = max(again, sum(float(row[4]) > killed and row[2] == "0" for row in ranks.rows(rank)))
-    return next_steps, full, again
+            rows = [row for row in ranks.rows(rank) if killed < float(row[4]) <= next_step]
+            outcome.again = max(outcome.again, sum(row[2] == "0" for row in rows))
+    outcome.same = "equal" if equal(ranks) else "NOT EQUAL"
+    return outcome
 
 
 def equal(ranks: Ranks) -> bool:
@@ -126,7 +220,7 @@ def equal(ranks: Ranks) -> bool:
     return all(len(totals) == 1 for totals in sums.values())
 
 
-def measured(count: int, runs: int, environ: dict[str, str]) -> list[figures.Row]:
+def ours(count: int, runs: int, environ: Mapping[str, str]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tm-bench-") as place:
         folder = Path(place)
         (folder / "train.py").write_text(PROGRAM)
@@ -137,26 +231,74 @@ def measured(count: int, runs: int, environ: dict[str, str]) -> list[figures.Row
         job = {"name": "elastic", "framework": "pytorch", "roles": {"worker": role}}
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
         process = subprocess.Popen(
-            [figures.TM, "run", "job.yaml"], env=environ, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [figures.TM, "run", "job.yaml"], env=dict(environ), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        ranks = Ranks(folder, count)
         try:
-            next_steps, full, again = kills(ranks, runs)
+            outcome = kills(Ranks(folder, count), runs, with_aborts=True)
             (folder / "stop").touch()
             process.wait(LIMIT)
-            same = "equal" if equal(ranks) else "NOT EQUAL"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(LIMIT)
-    if not full:
+    if not outcome.full:
         raise RuntimeError(f"{count} ranks never came back")
-    note = f"came back: {len(full)} of {runs}; at most {again} steps done again; parameters of all ranks {same}"
+    return outcome
+
+
+def torchft(count: int, runs: int, environ: Mapping[str, str]) -> Outcome:
+    """The same with torchft, whose processes a thread starts anew."""
+    with tempfile.TemporaryDirectory(prefix="tm-bench-") as place:
+        folder = Path(place)
+        (folder / "train.py").write_text(PEER)
+        (folder / "lighthouse.py").write_text("from torchft._torchft import lighthouse_main\nlighthouse_main()\n")
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        times = ["--heartbeat_timeout_ms", "250", "--join_timeout_ms", "250", "--quorum_tick_ms", "5"]
+        commands = [["lighthouse.py", "--min_replicas", "2", "--bind", f"[::]:{port}", *times]]
+        commands += [["train.py", str(rank), f"http://localhost:{port}"] for rank in range(count)]
+        search = {"PYTHONPATH": str(TORCHFT), "OMP_NUM_THREADS": "1"}
+        is_over = threading.Event()
+
+        def keep(command: Sequence[str]) -> None:
+            while not is_over.is_set():
+                process = subprocess.Popen(
+                    [sys.executable, *command], env={**environ, **search}, cwd=folder, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                while process.poll() is None and not is_over.is_set():
+                    time.sleep(0.002)
+                process.kill()
+                process.wait()
+
+        threads = [threading.Thread(target=keep, args=[command]) for command in commands]
+        for thread in threads:
+            thread.start()
+        try:
+            return kills(Ranks(folder, count), runs, with_aborts=False)
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+
+
+def measured(count: int, runs: int, environ: Mapping[str, str]) -> list[figures.Row]:
+    outcome = ours(count, runs, environ)
+    peer = torchft(count, runs, environ) if (TORCHFT / "torchft").exists() else Outcome()
+    pairs = min(len(outcome.full), len(peer.full))  # each kill of the one beside one of the other
+
+    def row(figure: str, times: list[float], peers: list[float], limit: float, note: str = "") -> figures.Row:
+        return figures.Row(figure, times[: pairs or None], "s", limit, "torchft", peers[:pairs], note=note)
+
+    its = f"torchft {peer.note(runs)}" if peer.same else "torchft is not there (`make peers`)"
     return [
-        figures.Row(f"kill of one of {count} ranks to the survivors' next step", next_steps, "s", 0.20, note=note),
-        figures.Row(f"kill of one of {count} ranks to full size", full, "s", 0.50),
-    ]
+        row(f"kill of one of {count} ranks to the survivors' next step", outcome.next_steps, peer.next_steps, 0.20,
+            f"{outcome.note(runs)}; {its}"),
+        row(f"kill of one of {count} ranks to full size", outcome.full, peer.full, 0.50),
+        figures.Row(f"kill of one of {count} ranks to the abort in each survivor", outcome.aborts, "s", 0.10),
+    ]  # fmt: skip
 
 
 def measure(runs: int) -> list[figures.Row]:

@@ -50,6 +50,7 @@ TEXTS = (
     "shards",
     "simulation",
     "elastic_cluster",
+    "elastic_accuracy",
     "goodput",
 )  # print tables of their own
 
