@@ -138,16 +138,21 @@ async def wait_until_gone(select: Callable[[], list[Process]], within: float) ->
 
 
 async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
-    """SIGKILL everything below `root` until nothing is left. Return the processes that withstood it for `within` seconds."""
-    deadline = time.monotonic() + within
+    """SIGKILL everything below `root` until nothing is left. Return the processes that withstood it for `within` seconds.
+
+    Nothing is left where two looks in a row see nothing alive: one that has forked and ended during the first hides its child from that one.
+    """
+    deadline, was_empty = time.monotonic() + within, False
     while True:
         alive = [process for process in descendants(root) if process.alive]
         remaining = deadline - time.monotonic()
-        if not alive or remaining <= 0:
+        if remaining <= 0 or (was_empty and not alive):
             return alive
+        was_empty = not alive
         for process in alive:
             linux.send(process.pid, process.start, signal.SIGKILL)
-        await ended(alive, min(remaining, _LOOK_AGAIN))
+        if alive:
+            await ended(alive, min(remaining, _LOOK_AGAIN))
 
 
 def reap_orphans(root: int, ours: Collection[int]) -> None:
