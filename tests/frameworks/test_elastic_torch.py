@@ -157,11 +157,13 @@ def test_connections_of_the_program_outlive_a_broken_round() -> None:
 
     threads = [threading.Thread(target=form, args=(rank,)) for rank in range(2)]
     try:
-        for thread in [*threads, threading.Thread(target=connect)]:
+        connecting = threading.Thread(target=connect)
+        for thread in [*threads, connecting]:
             thread.start()
         for thread in threads:
             thread.join(60)
         is_over.set()
+        connecting.join(60)
         for listener in listeners:
             listener.heard("broken", 1)
         assert len(groups) == 2
