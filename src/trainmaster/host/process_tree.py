@@ -140,7 +140,7 @@ async def wait_until_gone(select: Callable[[], list[Process]], within: float) ->
 async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
     """SIGKILL everything below `root` until nothing is left. Return the processes that withstood it for `within` seconds.
 
-    Nothing is left where two looks in a row see nothing alive: one that has forked and ended during the first hides its child from that one.
+    Nothing is left where two looks in a row see nothing alive: who has forked and ended during one look hides its child from it.
     """
     deadline, was_empty = time.monotonic() + within, False
     while True:

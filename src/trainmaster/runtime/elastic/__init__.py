@@ -7,8 +7,8 @@ each has completed. While somebody else waits to come in, members are told that 
     from trainmaster.runtime import elastic
 
     rendezvous = elastic.Rendezvous(heard=lambda word, number: ...)
-    here = rendezvous.join(payload="port 4000", step=0)
-    here.rank, here.size, [member.address for member in here.members]
+    meeting = rendezvous.join(payload="port 4000", step=0)
+    meeting.rank, meeting.size, [member.address for member in meeting.members]
 
 This module needs the standard library alone. `elastic.torch_training` trains PyTorch's models in such rounds, `elastic.keras_training`
 Keras models; a program imports them by name.

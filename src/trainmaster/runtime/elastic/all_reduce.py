@@ -151,7 +151,9 @@ class Ring:
         if self._right is None and meeting.outgoing is None and monotonic() >= meeting.retry_at:
             meeting.begin(self.members[(self.rank + 1) % self.size], _HELLO.pack(self._digest, self.rank))
         is_paused = self._right is None and meeting.outgoing is None
-        ready = self._poll(meeting.wanted(), max(0.0, meeting.retry_at - monotonic()) if is_paused else _PATIENCE)
+        ready = self._poll(
+            meeting.awaited_events(), max(0.0, meeting.retry_at - monotonic()) if is_paused else _PATIENCE
+        )
         if meeting.outgoing is not None and meeting.outgoing.fileno() in ready and meeting.is_accepted():
             self._keep(right=meeting.outgoing)
             meeting.outgoing = None
@@ -205,12 +207,12 @@ class Ring:
                 if self._is_aborted:
                     raise Aborted("the ring was aborted")
                 if is_idle and (is_receiving or is_blocked):
-                    wanted = {}
+                    awaited = {}
                     if is_receiving:
-                        wanted[self._left.fileno()] = select.POLLIN
+                        awaited[self._left.fileno()] = select.POLLIN
                     if is_blocked:
-                        wanted[self._right.fileno()] = wanted.get(self._right.fileno(), 0) | select.POLLOUT
-                    self._poll(wanted, None)
+                        awaited[self._right.fileno()] = awaited.get(self._right.fileno(), 0) | select.POLLOUT
+                    self._poll(awaited, None)
 
     def _incoming(self, head: bytes, arrays: list[Any], sums: int) -> Iterator[int]:
         """Receive arrays, the first `sums` of them as summands. Yields the bytes that can be sent on; 0: nothing has come."""
@@ -252,11 +254,11 @@ class Ring:
             space = space[count:]
             yield count
 
-    def _poll(self, wanted: dict[int, int], seconds: float | None) -> dict[int, int]:
+    def _poll(self, awaited: dict[int, int], seconds: float | None) -> dict[int, int]:
         """Wait for events of descriptors, and return those that have some. Raises Aborted."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        for descriptor, events in wanted.items():
+        for descriptor, events in awaited.items():
             poll.register(descriptor, events)
         ready = dict(poll.poll(None if seconds is None else seconds * 1000))
         if self._is_aborted:
@@ -309,7 +311,7 @@ class _Outgoing:
 
 
 class _Meeting:
-    """What goes on while a ring is connected: a connection on its way to the right, and those that came and have not said who they are."""
+    """The connections of a ring that is being connected: the one to the right, and those that came and have not said who they are."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -325,11 +327,11 @@ class _Meeting:
         for connection in [*self._strangers, *([self.outgoing] if self.outgoing else [])]:
             connection.close()
 
-    def wanted(self) -> dict[int, int]:
-        wanted = {stranger.fileno(): select.POLLIN for stranger in [self._listener, *self._strangers]}
+    def awaited_events(self) -> dict[int, int]:
+        awaited = {stranger.fileno(): select.POLLIN for stranger in [self._listener, *self._strangers]}
         if self.outgoing is not None:
-            wanted[self.outgoing.fileno()] = select.POLLOUT if self._hello else select.POLLIN
-        return wanted
+            awaited[self.outgoing.fileno()] = select.POLLOUT if self._hello else select.POLLIN
+        return awaited
 
     def begin(self, member: tuple[str, int], hello: bytes) -> None:
         try:
@@ -372,16 +374,16 @@ class _Meeting:
 
     def introduced(self, ready: dict[int, int]) -> Iterator[tuple[socket.socket, bytes]]:
         """Hand over the connections that have said who they are. Those that end before are closed."""
-        for stranger, said in [*self._strangers.items()]:
+        for stranger, received in [*self._strangers.items()]:
             if stranger.fileno() not in ready:
                 continue
             piece = b""
             with contextlib.suppress(OSError):
-                piece = stranger.recv(_HELLO.size - len(said))
-            said += piece
-            if not piece or len(said) == _HELLO.size:
+                piece = stranger.recv(_HELLO.size - len(received))
+            received += piece
+            if not piece or len(received) == _HELLO.size:
                 del self._strangers[stranger]
-                yield stranger, bytes(said)
+                yield stranger, bytes(received)
 
     def _retry(self) -> None:
         if self.outgoing is not None:

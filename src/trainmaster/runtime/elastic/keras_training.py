@@ -159,35 +159,35 @@ class Training:
         while True:
             self._ring.close()
             payload = json.dumps([self._listener.port, self._is_given])
-            here = self._rendezvous.join(payload, self.steps, agreed=agreed)
-            members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in here.members]
-            self._ring = Ring(self._listener, task().job, here.number, here.rank, members)
+            meeting = self._rendezvous.join(payload, self.steps, agreed=agreed)
+            members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
+            self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
             if self._rendezvous.is_broken:  # heard before there was this ring
                 self._ring.abort()
             try:
                 self._ring.connect()
-                self._share(here)
+                self._share(meeting)
             except Aborted:
                 agreed = False
             else:
                 self._is_leaving = False
-                return here
+                return meeting
 
-    def _share(self, here: Round) -> None:
+    def _share(self, meeting: Round) -> None:
         """Give the state of the member that is furthest to all, where not all have it."""
         # At the beginning all have completed no step, and yet have weights of their own.
-        if here.is_equal and all(json.loads(member.payload)[1] for member in here.members):
+        if meeting.is_equal and all(json.loads(member.payload)[1] for member in meeting.members):
             return
         values = [numpy.asarray(variable.numpy()) for variable in self._variables]
         state = numpy.concatenate([numpy.ascontiguousarray(value).reshape(-1).view("u1") for value in values])
-        self._ring.broadcast(state, here.source)
-        if here.rank != here.source:
+        self._ring.broadcast(state, meeting.source)
+        if meeting.rank != meeting.source:
             first = 0
             for variable, value in zip(self._variables, values, strict=True):
-                given = state[first : first + value.nbytes]
-                variable.assign(given.view(value.dtype).reshape(value.shape))
+                part = state[first : first + value.nbytes]
+                variable.assign(part.view(value.dtype).reshape(value.shape))
                 first += value.nbytes
-        self.steps, self._is_given = here.members[here.source].step, True
+        self.steps, self._is_given = meeting.members[meeting.source].step, True
 
     def _even_out(self) -> None:
         """Make the weights that are not trained, where they are floats, their mean over the members. Raises Aborted."""

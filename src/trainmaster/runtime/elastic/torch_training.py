@@ -176,7 +176,7 @@ class Training:
         has_gradient = [float(parameter.grad is not None) for parameter in self._parameters]
         flags = [self._weight, self._rendezvous.is_wanted, not has_ended, *has_gradient]
         try:
-            weight, wanted, more, *used = self._average(flags)
+            weight, newcomers, more, *used = self._average(flags)
         except Interrupted:
             self._recover(has_contributed=True)
             return
@@ -194,7 +194,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         self._sums, self._weight, self._outcome = self._sums + 1, 0, _COMPLETE
         self._keep_buffers()
-        if wanted:
+        if newcomers:
             self._round = self._form(agreed=True)
 
     def _average(self, flags: list[float]) -> list[float]:
@@ -263,37 +263,39 @@ class Training:
         failures, self._is_new = 0, False
         while True:
             payload = [None if self._rendezvous.is_alone else self._listener.port, self._is_given]
-            here = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
-            self._is_new |= here.members[here.rank].new
+            meeting = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
+            self._is_new |= meeting.members[meeting.rank].new
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
-                self._group = self._listener.group(here)
-                self._take_state(here)
-                return here
+                self._group = self._listener.group(meeting)
+                self._take_state(meeting)
+                return meeting
             except Interrupted as error:
                 agreed = False
                 failures += not self._rendezvous.is_broken
                 if failures > _TRIES:
-                    raise RuntimeError(f"the members of {here} cannot be reached: {error}") from error
+                    raise RuntimeError(f"the members of {meeting} cannot be reached: {error}") from error
 
     def _drop_group(self) -> None:
         group, self._group = self._group, None
         if group is not None:
             group.close()
 
-    def _take_state(self, here: Round) -> None:
+    def _take_state(self, meeting: Round) -> None:
         """Have the members that are new, or behind, take the state of the one that is furthest."""
         # At the beginning all have completed no step, and yet have a state of their own: also in the round after one that was broken then.
-        if self._group is None or (here.is_equal and all(json.loads(member.payload)[1] for member in here.members)):
+        if self._group is None or (
+            meeting.is_equal and all(json.loads(member.payload)[1] for member in meeting.members)
+        ):
             self._is_given = True
             return
-        me, source = here.members[here.rank], here.members[here.source]
+        me, source = meeting.members[meeting.rank], meeting.members[meeting.source]
         packed = self._packed() if me is source else torch.empty(0, dtype=torch.uint8, device=self._device)
         size = torch.tensor([packed.numel()], device=self._device)
-        self._group.broadcast(size, here.source)
+        self._group.broadcast(size, meeting.source)
         if me is not source:
             packed = torch.empty(int(size.item()), dtype=torch.uint8, device=self._device)
-        self._group.broadcast(packed, here.source)
+        self._group.broadcast(packed, meeting.source)
         if me is not source and (me.new or me.step < source.step or not self._is_given):
             self._unpack(packed)
         self._is_given = True
