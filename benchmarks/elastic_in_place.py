@@ -161,11 +161,18 @@ class Ranks:
 
     def abort(self, rank: int, at: float) -> float | None:
         """The first abort of a rank since a time."""
-        lines = (self.folder / f"aborts{rank}.log").read_text().splitlines(keepends=True)
+        file = self.folder / f"aborts{rank}.log"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         return next((float(line) for line in lines if line[-1] == "\n" and float(line) > at), None)
 
-    def have_stepped(self, survivors: Sequence[int], at: float) -> bool:
-        return all(self.since(rank, at, self.count - 1) for rank in survivors)
+    def next_step(self, rank: int, at: float, with_aborts: bool) -> float | None:
+        """The time of the first step that a survivor has completed without the one that was killed at `at`, or with its successor."""
+        if with_aborts:  # the successor may be there for the very next round
+            aborted = self.abort(rank, at)
+            steps = [] if aborted is None else self.since(rank, aborted)
+        else:
+            steps = self.since(rank, at, self.count - 1)
+        return float(steps[0][4]) if steps else None
 
     def are_full(self, at: float) -> bool:
         return all(self.since(rank, at, self.count) for rank in range(self.count))
@@ -193,9 +200,13 @@ def kills(ranks: Ranks, runs: int, with_aborts: bool) -> Outcome:
         process = int(ranks.rows(victim)[-1][0])
         killed = time.monotonic()
         os.kill(process, signal.SIGKILL)
-        if not until(lambda at=killed, ranks_=survivors: ranks.have_stepped(ranks_, at)):  # type: ignore[misc]
+
+        def next_steps(at: float = killed, survivors: Sequence[int] = survivors) -> list[float | None]:
+            return [ranks.next_step(rank, at, with_aborts) for rank in survivors]
+
+        if not until(lambda steps=next_steps: None not in steps()):  # type: ignore[misc]
             break
-        next_step = max(float(ranks.since(rank, killed, ranks.count - 1)[0][4]) for rank in survivors)
+        next_step = max(step for step in next_steps() if step is not None)
         if not until(lambda at=next_step: ranks.are_full(at)):  # type: ignore[misc]
             break
         outcome.next_steps.append(next_step - killed)
