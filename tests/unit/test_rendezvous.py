@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from agent_channels import Channels
 from scripted import Script, job, role
 
-from trainmaster.agent.link.waits import Waits
 from trainmaster.core.coordination import Coordination
-from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.stimuli import ScaleRequested
 
 
@@ -272,35 +269,14 @@ def test_what_is_not_of_its_form_is_refused(row: list[Any]) -> None:
 # -- everything at once --
 
 
-class World:
-    """Tasks of two processes each, the real waits of their agents, channels that lose messages, and masters that follow each other."""
-
+class World(Channels):
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.script = started(2, 3, processes=2)
-        self.up: dict[str, deque[Any]] = {}
-        self.down: dict[str, deque[Any]] = {}
-        self.agents: dict[str, Waits] = {}
-        self.connected: dict[str, bool] = {}
-        for task in self.script.state.tasks:
-            self.agents[task] = Waits(lambda message, task=task: self.send(task, message))
-            self.agents[task].begin(1)
-            self.connected[task] = False
-        self.processes = [Process(self, task, copy) for task in self.agents for copy in range(2)]
         self.rounds: dict[int, list[Any]] = {}
-        self.restart()
-
-    def send(self, task: str, message: Any) -> None:
-        if self.connected[task]:
-            self.up[task].append(message)
-
-    def restart(self) -> None:
-        self.coordination = Coordination(task.key for task in self.script.state.tasks.values() if task.phase in READING)
-        for task in self.agents:
-            self.cut(task)
+        super().__init__(seed, started(2, 3, processes=2))
+        self.processes = [Process(self, task, copy) for task in self.agents for copy in range(2)]
 
     def cut(self, task: str) -> None:
-        self.connected[task], self.up[task], self.down[task] = False, deque(), deque()
+        super().cut(task)
         self.push(self.coordination.lose(self.script.state, task))
 
     def push(self, pushes: Mapping[str, Any]) -> None:
