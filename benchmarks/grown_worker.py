@@ -2,8 +2,9 @@
 
     python benchmarks/grown_worker.py [--runs 10]
 
-A PyTorch program whose tasks restart alone is scaled from one worker to two, and back, again and again: each time the new worker begins in
-a new container. The figure is what that takes more than the same program started by hand, with as many threads, beside the first worker.
+A PyTorch program is scaled from one worker to two, and back, again and again: each time the new worker begins in a new container. Where its
+tasks restart alone, the figure is what that takes more than the same program started by hand, with as many threads, beside the first
+worker. Where they restart together, the new worker's imports are done before the others stop: the figure counts from there.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main():
         if not told:
             told = True
             with open("first.log", "a") as log:
-                log.write(f"{name} {os.getpid()} {time.monotonic()}\n")
+                log.write(f"{name} {os.getpid()} {time.time()}\n")
         time.sleep(0.05)
 
 main()
@@ -64,7 +65,7 @@ def firsts(folder: Path) -> list[tuple[str, int, float]]:
 
 
 def by_hand(folder: Path, environ: Mapping[str, str]) -> float:
-    known, began = len(firsts(folder)), time.monotonic()
+    known, began = len(firsts(folder)), time.time()
     process = subprocess.Popen([sys.executable, "train.py"], env={**environ, "OMP_NUM_THREADS": "1"}, cwd=folder)
     try:
         until(lambda: len(firsts(folder)) > known, "a start by hand")
@@ -74,41 +75,45 @@ def by_hand(folder: Path, environ: Mapping[str, str]) -> float:
         process.wait()
 
 
-def grown(folder: Path, job: str, environ: Mapping[str, str]) -> float:
-    """Scale the job to two workers and back; the time until the new one has done a step."""
+def tm(*words: str, environ: Mapping[str, str], folder: Path) -> str:
+    run = subprocess.run([figures.TM, *words], env=environ, cwd=folder, check=True, capture_output=True, text=True)
+    return run.stdout
 
-    def scale(size: int) -> None:
-        command = [figures.TM, "scale", job, f"worker={size}"]
-        subprocess.run(command, env=environ, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
-    known, began = len(firsts(folder)), time.monotonic()
-    scale(2)
-    until(lambda: len(firsts(folder)) > known, "a worker's start")
-    _, pid, at = firsts(folder)[-1]
-    scale(1)
+def grown(folder: Path, job: str, environ: Mapping[str, str]) -> tuple[float, float]:
+    """Scale the job to two workers and back. Return the times until the new one has done a step: from the command, and from the change of
+    the members, which may come later.
+    """
+    known, began = len(firsts(folder)), time.time()
+    tm("scale", job, "worker=2", environ=environ, folder=folder)
+    # The first one may begin anew with it.
+    until(lambda: any(name == "1" for name, _, _ in firsts(folder)[known:]), "a worker's start")
+    _, pid, at = next(row for row in firsts(folder)[known:] if row[0] == "1")
+    told = map(json.loads, tm("events", job, "--json", environ=environ, folder=folder).splitlines())
+    changed = [event["at"] for event in told if event["type"] == "resized"][-1]
+    tm("scale", job, "worker=1", environ=environ, folder=folder)
     until(lambda: not os.path.exists(f"/proc/{pid}"), "a worker's end")
-    return at - began
+    time.sleep(2.0)
+    return at - began, at - changed
 
 
-def measured(runs: int, environ: Mapping[str, str]) -> tuple[list[float], list[float]]:
+def measured(runs: int, environ: Mapping[str, str], restart: str) -> tuple[list[float], list[float], list[float]]:
+    """Return the times of `runs` growths from the command, from the change, and of as many starts by hand."""
     with tempfile.TemporaryDirectory(prefix="tm-bench-") as place:
         folder = Path(place)
         (folder / "train.py").write_text(PROGRAM)
         role = {"command": [sys.executable, "train.py"], "replicas": {"min": 1, "max": 2}, "threads": 1, "workdir": "share",
-                "restart": "task", "resources": {"cores": 0.1}}  # fmt: skip
+                "restart": restart, "resources": {"cores": 0.1}}  # fmt: skip
         # It keeps to one worker until it is told: nothing grows by itself.
-        job = {"name": "grown", "framework": "generic", "roles": {"worker": role}}
+        job = {"name": "grown", "framework": "generic", "gang": restart == "group", "roles": {"worker": role}}
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
-        submit = [figures.TM, "submit", "job.yaml"]
-        told = subprocess.run(submit, env=environ, cwd=folder, check=True, capture_output=True, text=True).stdout
-        name = told.split()[-1].rpartition("/")[2]
+        name = tm("submit", "job.yaml", environ=environ, folder=folder).split()[-1].rpartition("/")[2]
         try:
             until(lambda: firsts(folder), "the first worker's start")
-            scale = [figures.TM, "scale", name, "worker=1"]
-            subprocess.run(scale, env=environ, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-            time.sleep(5.0)
-            pairs = [(grown(folder, name, environ), by_hand(folder, environ)) for _ in range(runs)]
-            return [ours for ours, _ in pairs], [hand for _, hand in pairs]
+            tm("scale", name, "worker=1", environ=environ, folder=folder)
+            time.sleep(10.0)
+            pairs = [(*grown(folder, name, environ), by_hand(folder, environ)) for _ in range(runs)]
+            return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2] for pair in pairs]
         finally:
             (folder / "stop").touch()
             subprocess.run([figures.TM, "kill", name], env=environ, cwd=folder, check=False, stdout=subprocess.DEVNULL)
@@ -119,11 +124,16 @@ def measured(runs: int, environ: Mapping[str, str]) -> tuple[list[float], list[f
 
 def measure(runs: int) -> list[figures.Row]:
     with figures.place() as environ:
-        ours, hand = measured(runs, environ)
-    over = [max(0.0, grown - cold) for grown, cold in zip(ours, hand, strict=True)]
+        ours, _, hand = measured(runs, environ, "task")
+        command, change, cold = measured(runs, environ, "group")
+    over = [max(0.0, grown - by_hand) for grown, by_hand in zip(ours, hand, strict=True)]
     return [
         figures.Row("a grown worker's first step, from `tm scale`", ours, "s", None, "by hand", hand),
         figures.Row("the same, more than by hand", over, "s", 0.30),
+        figures.Row(
+            "in a group that restarts together, from the stop of the others", change, "s", 1.0, "by hand", cold
+        ),
+        figures.Row("the same, from `tm scale`", command, "s", None),
     ]
 
 

@@ -209,6 +209,7 @@ def test_a_planted_fault_is_found(engine: Local, plant: str) -> None:
 
 def count_twice(job: Submitted) -> None:
     """Have the log say of the last shards that were done that the first ones were done then too."""
+    until(lambda: not processes.living(job.id), what="the end of its master, which may still write the log")
     (path,) = (job.storage / "events").glob("*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
     first, *_, last = [event for event in events if event["type"] == "shards-done"]

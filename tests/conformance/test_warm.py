@@ -60,7 +60,7 @@ def main():
         step = state["step"]
     print(json.dumps([begun, os.environ["TRAINMASTER_ATTEMPT"], descriptors, *seen()]), flush=True)
     print("from step", step, flush=True)
-    while not os.path.exists("go") or step < 20:
+    while True:
         loss = model(torch.ones(256, 64)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -162,3 +162,26 @@ def test_warm_restarts_can_be_turned_off(engine: Engine, job: Submitted) -> None
     engine.write("go", "")
     job.succeeded(LIMIT)
     assert "template" not in agent_log(job, 0) + agent_log(job, 1)
+
+
+@pytest.mark.parametrize(
+    "job", [{"replicas": {"min": 2, "max": 3}, "resources": {"memory": "1GiB", "cores": 0.5}}], indirect=True
+)
+def test_a_newcomer_begins_warm_in_a_new_container(engine: Engine, job: Submitted) -> None:
+    cold = [look(job, 1, index) for index in range(3)]
+    assert engine.tm("scale", job.id, "worker=2").returncode == 0
+    look(job, 2, 0)
+    assert engine.tm("scale", job.id, "worker=3").returncode == 0
+    newcomer = look(job, 2, 2)
+    until(lambda: "template" in agent_log(job, 2).partition("starts warm")[2], LIMIT, what=lambda: agent_log(job, 2))
+    kill(job, 3)
+    assert look(job, 3, 2)[0] is True
+    engine.write("go", "")
+    job.succeeded(LIMIT)
+    assert "no template" not in agent_log(job, 2)
+    warmed_up = job.told("warmed-up")
+    assert [(event["task"], event["attempt"], event["why"]) for event in warmed_up] == [("worker:2", 2, "warm")]
+    assert warmed_up[0]["n"] < job.told("resized")[-1]["n"], "its peers ran on meanwhile"
+    assert newcomer[0] is True, agent_log(job, 2)
+    assert newcomer[2] == cold[2][2]
+    assert newcomer[3] == cold[2][3]

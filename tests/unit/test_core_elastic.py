@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core.decide.elastic import CALM, GATHER, PATIENCE, RESTART, WORTH, scale_fault
+from trainmaster.core.decide.elastic import CALM, GATHER, PATIENCE, RESTART, WARM_UP, WORTH, scale_fault
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, Order, Release
 from trainmaster.core.machine.formation import formation
@@ -16,9 +16,9 @@ from trainmaster.core.machine.report import status
 ELASTIC = {"min": 2, "max": 4}
 
 
-def gang(begin: int = 2, **more: Any) -> Script:
+def gang(begin: int = 2, *, warm: bool = False, **more: Any) -> Script:
     """Return an elastic gang whose first members run, with asks for the others under way."""
-    script = Script(job(worker=role(ELASTIC, "group"), **more))
+    script = Script(job(worker=role(ELASTIC, "group", warm=warm), **more))
     script.start(*[f"worker:{index}" for index in range(begin)])
     return script
 
@@ -95,6 +95,65 @@ def test_newcomers_that_arrive_together_come_in_together() -> None:
     script.tick(1.0)
     script.grant("worker:3")
     assert script.last("resized")["joined"] == ["worker:2", "worker:3"]
+
+
+def warm_ups(script: Script) -> list[str]:
+    return [action.task for action in script.planned if isinstance(action, Order) and action.verb == "warm-up"]
+
+
+def test_newcomers_do_their_imports_before_any_program_is_stopped() -> None:
+    script = gang(warm=True, scale={"every": "0s"})
+    script.tick(1000.0)
+    script.grant("worker:2", "worker:3")
+    assert warm_ups(script) == ["worker:2", "worker:3"]
+    script.ask()
+    assert warm_ups(script) == []  # both have heard of it
+    script.report("worker:2", "warmed-up", why="warm")
+    assert script.last("change-planned")["due"] == script.now + WARM_UP
+    script.report("worker:3", "warmed-up", why="cold: no plain Python program")
+    assert script.last("resized")["joined"] == ["worker:2", "worker:3"]
+    assert script.state.groups[0].warming_up == 0
+
+
+def test_newcomers_whose_imports_take_too_long_begin_with_them() -> None:
+    script = gang(warm=True, scale={"every": "0s"})
+    script.tick(1000.0)
+    script.grant("worker:2", "worker:3")
+    script.tick(WARM_UP)
+    assert script.last("resized")["joined"] == ["worker:2", "worker:3"]
+    script.report("worker:2", "warmed-up", why="warm")
+    assert script.count("warmed-up") == 0
+    script.stopped("worker:0", "worker:1")
+    script.start("worker:0", "worker:1", "worker:2", "worker:3")
+    assert script.count("generation-formed") == 2
+
+
+def test_a_gang_that_restarts_anyway_does_not_wait_for_imports() -> None:
+    script = gang(warm=True)
+    script.grant("worker:2")
+    script.fail("worker:0")
+    assert script.last("resized")["joined"] == ["worker:2"]
+
+
+def test_newcomers_that_are_there_before_the_first_generation_hear_then_what_theirs_will_be() -> None:
+    script = Script(job(worker=role(ELASTIC, "group")))
+    script.grant("worker:0", "worker:1")
+    script.grant("worker:2")
+    assert warm_ups(script) == []
+    script.start("worker:0", "worker:1")
+    script.ask()
+    assert script.task("worker:2").sent == {"warm-up": "1"}
+
+
+def test_a_newcomer_that_lost_its_container_makes_another_template() -> None:
+    script = gang(warm=True)
+    script.grant("worker:2")
+    script.report("worker:2", "warmed-up", why="warm")
+    script.take(stimuli.ContainerLost("worker:2", script.task("worker:2").serial))
+    assert script.state.groups[0].arrived == script.state.groups[0].warming_up == 0
+    script.tick(60.0)  # its back-off
+    script.grant("worker:2")
+    assert warm_ups(script) == ["worker:2"]
 
 
 def test_one_with_a_checkpoint_grows_when_a_set_has_just_been_stored() -> None:
@@ -290,7 +349,9 @@ def test_a_user_may_have_less_at_once() -> None:
 def test_a_user_may_have_more_without_waiting_for_its_worth() -> None:
     script = gang(scale={"every": "1h"})
     script.take(stimuli.ScaleRequested("worker", 3, "a user"))
+    assert status(script.state)["waiting"] == "waiting for containers: 1 x worker, for which tm scale asked"
     script.grant("worker:2")
+    assert status(script.state)["waiting"] == ""
     assert script.last("resized")["joined"] == ["worker:2"]
     assert script.task("worker:3").hold == "none"
     assert len([task for task in script.state.tasks.values() if not task.is_spare]) == 3

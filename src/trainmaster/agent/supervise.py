@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from trainmaster.agent.attempt.attempt import Attempt
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.threads import DiskThread
+from trainmaster.agent.attempt.warm_up import warm_up
 from trainmaster.agent.input.leasing import Leasing
 from trainmaster.agent.link.channel import Channel, Link
 from trainmaster.agent.output.followers import Follows, Source
@@ -66,6 +67,7 @@ class Agent:
         self._over = asyncio.Event()
         self._has_left = False  # everything was reported and stored, or given up
         self._hurrying: asyncio.Task[None] | None = None
+        self._warming_up: asyncio.Task[None] | None = None
 
     def settle(self, place: Place, shipping: Shipping | Tails | None) -> None:
         """Give the agent its place. To be called before `run`."""
@@ -220,6 +222,7 @@ class Agent:
         log.info("the agent ends: %s", self.why)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._close_within
+        await self._end_warm_up()
         for attempt in self._attempts.values():
             await attempt.end(lambda: deadline - loop.time())
         await self.place.end_template()
@@ -271,6 +274,10 @@ class Agent:
         self._done.add(key)
         if verb == "leave":
             await self._leave(number)
+        elif verb == "warm-up":
+            if number > self._current and (self._warming_up is None or self._warming_up.done()):
+                self._warming_up = asyncio.create_task(warm_up(self.place, order, number))
+                self._warming_up.add_done_callback(_log_fault)
         elif number >= self._current:
             attempt = await self._attempt(number)
             try:
@@ -292,12 +299,19 @@ class Agent:
         return self._attempts[number]
 
     async def _prepare(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        await self._end_warm_up()
         attempt.prepare(order)
         if self._shipping is not None:
             self._shipping.follow(attempt.spool, attempt.number)
 
     async def _start(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.start(order)
+
+    async def _end_warm_up(self) -> None:
+        """Give up a template that is not made yet."""
+        if self._warming_up is not None:
+            self._warming_up.cancel()
+            await asyncio.wait([self._warming_up])
 
     async def _stop(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         number = signal_number(order["signal"]) if order["signal"] else None

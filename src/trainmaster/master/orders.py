@@ -15,7 +15,7 @@ from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
 from trainmaster.core.machine.formation import Formation, formation, places_in
-from trainmaster.core.machine.state import State, Task, elastic_roles, has_hung, outputs_of, role_size
+from trainmaster.core.machine.state import State, Task, elastic_roles, has_hung, outputs_of, pattern_of, role_size
 from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
@@ -112,6 +112,8 @@ class Orders:
             return self._prepare(state, task, role)
         if order.verb == "start":
             return self._start(state, task, role)
+        if order.verb == "warm-up":
+            return self._warm_up(state, task, role)
         if order.verb == "stop":
             return {"signal": role.stop.signal, "grace": role.stop.grace, "stacks": has_hung(state, task)}
         if order.verb == "warn":
@@ -128,17 +130,10 @@ class Orders:
 
     def _prepare(self, state: State, task: Task, role: Role) -> dict[str, Any]:
         payload: dict[str, Any] = {
-            "workdir": role.workdir,
-            "cwd": self.site.get("cwd", ""),
-            "archive": self.site.get("archive") if role.workdir != SHARED else None,
-            "archives": list(self.site.get("archives", ())),
-            "cache": list(self.site.get("cache", self.job.cache)),
-            "env": env_of(role),
+            **self._surroundings(task, role),
             "ports": self._ports(role, task),
             "inputs": {input_.name: self._input(state, input_, task) for input_ in uses(self.job, task.role)},
-            "outputs": self.outputs(task),
             "prepare": role.prepare or None,
-            "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
         }
         if (checkpoint := self.job.checkpoint) is not None and (task.counts or task.serves):
             group = state.groups[task.group]
@@ -150,6 +145,35 @@ class Orders:
                 "memory": not any(input_.as_ == "shards" for input_ in self.job.inputs.values()),
             }  # fmt: skip
         return payload
+
+    def _surroundings(self, task: Task, role: Role) -> dict[str, Any]:
+        """Return what every program of the task finds, whichever generation it belongs to."""
+        return {
+            "workdir": role.workdir,
+            "cwd": self.site.get("cwd", ""),
+            "archive": self.site.get("archive") if role.workdir != SHARED else None,
+            "archives": list(self.site.get("archives", ())),
+            "cache": list(self.site.get("cache", self.job.cache)),
+            "env": env_of(role),
+            "outputs": self.outputs(task),
+            "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
+        }
+
+    def _warm_up(self, state: State, task: Task, role: Role) -> dict[str, Any]:
+        """Return what a spare will be told, as far as it does not depend on its generation, and the names of what does."""
+        pattern = pattern_of(state, task)
+        assert pattern is not None
+        placed = frameworks.placement(self.job.framework, self._formation(state, pattern), pattern.key)
+        listed, _ = file_list(self._lists(state, pattern))
+        told = {*placed.env, *placed.paths, *listed, *(name for copy in placed.copies for name in copy)}
+        return {
+            **self._surroundings(task, role),
+            "command": _command(role),
+            "defaults": placed.defaults,
+            "threads": self._threads(state, role, len(placed.copies), state.groups[task.group].arrived),
+            "told": sorted(told),
+            "warm": {"overhead": role.resources.overhead},
+        }
 
     def _ports(self, role: Role, task: Task) -> dict[str, int]:
         """Return the ports by name; 0 lets the agent choose. A task that restarts alone keeps the ports that its peers know."""
@@ -165,7 +189,7 @@ class Orders:
         files = {name: content.decode() for name, content in placed.files.items() if name not in large}
         self._contents = dict(large.values())
         return {
-            "command": role.command if isinstance(role.command, str) else list(role.command),
+            "command": _command(role),
             "env": env,
             "defaults": placed.defaults,
             "threads": self._threads(state, role, formed.by_task[task.key].copies),
@@ -187,12 +211,12 @@ class Orders:
         inputs = [input_ for input_ in uses(self.job, task.role) if input_.as_ == "list"]
         return {input_.name: [file[0] for file in self._input(state, input_, task)["files"]] for input_ in inputs}
 
-    def _threads(self, state: State, role: Role, copies: int) -> int:
-        """Return the threads of each copy of the program."""
+    def _threads(self, state: State, role: Role, copies: int, joining: int = 0) -> int:
+        """Return the threads of each copy of the program, once `joining` more tasks are there."""
         if role.threads == MACHINE and self._sharing[0] != state.n:
             # All tasks that start in this turn share this count.
             self._sharing = state.n, tasks_at_once(state) + self.tasks_of_others()
-        tasks = self._sharing[1] if role.threads == MACHINE else 1
+        tasks = self._sharing[1] + joining if role.threads == MACHINE else 1
         return thread_count(role.threads, role.resources.cores, copies, self.machine_cores, tasks)
 
     def _formation(self, state: State, task: Task) -> Formation:
@@ -280,6 +304,10 @@ def _placed(input_: Input) -> bool:
     return input_.format.startswith(HADOOP) or (
         input_.as_ in STATIC_INPUTS and input_.url.lower().startswith("hdfs://")
     )
+
+
+def _command(role: Role) -> str | list[str]:
+    return role.command if isinstance(role.command, str) else list(role.command)
 
 
 def env_of(role: Role) -> dict[str, str]:

@@ -15,7 +15,7 @@ import attrs
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.link.outbox import Outbox
 from trainmaster.core.machine.orders import order_faults
-from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
+from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, NEW, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.network import RULES, Link, Master
 from trainmaster.simulation.steps import EVERY, Steps
@@ -55,6 +55,7 @@ class Habits:
     tells_begun: bool = False  # whether agents tell which shard a program was reading when it failed
     deaf: float = 0.0  # chance that an agent hears of a stop, and does nothing
     reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
+    warms_up: tuple[float, float] = (2.0, 2.0)  # s until the template of a spare's program is made
     steps: Steps | None = None  # how fast programs work that report their steps
 
 
@@ -205,6 +206,13 @@ class Agent:
         if seconds > self.habits.tells_staging:
             self.world.at(self.habits.tells_staging, self._staging, course)
         self.world.at(seconds, self._prepared, course)
+
+    def _warm_up(self, attempt: int, order: Mapping[str, Any]) -> None:
+        self.world.at(self.world.rng.uniform(*self.habits.warms_up), self._warmed_up, self._course(attempt))
+
+    def _warmed_up(self, course: Course) -> None:
+        if self.alive and course is self.course and course.phase == NEW and not course.is_stopped:
+            self.report("warmed-up", course.number, why="warm")
 
     def _staging(self, course: Course) -> None:
         if self.alive and course is self.course and course.phase == STAGING and not course.is_stopped:
@@ -397,6 +405,7 @@ class Agent:
 
 _VERBS: dict[str, Callable[[Agent, int, Mapping[str, Any]], None]] = {
     "prepare": Agent._prepare,
+    "warm-up": Agent._warm_up,
     "start": Agent._start,
     "stop": Agent._stop,
     "peer-finished": Agent._peer_finished,

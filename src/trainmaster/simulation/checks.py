@@ -15,7 +15,7 @@ from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.machine.events import EVENTS, Event, decode, encode, faults, whole
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.snapshot import dump
-from trainmaster.core.machine.state import SUCCEEDED, State, joins_alone, unit_of
+from trainmaster.core.machine.state import SUCCEEDED, State, joins_alone, unit_of, warms_up
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.world import Violation, World
 
@@ -110,13 +110,17 @@ def _check_members(events: list[Event], living: State) -> None:
         ):
             raise Violation(f"{strangers} are no members of generation {data['generation']}")
     for group in living.groups:
-        arrived = sum(
-            task.is_spare and task.connected and not joins_alone(living, task)
+        arrived = [
+            task
             for name in group.roles
             for task in living.tasks_of(name)
-        )
-        if arrived != group.arrived:
-            raise Violation(f"group {group.number} counts {group.arrived} spares that are there, of {arrived}")
+            if task.is_spare and task.connected and not joins_alone(living, task)
+        ]
+        counts = len(arrived), sum(warms_up(living, task) for task in arrived)
+        if counts != (group.arrived, group.warming_up):
+            raise Violation(
+                f"group {group.number} counts {group.arrived} spares that are there, {group.warming_up} warming up, of {counts}"
+            )
 
 
 def _check_nothing_left(world: World, engine: Engine) -> None:

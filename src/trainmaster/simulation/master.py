@@ -226,6 +226,8 @@ class SimulatedMaster:
             return {"workdir": "share", "checkpoint": {"set": self.state.groups[task.group].set}}
         if order.verb == "peer-finished":
             return {"limit": job.timeouts.finish or 600.0}
+        if order.verb == "warm-up":
+            return {"workdir": "share", "command": ""}
         return {"command": "", "env": self._env(job, task)} if order.verb == "start" else {}
 
     def _env(self, job: Job, task: Task) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
         misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed), **poisonous,
     )  # fmt: skip
-    habits = evolve(habits, **paced)
+    habits = evolve(habits, **paced, **_make_warm(seed, job))
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
         habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
@@ -108,6 +108,17 @@ def _make_elastic(seed: int, job: dict[str, Any]) -> list[tuple[float, Stimulus]
     kills = [KillTaskRequested(f"worker:{rng.randint(0, most)}", "a user", "to try") for _ in range(2)]
     wishes: list[Stimulus] = [*scales, *kills]
     return [(rng.random() * 200.0, wish) for wish in rng.sample(wishes, rng.randint(0, 4))]
+
+
+def _make_warm(seed: int, job: dict[str, Any]) -> dict[str, Any]:
+    """Have newcomers make templates in one scene in three, for longer than is waited for in half of those. Return the habits for that.
+    Drawn apart too.
+    """
+    rng = random.Random(f"warm ups 1 {seed}")
+    is_warm = rng.random() < 0.3
+    for role in job["roles"].values():
+        role["warm"] = is_warm
+    return {"warms_up": (0.0, rng.choice((1.0, 60.0)))} if is_warm else {}
 
 
 def _make_poisonous(seed: int, job: dict[str, Any], shards: int) -> dict[str, Any]:

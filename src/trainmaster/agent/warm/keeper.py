@@ -1,8 +1,9 @@
 """Keep one template for a container: make it while an attempt runs, use it for the next ones, drop it where it no longer fits.
 
-A template is made once the running attempt has made progress, or has run for some seconds. It then serves all later attempts of the same
-command in the same directory and environment, but for the variables that an attempt is told anew (`withheld`). Where another variable has
-changed, the attempt starts cold and a new template is made beside it.
+A template is made once the running attempt has made progress, or has run for some seconds; one for a program that has not run here yet does
+the imports that it surely does, and gives way to one that does more, once the program has shown those. It serves all later attempts of the
+same command in the same directory and environment, but for the variables that an attempt is told anew (`withheld`). Where another variable
+has changed, the attempt starts cold and a new template is made beside it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class _Running:
     room: int | None
     has_progress: Callable[[], bool]
 
+    @property
+    def left(self) -> int:
+        """The bytes that a template may take beside the agent."""
+        return 0 if self.room is None else max(0, self.room - AGENT)
+
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Keeper:
@@ -49,6 +55,8 @@ class Keeper:
     _template: Template | None = None
     _launch: Launch | None = None  # that the template is of, without the variables that are withheld
     _folder: str = ""
+    _statements: Sequence[str] = ()  # that the template was to import
+    _is_guess: bool = False  # no program was seen to do these
     _why: str = ""  # there is none; "" where nobody expects one
     _making: asyncio.Task[None] | None = None
     _lost: int = 0
@@ -90,7 +98,25 @@ class Keeper:
             return
         self._running = _Running(launch, command, withheld, pid, room, has_progress)
         if self._making is None or self._making.done():
-            self._making = asyncio.ensure_future(self._make() if self._template is None else self._make_spare())
+            is_needed = self._template is None or self._is_guess
+            self._making = asyncio.ensure_future(self._make() if is_needed else self._make_spare())
+
+    async def expect(self, launch: Launch, withheld: Collection[str], room: int | None) -> str:
+        """Make a template for a program that has not run here. Return why there is none, "" where there is one."""
+        command = programs.python_command(launch.command)
+        if command is None:
+            return "what runs is no plain Python program"
+        if self._template is None:
+            self._is_guess, self._why = True, ""
+            expected = _Running(launch, command, withheld, 0, room, lambda: True)
+            try:
+                if self._has_room(expected) and not await self._fill(expected, None) and not self._why:
+                    self._why = "it imports no libraries"
+            except (TemplateLost, TimeoutError, OSError) as error:
+                self._why = str(error) or "its imports take too long"
+        if self._template is not None:
+            await self._template.make_spare()
+        return self._why if self._template is None else ""
 
     async def close(self) -> None:
         if self._making is not None:
@@ -144,18 +170,30 @@ class Keeper:
     async def _try(self, running: _Running | None) -> bool:
         """Make a template of what runs. Return False where a later look may find more."""
         assert running is not None
-        left = 0 if running.room is None else running.room - AGENT
-        if running.room is not None and left < LEAST:
-            self._why = f"resources.overhead leaves it {max(0, left) >> 20} MiB; {LEAST >> 20} MiB are the least"
+        if not self._has_room(running):
             return True
         pid = programs.interpreter(running.pid)
-        self._why = programs.oddity(pid, running.command, running.launch.environ, running.launch.cwd)
+        # A fork of a template was born as that, of an interpreter that was looked at.
+        self._why = (
+            ""
+            if self._template is not None
+            else programs.oddity(pid, running.command, running.launch.environ, running.launch.cwd)
+        )
         if self._why:
             return self._why != programs.ENDED
-        return await self._fill(running, programs.mapped_files(pid), left)
+        return await self._fill(running, programs.mapped_files(pid))
 
-    async def _fill(self, running: _Running, mapped: Sequence[str], room: int) -> bool:
-        """Start a template and have it import what the program does. Return False where there is nothing to import yet."""
+    def _has_room(self, running: _Running) -> bool:
+        if has_room := running.room is None or running.left >= LEAST:
+            return has_room
+        self._why = f"resources.overhead leaves it {running.left >> 20} MiB; {LEAST >> 20} MiB are the least"
+        return False
+
+    async def _fill(self, running: _Running, mapped: Sequence[str] | None) -> bool:
+        """Start a template and have it import what the program does. Return False where there is nothing to import yet.
+
+        `mapped`: the files that the program has mapped; None where it has not run, so that the interpreter itself is looked at here.
+        """
         launch, command, withheld = running.launch, running.command, running.withheld
         spared = attrs.evolve(launch, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
@@ -163,18 +201,26 @@ class Keeper:
         trial = template.start(spared, command.harmless, withheld)
         try:
             async with asyncio.timeout(template.FOUND_WITHIN):
-                self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped)
+                self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped or ())
+            if mapped is None and not self._why:
+                self._why = programs.oddity(trial.pid, command, trial.environ, launch.cwd)
         finally:
             await trial.end()
         if self._why or not packages:
             return bool(self._why)
+        if self._template is not None and tuple(statements) == self._statements:
+            self._is_guess = False
+            return True
+        await self._drop()  # there may not be room for two
+        found = tuple(statements)
         for _ in range(TRIES):
             filled = template.start(spared, command.words, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
-                    trouble = await filled.fill(statements, withheld, room)
+                    trouble = await filled.fill(statements, withheld, running.left)
                 if trouble is None:
                     self._template, self._folder, self._launch = filled, folder, spared
+                    self._statements, self._is_guess = found, mapped is None
                     log.info("a template has done %d imports", len(statements))
                     return True
             finally:

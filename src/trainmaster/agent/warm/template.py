@@ -41,8 +41,10 @@ class _Fork:
 class Template:
     """One template that runs."""
 
-    def __init__(self, copy: Copy, command: Command, control: socket.socket) -> None:
+    def __init__(self, copy: Copy, command: Command, environ: Mapping[str, str], control: socket.socket) -> None:
+        """`environ`: the one that it was started with."""
         self._copy, self._command, self._control = copy, command, control
+        self.environ = environ
         self._spare: _Fork | None = None
         self.pid = copy.pid
         copy.over.add_done_callback(lambda _: children.forget(copy.pid))
@@ -169,7 +171,7 @@ def start(launch: Launch, words: Sequence[str], withheld: Collection[str]) -> Te
             children.PIDS.add(pid)
         os.close(report)  # where it cannot be executed, it ends
         ours.setblocking(False)
-        return Template(Copy(pid, launch.command), launch.command, ours)
+        return Template(Copy(pid, launch.command), launch.command, environ, ours)
     finally:
         theirs.close()
         os.close(output)

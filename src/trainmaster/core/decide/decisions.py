@@ -254,6 +254,10 @@ def _ready(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     return [("ready", {"address": "", **{name: data[name] for name in keep if name in data}})]
 
 
+def _warmed_up(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    return [("warmed-up", {"why": str(data.get("why", ""))})] if task.is_spare else []
+
+
 def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     return [("started", {"pid": data.get("pid", 0), "elapsed": data.get("elapsed")})] if task.phase == STARTING else []
 
@@ -342,6 +346,7 @@ def _shards_begun(state: State, task: Task, data: Data, now: float) -> list[Fact
 REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "staging": _staging,
     "ready": _ready,
+    "warmed-up": _warmed_up,
     "started": _started,
     "progress": _progress,
     "died": _died,

@@ -18,7 +18,8 @@ costs depends on how the task restarts:
       the work    that the programs have done since their last checkpoint is lost too. So where the job has a checkpoint, it grows within
                   CALM seconds of a stored set, when that is next to nothing
 
-  What a user asks for (`tm scale`) is done at once. Newcomers that arrive within GATHER seconds come in together.
+  What a user asks for (`tm scale`) is done at once. Newcomers that arrive within GATHER seconds come in together. All programs wait for
+  the last one that begins, so newcomers have WARM_UP seconds for the imports of theirs before it stops any.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ RESTART = 30.0  # s of its work that a program loses when its group restarts: a 
 PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
 WORTH = 2.0  # how often a growth must bring its cost
 CALM = 5.0  # s after a checkpoint set was stored within which nearly nothing would be lost
+WARM_UP = 30.0  # s after a newcomer's arrival that a gang which runs waits for the imports of its program
 GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
 
 _YOUNG = (NEW, STAGING, READY, STARTING, RUNNING)  # phases in which an attempt has not come to its end
@@ -175,7 +177,7 @@ def _worthwhile(state: State, group: Group, members: int) -> float:
         group.sizes[name] + group.arrived >= group.requested.get(name, state.known_job.roles[name].replicas.max)
         for name in group.elastic
     )
-    at = group.arrived_at + (0.0 if complete else GATHER)
+    at = group.arrived_at + max(0.0 if complete else GATHER, WARM_UP if group.warming_up else 0.0)
     if _is_requested(state, group):
         return at
     enough = (1 + group.restarts) * WORTH * members * RESTART / group.arrived

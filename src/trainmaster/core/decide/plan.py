@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from trainmaster.core.fold.saving import save_to_prune
 from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.phases import COMMITTING, NEW, RUNNING, STAGING, STARTING
-from trainmaster.core.machine.state import BARRED, GRANTED, NONE, State, Task, role_size
+from trainmaster.core.machine.state import BARRED, GRANTED, NONE, State, Task, pattern_of, role_size, warms_up
 from trainmaster.core.spec.job import Job, Role
 
 # The steps of a job's end, in order.
@@ -137,6 +137,8 @@ def _order(state: State, task: Task) -> str:
     if task.doomed:
         return "stop" if _may_stop(state, task) else ""
     if task.phase in (NEW, STAGING):  # again on a new connection: the order may have been lost with the last
+        if warms_up(state, task):
+            return "warm-up" if pattern_of(state, task) is not None else ""
         return "prepare" if _may_prepare(state, task) else ""
     if task.phase == STARTING:
         return "start" if _may_start(state, task) else ""

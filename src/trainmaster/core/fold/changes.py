@@ -22,6 +22,8 @@ from trainmaster.core.fold.moves import (
     move,
     seek_spares,
     touch_dependents,
+    touch_role,
+    warm_up,
 )
 from trainmaster.core.fold.saving import arm_save, save_put_off, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
@@ -281,6 +283,10 @@ def _arm_start(state: State, task: Task, at: float) -> None:
     state.arm("start", task.key, None if limit is None else at + limit)
 
 
+def _warmed_up(state: State, task: Task, data: Data, at: float) -> None:
+    warm_up(state, task)
+
+
 def _report(change: Callable[[State, Task, Data, float], None]) -> Callable[[State, Data, float], None]:
     """Wrap a change that a numbered report made: the task remembers the number, so that no report is taken in twice."""
 
@@ -314,6 +320,9 @@ def _generation_formed(state: State, data: Data, at: float) -> None:
         if task.attempt == attempt and task.phase == READY:
             move(state, task, STARTING, at)
             _arm_start(state, task, at)
+    if group.warming_up:  # there is a member now whose orders tell what theirs will be
+        for role in group.elastic:
+            touch_role(state, role)
 
 
 def _member_joined(state: State, data: Data, at: float) -> None:
@@ -520,6 +529,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "ready": _report(_ready),
     "generation-formed": _generation_formed,
     "member-joined": _member_joined,
+    "warmed-up": _report(_warmed_up),
     "started": _report(_started),
     "progressed": _report(_progressed),
     "exited": _report(_exited),

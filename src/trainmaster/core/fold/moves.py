@@ -17,6 +17,7 @@ from trainmaster.core.machine.state import (
     Task,
     joins_alone,
     size_of,
+    warms_up,
 )
 from trainmaster.core.machine.units import TASK, Unit
 
@@ -63,10 +64,25 @@ def undoom(state: State, task: Task) -> None:
 
 
 def connect(state: State, task: Task, connected: bool) -> None:
-    """Note whether the task's agent is there; a gang counts its spares that are."""
-    if connected != task.connected and task.is_spare and not joins_alone(state, task):
-        state.groups[task.group].arrived += 1 if connected else -1
+    """Note whether the task's agent is there."""
+    _count_arrived(state, task, -1)
     task.connected = connected
+    _count_arrived(state, task, 1)
+
+
+def warm_up(state: State, task: Task) -> None:
+    """Note that the agent has made what template it can."""
+    _count_arrived(state, task, -1)
+    task.warmed_up = True
+    _count_arrived(state, task, 1)
+
+
+def _count_arrived(state: State, task: Task, change: int) -> None:
+    """Add `change` to the counts of its gang, where the task is a spare whose agent is there."""
+    if task.is_spare and task.connected and not joins_alone(state, task):
+        group = state.groups[task.group]
+        group.arrived += change
+        group.warming_up += change if warms_up(state, task) else 0
 
 
 def become_spare(state: State, task: Task) -> None:
@@ -75,7 +91,7 @@ def become_spare(state: State, task: Task) -> None:
     (group.whole if task.whole else group.single)[task.phase] -= 1
     task.is_spare = True
     task.blocked = ("backoff", Unit(TASK, task.key).text) in state.deadlines
-    group.arrived += task.connected and not joins_alone(state, task)
+    _count_arrived(state, task, 1)
     state.stragglers.pop(task.key, None)
     if task.phase in LIVE:
         doom(state, task, "leave")
@@ -84,7 +100,7 @@ def become_spare(state: State, task: Task) -> None:
 
 def become_member(state: State, task: Task) -> None:
     group = state.groups[task.group]
-    group.arrived -= task.connected and not joins_alone(state, task)
+    _count_arrived(state, task, -1)
     task.is_spare = task.grows = False
     (group.whole if task.whole else group.single)[task.phase] += 1
     state.touch(task)
@@ -132,7 +148,7 @@ def drop(state: State, task: Task, *, gone: bool = True) -> None:
     task.hold = NONE if gone else BARRED
     connect(state, task, False)
     task.container, task.left, task.sent, task.warned = "", False, {}, None
-    task.resized = task.used = False
+    task.resized = task.used = task.warmed_up = False
     state.arm("gone", task.key, None)
     state.arm("start", task.key, None)
     state.arm(

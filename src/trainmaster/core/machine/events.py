@@ -108,6 +108,7 @@ EVENTS: dict[str, Kind] = {
         "the agent of {task} is there", task="text", serial="whole", node="text", address="text", container="text",
     ),
     "agent-disconnected": _note("the agent of {task} is out of reach", task="text", serial="whole", lease="seconds?"),
+    "warmed-up": _report(False, "the program of {task} can begin", why="text"),
     "ordered": _note("{verb} was sent to {tasks}", verb="text", tasks="list", limit="seconds?"),
     "staging": _report(False, "{task} stages its data", done="number", total="number"),
     "ready": _report(

@@ -25,6 +25,12 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
         "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
     },
+    # To a spare of a gang: make a template for the program that it may be told to start. `told`: the variables that generations change.
+    "warm-up": {
+        "workdir": "text", "cwd": "text?", "archive": "text or none?", "archives": "list?", "cache": "list?", "env": "map?",
+        "outputs": "map?", "stop": "map?", "command": "text or list", "defaults": "map?", "threads": "whole?", "told": "list?",
+        "warm": "map?",
+    },
     "stop": {"signal": "text?", "grace": "seconds?", "stacks": "flag?"},
     "commit": {"outputs": "map?"},
     "save": {"id": "text"},

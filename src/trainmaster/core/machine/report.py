@@ -25,6 +25,7 @@ from trainmaster.core.machine.state import (
     loss_kind,
     role_size,
     size_of,
+    sizes_itself,
 )
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
 from trainmaster.core.spec.quantities import format_seconds
@@ -258,4 +259,8 @@ def waiting(state: State) -> str:
             return "waiting for containers: " + ", ".join(
                 f"{count} x {role}" for role, count in missing.items() if count > 0
             )
+        for role in group.requested if group.opened else ():
+            asked = sum(task.grows and task.hold == ASKED for task in state.tasks_of(role))
+            if asked and not sizes_itself(state, role):
+                return f"waiting for containers: {asked} x {role}, for which tm scale asked"
     return ""

@@ -91,6 +91,7 @@ class Task(Plain):
     connected: bool = False
     used: bool = False  # an attempt has begun in it
     left: bool = False
+    warmed_up: bool = False  # its agent has made the template for a spare's program, or knows that there will be none
     warned: dict[str, Any] | None = None
     trouble: dict[str, Any] | None = None  # what last went wrong beside the program
     sent: dict[str, str] = attrs.field(factory=dict)  # verb -> what was sent to the present connection
@@ -129,6 +130,7 @@ class Group(Plain):
     changed: float = 0.0  # when its members last changed
     changes: int = 0  # how often they have
     arrived: int = 0  # spares whose agents are there
+    warming_up: int = 0  # those of them that make a template for their program
     arrived_at: float = 0.0  # when the last of them came
     replaced: float | None = None  # when a straggler was last taken out of its container
     opened: bool = False  # what its roles wait for has succeeded
@@ -355,6 +357,20 @@ def role_size(state: State, role: str) -> int:
 def joins_alone(state: State, task: Task) -> bool:
     """Tell whether the task becomes a member, and stops being one, without its peers being stopped."""
     return not (task.whole and state.groups[task.group].gang)
+
+
+def warms_up(state: State, task: Task) -> bool:
+    """Tell whether a spare's agent should make a template for its program: its peers would wait for each import of a cold start."""
+    role = state.role(task)
+    if not role.warm or role.prepare:  # what that command installs may be imported
+        return False
+    return task.is_spare and not task.warmed_up and not joins_alone(state, task)
+
+
+def pattern_of(state: State, task: Task) -> Task | None:
+    """Return a member of the spare's role that was told what a generation tells; None before its first one."""
+    ranks = state.groups[task.group].ranks
+    return next((member for member in state.members_of(task.role) if member.key in ranks), None)
 
 
 def group_unit(number: int) -> Unit:

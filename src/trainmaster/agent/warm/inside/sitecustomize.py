@@ -43,7 +43,7 @@ class _Environ(os._Environ):  # type: ignore[type-arg]
 
     def __getitem__(self, name: Any) -> str:
         text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
-        if text in self.withheld:
+        if text in self.withheld or text.startswith("TRAINMASTER_"):
             self.read.add(text)
         value: str = super().__getitem__(name)
         return value
