@@ -165,13 +165,13 @@ class Orders:
         assert pattern is not None
         placed = frameworks.placement(self.job.framework, self._formation(state, pattern), pattern.key)
         listed, _ = file_list(self._lists(state, pattern))
-        told = {*placed.env, *placed.paths, *listed, *(name for copy in placed.copies for name in copy)}
+        changing = {*placed.env, *placed.paths, *listed, *(name for copy in placed.copies for name in copy)}
         return {
             **self._surroundings(task, role),
             "command": _command(role),
             "defaults": placed.defaults,
             "threads": self._threads(state, role, len(placed.copies), state.groups[task.group].arrived),
-            "told": sorted(told),
+            "changing": sorted(changing),
             "warm": {"overhead": role.resources.overhead},
         }
 

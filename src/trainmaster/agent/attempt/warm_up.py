@@ -44,8 +44,8 @@ async def _make(place: Place, order: Mapping[str, Any], attempt: int) -> str:
     launch = Launch(
         order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd, variables, place.allowance
     )  # fmt: skip
-    told = {*order["told"]} - {*order["env"]}
-    withheld = told | {faults.ERROR_FILE} | {name for name in variables if name.startswith("TRAINMASTER_")}
+    changing = {*order["changing"]} - {*order["env"]}
+    withheld = changing | {faults.ERROR_FILE} | {name for name in variables if name.startswith("TRAINMASTER_")}
     room = None if place.memory_limit == BY_AGENT else int(order["warm"].get("overhead", 0))
     if place.keeper is None:
         place.keeper = Keeper()

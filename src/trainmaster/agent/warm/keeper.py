@@ -212,7 +212,7 @@ class Keeper:
             self._is_guess = False
             return True
         await self._drop()  # there may not be room for two
-        found = tuple(statements)
+        all_statements = tuple(statements)
         for _ in range(TRIES):
             filled = template.start(spared, command.words, withheld)
             try:
@@ -220,7 +220,7 @@ class Keeper:
                     trouble = await filled.fill(statements, withheld, running.left)
                 if trouble is None:
                     self._template, self._folder, self._launch = filled, folder, spared
-                    self._statements, self._is_guess = found, mapped is None
+                    self._statements, self._is_guess = all_statements, mapped is None
                     log.info("a template has done %d imports", len(statements))
                     return True
             finally:

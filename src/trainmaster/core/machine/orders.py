@@ -25,10 +25,10 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
         "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
     },
-    # To a spare of a gang: make a template for the program that it may be told to start. `told`: the variables that generations change.
+    # To a spare of a gang: make a template for the program that it may be told to start. `changing`: the variables of a generation.
     "warm-up": {
         "workdir": "text", "cwd": "text?", "archive": "text or none?", "archives": "list?", "cache": "list?", "env": "map?",
-        "outputs": "map?", "stop": "map?", "command": "text or list", "defaults": "map?", "threads": "whole?", "told": "list?",
+        "outputs": "map?", "stop": "map?", "command": "text or list", "defaults": "map?", "threads": "whole?", "changing": "list?",
         "warm": "map?",
     },
     "stop": {"signal": "text?", "grace": "seconds?", "stacks": "flag?"},

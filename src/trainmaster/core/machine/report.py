@@ -260,7 +260,7 @@ def waiting(state: State) -> str:
                 f"{count} x {role}" for role, count in missing.items() if count > 0
             )
         for role in group.requested if group.opened else ():
-            asked = sum(task.grows and task.hold == ASKED for task in state.tasks_of(role))
-            if asked and not sizes_itself(state, role):
-                return f"waiting for containers: {asked} x {role}, for which tm scale asked"
+            missing_spares = sum(task.grows and task.hold == ASKED for task in state.tasks_of(role))
+            if missing_spares and not sizes_itself(state, role):
+                return f"waiting for containers: {missing_spares} x {role}, for which tm scale asked"
     return ""
