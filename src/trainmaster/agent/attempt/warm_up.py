@@ -7,7 +7,6 @@ first attempt starts in a fork of it. Where that cannot be, or an input must be 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +17,6 @@ from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.program import Launch
 from trainmaster.core.machine.orders import order_fields
 from trainmaster.engines.statuses import BY_AGENT
-
-log = logging.getLogger(__name__)
 
 
 async def warm_up(place: Place, order: Mapping[str, Any], attempt: int) -> None:
@@ -36,6 +33,7 @@ async def _make(place: Place, order: Mapping[str, Any], attempt: int) -> str:
     from trainmaster.agent.warm.keeper import Keeper
 
     site, threads = place.workplace, place.threads
+    await threads.run(place.settle_address)
     await threads.run(place.settle_environment)
     await threads.run(site.furnish, order)
     if materials := {key: order[key] for key in ("archives", "cache") if order[key]}:
