@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from typing import Any
@@ -22,8 +23,9 @@ class Channels:
         self.down: dict[str, deque[Any]] = {}
         self.agents: dict[str, Waits] = {}
         self.connected: dict[str, bool] = {}
+        ticks = itertools.count()
         for task in self.script.state.tasks:
-            self.agents[task] = Waits(lambda message, task=task: self.send(task, message))
+            self.agents[task] = Waits(lambda message, task=task: self.send(task, message), lambda: next(ticks) / 1000)
             self.agents[task].begin(1)
             self.connected[task] = False
         self.restart()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 
 import pytest
 
 from trainmaster.client.watch.events import event_line
 from trainmaster.core.machine.events import EVENTS, encode
+from trainmaster.core.waits import BARRIER, LOCK, RENDEZVOUS
 from trainmaster.simulation import engine, network
 from trainmaster.simulation.__main__ import play
 from trainmaster.simulation.faults import ALL, FATAL
@@ -32,13 +34,15 @@ FOUND = {
 
 
 def violations(plant: str, seeds: Iterable[int] = SOME) -> list[str]:
-    found = []
+    return [*each_violation(plant, seeds)]
+
+
+def each_violation(plant: str, seeds: Iterable[int]) -> Iterator[str]:
     for seed in seeds:
         try:
             play(seed, plant)
         except Violation as violation:
-            found.append(str(violation))
-    return found
+            yield str(violation)
 
 
 @pytest.mark.parametrize("plant", FOUND)
@@ -53,6 +57,21 @@ def test_a_shard_that_is_accused_wrongly_is_found() -> None:
     found = violations("accuse-wrongly", poisonous)
     assert found, "the world did not see it"
     assert all("failed on it" in message for message in found)
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind", "told"),
+    [
+        ("keep-member", RENDEZVOUS, "waits for ever|has no program|has been away"),
+        ("hear-twice", RENDEZVOUS, "waits for ever|does not wait"),
+        ("hear-twice", BARRIER, "waits for ever|has not come to it"),
+        ("free-lock", LOCK, "holds the lock"),
+    ],
+)
+def test_programs_that_are_let_through_wrongly_or_never_are_found(plant: str, kind: str, told: str) -> None:
+    seeds = (seed for seed in count() if random_scene(seed).habits.meets == kind)
+    found = next(each_violation(plant, islice(seeds, 60)), "the world did not see it")
+    assert re.search(told, found), found
 
 
 def test_the_same_seeds_pass_with_nothing_planted() -> None:
@@ -142,6 +161,10 @@ def test_elastic_roles_begin_with_what_is_granted(plays: Plays) -> None:
                 yield "fewer" if event.data["sizes"]["worker"] < wanted["max"] else "all"
 
     assert not never({"fewer", "all"}, plays, sizes)
+
+
+def test_programs_wait_for_each_other_in_every_way(plays: Plays) -> None:
+    assert not never({RENDEZVOUS, BARRIER, LOCK}, plays, lambda one: one.world.truth.met)
 
 
 def test_a_seed_plays_alike_each_time() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -265,8 +264,6 @@ class Process:
 
 def test_nobody_is_released_wrongly_and_nobody_waits_for_ever(seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(seed: int) -> None:
-        now = itertools.count()
-        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: next(now) / 1000)
         world = World(seed)
         for _ in range(600):
             world.step()
@@ -287,7 +284,7 @@ def test_an_agent_that_has_forgotten_rounds_says_so(monkeypatch: pytest.MonkeyPa
 
     async def main() -> None:
         script, sent = started(1), []
-        waits, coordination = Waits(sent.append), Coordination()
+        waits, coordination = Waits(sent.append, lambda: 0.0), Coordination()
         waits.begin(1)
         heard: list[int] = []
 

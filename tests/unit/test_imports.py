@@ -17,7 +17,7 @@ import trainmaster
 
 SOURCE = Path(trainmaster.__file__).parent
 ROOT = Path(__file__).parents[2]
-DRIVEN = ("master.turn", "agent.attempt.course", "agent.link.outbox")  # by the simulation too
+DRIVEN = ("master.turn", "agent.attempt.course", "agent.link.outbox", "agent.link.waits")  # by the simulation too
 
 
 def imported(path: Path) -> set[str]:

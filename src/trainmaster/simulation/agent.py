@@ -14,9 +14,11 @@ import attrs
 
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.link.outbox import Outbox
+from trainmaster.agent.link.waits import Waits
 from trainmaster.core.machine.orders import order_faults
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, NEW, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
+from trainmaster.simulation.meetings import Process
 from trainmaster.simulation.network import RULES, Link, Master
 from trainmaster.simulation.steps import EVERY, Steps
 from trainmaster.simulation.world import BEGINNING, GRACE, Violation, World
@@ -57,6 +59,7 @@ class Habits:
     reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
     warms_up: tuple[float, float] = (2.0, 2.0)  # s until the template of a spare's program is made
     steps: Steps | None = None  # how fast programs work that report their steps
+    meets: str = ""  # what programs wait for together (`core.waits`); "": for nothing
 
 
 class Agent:
@@ -85,6 +88,8 @@ class Agent:
         self._outbox = Outbox()
         self._sends_at = 0.0  # when the next report that waited is sent
         self._unacknowledged: dict[int, int] = {}  # number of a report -> the shard that was done
+        self.waits = Waits(self._send_waits, lambda: world.now)
+        self.process: Process | None = None  # the running program, where it waits for others
         self.silent_since = world.now
         world.at(world.rng.uniform(0.02, 0.5), self.connect)
         if habits.stillborn and world.rng.random() < habits.stillborn:
@@ -117,6 +122,8 @@ class Agent:
         self.epoch = max(self.epoch, master.epoch)
         self._outbox.connected(0)  # all that was not acknowledged is sent again
         self._send()
+        if self.habits.meets:
+            self.waits.tell(anew=True)
         return ""
 
     def cut_off(self, link: Link, notice: float) -> None:
@@ -167,6 +174,10 @@ class Agent:
         if due is not None and self._sends_at <= self.world.now:
             self._sends_at = self.world.now + due
             self.world.at(due, self._send)
+
+    def _send_waits(self, message: dict[str, Any]) -> None:
+        if self.alive and self.link is not None and self.link.open:
+            self.link.send_waits(message)
 
     def acknowledged(self, n: int) -> None:
         self._outbox.acknowledge(n)
@@ -237,6 +248,9 @@ class Agent:
         course.launch()
         course.enter(RUNNING)
         self.report("started", attempt, pid=1)
+        if self.habits.meets:
+            self.waits.begin(attempt)
+            self.process = Process(self, attempt, self.habits.meets)
         rng, habits = self.world.rng, self.habits
         if habits.hangs and rng.random() < habits.hangs:
             self.world.at(STALL, self.end_program, attempt, {"reason": "stalled", "figures": {"seconds": STALL}})
@@ -359,6 +373,9 @@ class Agent:
 
     def _program_over(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
+            if self.process is not None and self.process.is_blocked:
+                self.world.at(1.0, self._program_over, attempt)
+                return
             fails = self.world.rng.random() < self.habits.fails
             self.end_program(attempt, self.world.rng.choice(FAILURES) if fails else WELL)
 
@@ -401,6 +418,9 @@ class Agent:
         if self.running:
             self.world.program_ends(self.container.task, self.running)
             self.running, self.reading = 0, []
+            if self.process is not None:
+                self.process.end()
+                self.process = None
 
 
 _VERBS: dict[str, Callable[[Agent, int, Mapping[str, Any]], None]] = {

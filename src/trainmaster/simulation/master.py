@@ -7,7 +7,7 @@ has a wall clock of its own, which may be wrong by an hour.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.core.decide.drive import Drive
@@ -28,6 +28,7 @@ from trainmaster.core.spec.job import Job, uses
 from trainmaster.master.turn import Turn, Turns
 from trainmaster.simulation.agent import Agent
 from trainmaster.simulation.engine import Engine
+from trainmaster.simulation.meetings import check_decision
 from trainmaster.simulation.network import RULES, Link
 from trainmaster.simulation.world import World
 
@@ -109,6 +110,7 @@ class SimulatedMaster:
         if self.links.get(agent.key) is link:
             del self.links[agent.key]
             self.tell(Disconnected(*agent.key))
+            self._push(self._checked(self.turns.lose(agent.key[0])))
 
     def lease(self, agent: Agent, name: str) -> int | None:
         """Return a shard's number, None for not now, -1 at the end."""
@@ -117,6 +119,21 @@ class SimulatedMaster:
             return -1
         return answer["shards"][0][0] if answer.get("shards") else None
 
+    def coordinate(self, agent: Agent, link: Link, message: dict[str, Any]) -> None:
+        if self.links.get(agent.key) is link:
+            self._push(self._checked(self.turns.coordinate(agent.key[0], message)))
+
+    def _checked(self, pushes: Mapping[str, dict[str, Any]]) -> Mapping[str, dict[str, Any]]:
+        """Hold what this master has just decided about programs that wait against the truth."""
+        if self.alive:
+            check_decision(self, self.world.truth.processes, self.state, pushes)
+        return pushes
+
+    def _push(self, pushes: Mapping[str, dict[str, Any]]) -> None:
+        for task, push in pushes.items() if self.alive else ():
+            if (link := self.links.get((task, self.state.tasks[task].serial))) is not None and link.open:
+                link.send_down(link.agent.waits.answered, push)
+
     # -- turns --
 
     def _turn(self) -> None:
@@ -124,6 +141,7 @@ class SimulatedMaster:
         if not self.alive:
             return
         turn = self.turns.take(self.world.now + self.skew)
+        self._checked(turn.pushes)
         self._turning = True
         self._write(turn)
 
@@ -188,6 +206,7 @@ class SimulatedMaster:
         return not self.alive
 
     def _perform(self, turn: Turn) -> None:
+        self._push(turn.pushes)
         work = self.turns.perform(turn)
         for key in work.releases:
             self.engine.release(self.epoch, *key)

@@ -54,6 +54,8 @@ class Master(Protocol):
 
     def lease(self, agent: Agent, name: str) -> int | None: ...
 
+    def coordinate(self, agent: Agent, link: Link, message: dict[str, Any]) -> None: ...
+
 
 @attrs.define(slots=True, eq=False)
 class Link:
@@ -70,6 +72,15 @@ class Link:
     def send_up(self, report: dict[str, Any]) -> None:
         self.up = max(self.up, self.world.now + self.world.delay(RULES["frame"]))
         self.world.at(self.up - self.world.now, self._deliver_up, report)
+
+    def send_waits(self, message: dict[str, Any]) -> None:
+        """Send what programs wait for, in the order of the reports: it is told anew on each link, and never sent again."""
+        self.up = max(self.up, self.world.now + self.world.delay(RULES["frame"]))
+        self.world.at(self.up - self.world.now, self._deliver_waits, message)
+
+    def _deliver_waits(self, message: dict[str, Any]) -> None:
+        if self._arrives() and self.master.alive:
+            self.master.coordinate(self.agent, self, message)
 
     def send_down(self, act: Callable[..., None], *args: Any) -> None:
         self.down = max(self.down, self.world.now + self.world.delay(RULES["frame"]))

@@ -5,7 +5,7 @@ Each is planted where a real one could be, outside the core's pure functions: in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -16,7 +16,10 @@ from trainmaster.core.machine.actions import Action
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import UPLOADED
 from trainmaster.core.machine.stimuli import Stimulus
+from trainmaster.core.rendezvous import Place, Rendezvous
 from trainmaster.simulation.agent import Agent
+from trainmaster.simulation.master import SimulatedMaster
+from trainmaster.simulation.network import Link
 
 
 class SkippingAgent(Agent):
@@ -62,10 +65,46 @@ class LateAgent(Agent):
         super().die(status)
 
 
+class KeptRows(Rendezvous):
+    """A rendezvous that drops nobody who has died."""
+
+    def take(self, task: str, role: str, rows: Iterable[Any], rounds: Mapping[str, int], is_new: bool) -> set[Place]:
+        return super().take(task, role, rows, rounds, is_new) if rows else set()
+
+    def forget(self, task: str) -> set[Place]:
+        return set()
+
+
+class KeepingMaster(SimulatedMaster):
+    """A master that does not drop dead members."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.turns.coordination._rendezvous = KeptRows()
+
+
+class HastyMaster(SimulatedMaster):
+    """A master that takes what a program holds for free as soon as its agent is away."""
+
+    def closed(self, agent: Agent, link: Link) -> None:
+        self.coordinate(agent, link, {"attempt": agent.attempt, "waits": []})
+        super().closed(agent, link)
+
+
+class EchoingMaster(SimulatedMaster):
+    """A master that hears some messages of waits a second time, later."""
+
+    def coordinate(self, agent: Agent, link: Link, message: dict[str, Any]) -> None:
+        super().coordinate(agent, link, message)
+        if self.world.rng.random() < 0.1:
+            self.world.at(self.world.rng.uniform(0.0, 10.0), super().coordinate, agent, link, message)
+
+
 @attrs.frozen
 class Plant:
     agent: type[Agent] = Agent
     drive: type[Drive] = Drive
+    master: type[SimulatedMaster] = SimulatedMaster
 
 
 PLANTS: dict[str, Plant] = {
@@ -74,4 +113,7 @@ PLANTS: dict[str, Plant] = {
     "double-record": Plant(drive=DoublingDrive),
     "accuse-wrongly": Plant(agent=SlanderingAgent),
     "late-commit": Plant(agent=LateAgent),
+    "keep-member": Plant(master=KeepingMaster),
+    "free-lock": Plant(master=HastyMaster),
+    "hear-twice": Plant(master=EchoingMaster),
 }

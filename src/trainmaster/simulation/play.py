@@ -97,7 +97,7 @@ class Play:
         submitted = None if known else Submitted("sim-000000", self.scene.job)
         skew = self.world.rng.uniform(-self.scene.skewed, self.scene.skewed) if self.scene.skewed else 0.0
         self.masters.append(
-            SimulatedMaster(
+            self.plant.master(
                 self.world, self.engine, self.listing, submitted, self._job_over, skew=skew, drive=self.plant.drive
             )
         )

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from trainmaster.core.machine.stimuli import KillTaskRequested, ScaleRequested, Stimulus
+from trainmaster.core.waits import BARRIER, LOCK, RENDEZVOUS
 from trainmaster.simulation.agent import Habits
 from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
 from trainmaster.simulation.play import Scene
@@ -50,13 +51,14 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     wishes = _make_elastic(seed, job)
     poisonous = _make_poisonous(seed, job, shards)
     paced = _make_paced(seed, job)
+    meets = _make_meeting(seed, job)
     job = _with_strange_names(seed, job)
     habits = Habits(
         runs=(5.0, rng.choice((30.0, 300.0))), fails=rng.choice((0.0, 0.0, 0.1, 0.6)), hangs=rng.choice((0.0, 0.0, 0.0, 0.2)),
         ignores_term=rng.random() * 0.3, progresses=rng.random() < 0.7, staging=(0.0, rng.choice((0.1, 20.0))),
         misses=rng.choice((0.0, 0.0, 0.1)), saves_every=saves, **_rare_habits(seed), **poisonous,
     )  # fmt: skip
-    habits = evolve(habits, **paced, **_make_warm(seed, job))
+    habits = evolve(habits, **{**meets, **paced, **_make_warm(seed, job)})
     if _stages_slowly(seed):
         job["timeouts"]["start"] = "20s"
         habits = evolve(habits, staging=(0.0, 30.0), tells_staging=12.0)
@@ -150,6 +152,26 @@ def _make_paced(seed: int, job: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     job["timeouts"]["job"] = "none"
     return {"runs": (1200.0, 1500.0), "fails": 0.0, "hangs": 0.0, "progresses": False, "steps": steps}
+
+
+def _make_meeting(seed: int, job: dict[str, Any]) -> dict[str, Any]:
+    """Let the programs of one scene in ten wait for each other; of a rendezvous, most have workers that restart alone, and come and go.
+    Return the habits for that. Drawn apart too, so that no seed kept as a test is such a scene.
+    """
+    rng = random.Random(f"meetings 8 {seed}")
+    if rng.random() >= 0.1:
+        return {}
+    job["timeouts"]["job"] = "none"  # it would end those who wait for ever
+    worker = job["roles"]["worker"]
+    kind = rng.choice((RENDEZVOUS, RENDEZVOUS, BARRIER, LOCK))
+    if kind == RENDEZVOUS and "checkpoint" not in job:  # which is of a group that restarts together
+        most = rng.randint(2, 5)
+        worker["restart"]["scope"], worker["replicas"] = "task", {"min": rng.randint(1, most), "max": most}
+    if (
+        kind == BARRIER and "fetch" in job["roles"]
+    ):  # the others begin after it has ended, and would never come to its barrier
+        kind = LOCK
+    return {"meets": kind, "runs": (30.0, rng.choice((100.0, 600.0)))}
 
 
 def _with_strange_names(seed: int, job: dict[str, Any]) -> dict[str, Any]:

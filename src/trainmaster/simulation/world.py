@@ -10,11 +10,14 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from trainmaster.core.machine.events import Event, whole
+
+if TYPE_CHECKING:
+    from trainmaster.simulation.meetings import Process
 
 Act = Callable[..., Any]
 
@@ -65,6 +68,9 @@ class Truth:
     lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
     # Checkpoint set -> the shards in the model that it holds.
     sets: dict[int, set[tuple[str, int]]] = attrs.field(factory=dict)
+    # (task, attempt) -> its program, where programs wait for each other; ended ones too.
+    processes: dict[tuple[str, int], Process] = attrs.field(factory=dict)
+    met: Counter[str] = attrs.field(factory=Counter)  # what programs waited for -> times they were let through
     starts: int = 0
     struck: Counter[str] = attrs.field(factory=Counter)  # rule or fault -> times it happened
 

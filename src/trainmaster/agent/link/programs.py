@@ -85,7 +85,7 @@ class Programs:
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self._lease = lease
-        self.waits = Waits(send)
+        self.waits = Waits(send, lambda: asyncio.get_running_loop().time())
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None

@@ -10,7 +10,6 @@ that the process was in, with its size and its rank there. On each new channel t
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -45,10 +44,10 @@ class _Wait:
 
 
 class Waits:
-    """The waits of one attempt. `send` sends the master a message, or drops it while the master is away."""
+    """The waits of one attempt. `send` sends the master a message, or drops it while the master is away; `clock` gives seconds."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
-        self._send, self._attempt = send, 0
+    def __init__(self, send: Callable[[dict[str, Any]], None], clock: Callable[[], float]) -> None:
+        self._send, self._clock, self._attempt = send, clock, 0
         self._ids = itertools.count(1)
         self._waits: dict[int, _Wait] = {}
         self._passed: dict[str, int] = {}  # barrier -> its last round that was opened for this attempt
@@ -71,7 +70,7 @@ class Waits:
     def add(self, waiter: Waiter, request: int, kind: str, name: str, copy: int) -> None:
         """Answer `waiter` once it need not wait any more."""
         after = self._passed.get(name, FORGOTTEN if len(self._passed) >= PASSED else None) if kind == BARRIER else None
-        began = asyncio.get_running_loop().time()
+        began = self._clock()
         self._waits[next(self._ids)] = _Wait(waiter, request, kind, name, copy, began, after)
         self.tell()
 
@@ -84,7 +83,7 @@ class Waits:
                 del self._waits[number]
         if name not in self._newest and len(self._newest) >= PASSED:
             return f"there are {PASSED} rendezvous of this attempt already"
-        began = asyncio.get_running_loop().time()
+        began = self._clock()
         self._waits[next(self._ids)] = _Wait(waiter, request, RENDEZVOUS, name, copy, began, None, more)
         self.tell()
         return ""
@@ -130,7 +129,7 @@ class Waits:
 
     def tell(self, anew: bool = False) -> None:
         """Tell the master all that the attempt waits for and holds. `anew`: on a new channel, to a master that may be another."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         rows = [self._row(number, wait, round(now - wait.began, 3)) for number, wait in self._waits.items()]
         passed = {"passed": dict(self._passed), "rounds": dict(self._newest)} if anew else {}
         self._send({"type": "waits", "attempt": self._attempt, "waits": rows, **passed})
