@@ -11,8 +11,10 @@ import pytest
 from agent_channels import Channels
 from scripted import Script, job, role
 
+from trainmaster.agent.link.waits import Waits
 from trainmaster.core.coordination import Coordination
-from trainmaster.core.machine.stimuli import ScaleRequested
+from trainmaster.core.machine.stimuli import Report, ScaleRequested
+from trainmaster.master.turn import Turn, Turns
 
 
 def started(least: int = 2, most: int = 3, **more: Any) -> Script:
@@ -264,6 +266,66 @@ def test_what_is_not_of_its_form_is_refused(row: list[Any]) -> None:
     script = started()
     with pytest.raises((ValueError, TypeError, LookupError, AttributeError)):
         Coordination().take(script.state, "worker:0", {"attempt": 1, "waits": [row]})
+
+
+# -- while a turn is written --
+
+
+def test_a_round_that_opens_while_its_turn_is_written_is_not_over_before() -> None:
+    turns, waits, heard = being_written()
+    at_once = turns[0].coordinate("worker:1", {"attempt": 1, "waits": []})  # its process dies
+    for pushes in (at_once, *turns[1].pushes):
+        waits.answered(pushes.get("worker:0", {}))
+    assert heard == ["opened 1", "broken 1"]
+
+
+def test_an_agent_that_comes_back_while_a_turn_is_written_is_in_the_round_that_it_hears_of() -> None:
+    turns, waits, heard = being_written()
+    turns[0].lose("worker:0")
+    waits.tell(anew=True)
+    for pushes in turns[1].pushes:
+        waits.answered(pushes.get("worker:0", {}))
+    assert heard == []
+    turns[0].perform(turns[1])
+    rejoined = row_of(2, after=1, rank=1, size=2)
+    waits.answered(turns[0].coordinate("worker:1", {"attempt": 1, "waits": [rejoined]})["worker:0"])
+    assert heard == ["opened 2"]
+
+
+def row_of(number: int, after: int = 0, rank: int = 0, size: int = 0) -> list[Any]:
+    return [
+        number,
+        "rendezvous",
+        "elastic",
+        0,
+        False,
+        0.0,
+        after,
+        {"payload": "", "step": 0, "rank": rank, "size": size},
+    ]
+
+
+def being_written() -> tuple[tuple[Turns, Turn], Waits, list[str]]:
+    """Two processes wait; the failure of a third one has opened their round in a turn that is not written yet. What the first one hears."""
+    turns, heard = Turns(started().drive), []
+
+    class Waiter:
+        def reply(self, request: int, answer: Mapping[str, Any]) -> None:
+            heard.append(f"opened {answer['round']}")
+
+        def send(self, frame: Mapping[str, Any]) -> None:
+            heard.append(f"{frame['op']} {frame['round']}")
+
+    waits = Waits(lambda message: turns.coordinate("worker:0", message) and None, lambda: 0.0)
+    waits.begin(1)
+    waits.join(Waiter(), 1, "elastic", 0, {"payload": "", "step": 0, "agreed": False})
+    assert turns.coordinate("worker:1", {"attempt": 1, "waits": [row_of(1)]}) == {}
+    assert turns.coordinate("worker:2", {"attempt": 1, "waits": []}) == {}
+    serial, reported = turns.state.tasks["worker:2"].serial, turns.state.tasks["worker:2"].reported
+    turns.tell(Report("worker:2", serial, reported + 1, 1, "ended", {"reason": "exit", "status": 1, "elapsed": 1.0}))
+    turn = turns.take(2000.0)
+    assert [sorted(pushes) for pushes in turn.pushes] == [["worker:0", "worker:1"]]
+    return (turns, turn), waits, heard
 
 
 # -- everything at once --

@@ -303,7 +303,8 @@ class Shell:
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
                 await self._keep(self.state)
-        self._push(turn.pushes)
+        for pushes in turn.pushes:
+            self._push(pushes)
         for key in turn.lost:  # the engine does not reach its node, but we do
             if (connection := self.agents.get(*key)) is not None:
                 connection.dismiss()

@@ -43,7 +43,8 @@ class Turn(Plain):
     heard: Mapping[Key, int]  # the newest report of each agent, to be acknowledged once the events are durable
     lost: Sequence[Key]  # containers that the engine gave up: an agent that lives on there is to end
     actions: list[Action]
-    pushes: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)  # to the agents of tasks: waits that are over
+    # To the agents of tasks, in order: what was decided about waits in this turn, and since then while it was written.
+    pushes: Sequence[Mapping[str, dict[str, Any]]] = ()
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -65,6 +66,7 @@ class Turns:
         self.is_unwritable = False
         self._doing: set[Action] = set()
         self._asked: list[Key] = []
+        self._pushes: list[dict[str, dict[str, Any]]] = []  # of turns that are not performed yet
         reading = [task.key for task in self.state.tasks.values() if task.phase in READING]
         self.leases = Leases(self.state.shards, reading)
         self.coordination = Coordination(reading)
@@ -96,11 +98,12 @@ class Turns:
             batch = [*batch, measured]
         events, actions = self.drive.take(map(self._held_part, batch) if self.state.shards else batch, now)
         self.leases.follow(events)
-        pushes = self.coordination.follow(self.state, events)
+        if pushes := self.coordination.follow(self.state, events):
+            self._pushes.append(pushes)
         self._doing.difference_update(action for did in batch if isinstance(did, Did) for action in did.actions)
         heard = {(report.task, report.serial): report.n for report in batch if isinstance(report, Report)}
         lost = [(container.task, container.serial) for container in batch if isinstance(container, ContainerLost)]
-        return Turn(events, needs_barrier(events), heard, lost, actions, pushes)
+        return Turn(events, needs_barrier(events), heard, lost, actions, self._pushes)
 
     def fail(self, detail: str) -> None:
         """End the job and stop what runs: the log could not be written for too long, so nothing more can be kept."""
@@ -108,7 +111,8 @@ class Turns:
         self.tell(StorageLost(detail))
 
     def perform(self, turn: Turn) -> Work:
-        """Return what is to be done, once the turn's events are written."""
+        """Return what is to be done, once the turn's events are written and its pushes sent."""
+        self._pushes = []
         actions = [action for action in turn.actions if not self.is_unwritable or ends_something(action)]
         asks = [action for action in actions if isinstance(action, Ask)]
         releases = [action for action in actions if isinstance(action, Release)]
@@ -132,12 +136,22 @@ class Turns:
     # -- barriers, locks and leases --
 
     def coordinate(self, task: str, message: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Take in what an agent says that its programs wait for. Return what is to be pushed to agents, by task."""
-        return self.coordination.take(self.state, task, message)
+        """Take in what an agent says that its programs wait for. Return what is to be pushed to agents at once, by task."""
+        if "passed" in message:  # on a new connection, which has the last word about what its programs heard
+            for pushes in self._pushes:
+                pushes.pop(task, None)
+        return self._in_order(self.coordination.take(self.state, task, message))
 
     def lose(self, task: str) -> dict[str, dict[str, Any]]:
-        """Note that the agent of a task is away. Return what is to be pushed to the others."""
-        return self.coordination.lose(self.state, task)
+        """Note that the agent of a task is away. Return what is to be pushed to the others at once."""
+        return self._in_order(self.coordination.lose(self.state, task))
+
+    def _in_order(self, pushes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return what may be pushed at once: nothing while a turn with pushes is written, or a round could be over before it has opened."""
+        if self._pushes and pushes:
+            self._pushes.append(pushes)
+            return {}
+        return pushes
 
     def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
         """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""

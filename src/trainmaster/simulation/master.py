@@ -141,7 +141,8 @@ class SimulatedMaster:
         if not self.alive:
             return
         turn = self.turns.take(self.world.now + self.skew)
-        self._checked(turn.pushes)
+        for pushes in turn.pushes:
+            self._checked(pushes)
         self._turning = True
         self._write(turn)
 
@@ -206,7 +207,8 @@ class SimulatedMaster:
         return not self.alive
 
     def _perform(self, turn: Turn) -> None:
-        self._push(turn.pushes)
+        for pushes in turn.pushes:
+            self._push(pushes)
         work = self.turns.perform(turn)
         for key in work.releases:
             self.engine.release(self.epoch, *key)
