@@ -27,6 +27,7 @@ class Master:
     def __init__(self, script: Script, expected: tuple[str, ...] = ()) -> None:
         self.script, self.coordination = script, Coordination(expected)
         self.rows: dict[str, dict[int, list[Any]]] = {}
+        self.rounds: dict[str, dict[str, int]] = {}  # the newest of each attempt, as its agent says
         self.members: list[list[Any]] = []
         self.ids = itertools.count(1)
 
@@ -45,8 +46,9 @@ class Master:
 
     def tell(self, task: str, is_new: bool = False) -> list[str]:
         rows = [[number, *row[1:]] for number, row in self.rows.get(task, {}).items()]
+        anew = {"passed": {}, "rounds": self.rounds.get(task, {})} if is_new else {}
         message: dict[str, Any] = {"attempt": self.script.task(task).attempt, "waits": rows}
-        return self.heard(self.coordination.take(self.script.state, task, message | ({"passed": {}} if is_new else {})))
+        return self.heard(self.coordination.take(self.script.state, task, message | anew))
 
     def die(self, task: str) -> list[str]:
         """The process ends; its agent lives."""
@@ -181,6 +183,25 @@ def test_a_copy_that_has_ended_is_not_waited_for() -> None:
     assert master.join("worker:1", 7, copy=0) == master.join("worker:0", 7, copy=1) == []
     assert len(master.join("worker:1", 7, copy=1)) == 3
     assert [row[:2] for row in master.members] == [["worker:0", 1], ["worker:1", 0], ["worker:1", 1]]
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_copy_whose_link_breaks_after_its_fellow_has_ended_comes_back(is_new: bool) -> None:
+    master = Master(started(2, 2, processes=2))
+    for task, copy in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0), ("worker:1", 1)):
+        master.join(task, copy=copy)
+    master.die("worker:0")
+    for copy in range(2):
+        assert master.join("worker:1", 7, copy=copy) == []
+    if is_new:  # another master hears of the round by the agents alone
+        master.coordination = Coordination(("worker:0", "worker:1"))
+        assert master.tell("worker:1", is_new=True) == []
+        master.rounds["worker:0"] = {"elastic": 1}
+        assert master.tell("worker:0", is_new=True) == []
+    assert len(master.join("worker:0", 7, copy=1)) == 3
+    assert [row[:2] + row[5:] for row in master.members] == [
+        ["worker:1", 0, False], ["worker:1", 1, False], ["worker:0", 1, True],
+    ]  # fmt: skip
 
 
 def test_after_all_were_lost_everybody_is_waited_for_again() -> None:
@@ -357,7 +378,9 @@ def test_rounds_form_again_whatever_happens(seeds: Any, monkeypatch: pytest.Monk
             world.step()
         for has_ended in (False, True) if seed % 4 == 0 else (False,):
             if has_ended:  # one copy of a task, for good
-                world.processes.pop(world.rng.randrange(len(world.processes))).begin_anew()
+                ended = world.processes.pop(world.rng.randrange(len(world.processes)))
+                ended.begin_anew()
+                next(process for process in world.processes if process.task == ended.task).begin_anew()
             before = max(process.newest for process in world.processes)
             for _ in range(3000):
                 world.step(calm=True)

@@ -9,9 +9,9 @@ for a round, or it is in one. A row of a process that joins anew is another row.
 - A member that joins anew breaks its round for the others, unless it says that all of them agreed to leave it (`agreed`).
 - While somebody waits and the newest round is whole, its members are told `wanted`: they agree to leave, and join anew.
 - The next round opens when nobody is in the newest one any more, and the tasks that wait with all their copies are at least the role's
-  minimum. Of a task that was in a round before, copies without a row have ended, and are not waited for. Where none of those who wait was
-  in the newest round, each task of the role whose program runs must wait: so the first round has all that began together, and those who
-  are still being prepared come later.
+  minimum. Of a task whose attempt was in a round before, copies without a row have ended, or come later: none is waited for. Where none of
+  those who wait was in the newest round, each task of the role whose program runs must wait: so the first round has all that began
+  together, and those who are still being prepared come later.
 - Members that were in the newest round come first, in their order; the others follow by task and copy.
 
 With each round goes the number of the role's tasks whose programs ended well: who is new then comes too late.
@@ -64,6 +64,7 @@ class Rendezvous:
         self._rows: dict[str, dict[int, _Row]] = {}  # by task
         self._at: dict[Place, dict[tuple[str, int], _Row]] = {}
         self._newest: dict[Place, int] = {}
+        self._met: dict[str, set[Place]] = {}  # by task: where its attempt was in a round
 
     def take(
         self, task: str, role: str, rows: Iterable[Sequence[Any]], rounds: Mapping[str, int], is_new: bool
@@ -77,6 +78,7 @@ class Rendezvous:
         checked = [_checked(row) for row in rows]
         for name, number in rounds.items():
             self._note((role, name), number)
+            self._met.setdefault(task, set()).add((role, name))
         known = self._rows.setdefault(task, {})
         named = {number for number, *_ in checked}
         touched = {self._drop(row) for number, row in [*known.items()] if number not in named}
@@ -94,6 +96,7 @@ class Rendezvous:
 
     def forget(self, task: str) -> set[Place]:
         """Forget all rows of a task: its attempt is over, or its agent is away. Return the places that have changed."""
+        self._met.pop(task, None)
         return {self._drop(row) for row in [*self._rows.get(task, {}).values()]}
 
     @property
@@ -128,7 +131,7 @@ class Rendezvous:
             return
         newest = self._note(place, max(row.after for row in rows))
         members = [row for row in rows if row.is_in]
-        complete = _complete(state, rows)
+        complete = self._complete(state, place, rows)
         present = sum(row.after == newest and (row.is_in or row.agreed) for row in rows)
         is_wanted = any(not row.is_in for row in complete)
         inside = {row.task for row in members}
@@ -141,6 +144,21 @@ class Rendezvous:
         if not any(row.after == newest for row in members) and self._is_enough(state, place[0], waiting, newest):
             waiting.sort(key=lambda row: _place_in_order(state, row, newest))
             self._open(state, waiting, self._note(place, newest + 1), pushes)
+
+    def _complete(self, state: State, place: Place, rows: list[_Row]) -> list[_Row]:
+        """Return the rows of those tasks that are here with all their copies which have not ended, the newest row of each copy.
+
+        A copy whose link broke is here without a round, as one that begins is. So its attempt tells whether its fellows have been here.
+        """
+        by_task: dict[str, dict[int, _Row]] = {}
+        for row in rows:
+            by_task.setdefault(row.task, {})[row.copy] = row
+        return [
+            row
+            for task, by_copy in by_task.items()
+            if place in self._met.get(task, ()) or len(by_copy) >= _copies(state, task)
+            for row in by_copy.values()
+        ]
 
     def _is_enough(self, state: State, role: str, waiting: list[_Row], newest: int) -> bool:
         tasks = {row.task for row in waiting}
@@ -159,6 +177,7 @@ class Rendezvous:
         for rank, row in enumerate(rows):
             row.is_in, row.after, row.rank, row.size = True, number, rank, len(rows)
             row.pushed.clear()
+            self._met.setdefault(row.task, set()).add(row.place)
             push_to(pushes, state, row.task).setdefault("opened", []).append([row.id, number, rank, members, finished])
 
 
@@ -173,22 +192,12 @@ def _tell(pushes: dict[str, Push], state: State, row: _Row, word: str) -> None:
         push_to(pushes, state, row.task).setdefault(word, []).append([row.id, row.after])
 
 
+def _copies(state: State, task: str) -> int:
+    return copies(state.role(state.tasks[task]).processes, state.tasks[task].devices)
+
+
 def _place_in_order(state: State, row: _Row, newest: int) -> tuple[int, ...]:
     return (0, row.rank) if newest and row.after == newest else (1, state.tasks[row.task].index, row.copy)
-
-
-def _complete(state: State, rows: list[_Row]) -> list[_Row]:
-    """Return the rows of those tasks that are here with all their copies which have not ended, the newest row of each copy."""
-    by_task: dict[str, dict[int, _Row]] = {}
-    for row in rows:
-        by_task.setdefault(row.task, {})[row.copy] = row
-    return [
-        row
-        for task, by_copy in by_task.items()
-        if len(by_copy) >= copies(state.role(state.tasks[task]).processes, state.tasks[task].devices)
-        or all(row.after for row in by_copy.values())
-        for row in by_copy.values()
-    ]
 
 
 def _checked(row: Any) -> tuple[int, str, int, bool, Mapping[str, Any]]:
