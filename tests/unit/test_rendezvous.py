@@ -226,6 +226,33 @@ def test_a_message_of_an_attempt_that_is_over_counts_nothing() -> None:
     assert master.join("worker:2", 5) == opened(2, 0, 2)
 
 
+def test_who_waits_says_for_whom() -> None:
+    master = Master(started(2, 3))
+    master.join("worker:1")
+    waits = lambda: master.coordination.waits(master.script.state)  # noqa: E731
+    assert waits() == {
+        "worker:1": "waits for its peers: 1 of at least 2 are there, worker:0 and worker:2 have not come"
+    }
+    master.join("worker:2")
+    assert set(waits().values()) == {"waits for its peers: 2 of 3 are there, worker:0 has not come"}
+    master.join("worker:0")
+    assert waits() == {}, "the round has opened"
+    master.join("worker:2", agreed=True)
+    assert waits() == {"worker:2": "waits for its peers: worker:0 and worker:1 are still in round 1"}
+    master.lose("worker:0")
+    master.lose("worker:1")
+    assert waits() == {
+        "worker:2": "waits for its peers: 1 of at least 2 are there, worker:0 and worker:1 have not come"
+    }
+
+
+def test_who_waits_for_a_task_with_several_processes_says_how_many_have_come() -> None:
+    master = Master(started(2, 2, processes=2))
+    master.join("worker:0", copy=1)
+    text = "waits for its peers: 0 of at least 2 are there, worker:0 (1 of 2 processes) and worker:1 have not come"
+    assert master.coordination.waits(master.script.state) == {"worker:0": text}
+
+
 # -- another master --
 
 
@@ -240,6 +267,16 @@ def test_a_new_master_leaves_a_whole_round_alone() -> None:
     for index in range(3):
         assert master.tell(f"worker:{index}", is_new=True) == []
     assert master.join("worker:1", 4) == ["worker:0 broken 1", "worker:2 broken 1"]
+
+
+def test_who_waits_for_a_new_master_says_for_whom_that_waits() -> None:
+    before = formed()
+    before.die("worker:0")
+    before.join("worker:2", 4)
+    master = follower(before)
+    master.tell("worker:2", is_new=True)
+    text = "waits until the new master has heard from worker:0 and worker:1"
+    assert master.coordination.waits(master.script.state) == {"worker:2": text}
 
 
 def test_a_new_master_breaks_a_round_that_is_not_whole_any_more() -> None:

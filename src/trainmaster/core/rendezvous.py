@@ -22,17 +22,18 @@ size and their rank there, so numbers go on, and ranks keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READING, UPLOADED
 from trainmaster.core.machine.ranks import copies
-from trainmaster.core.machine.state import State
+from trainmaster.core.machine.state import State, Task
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
 FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases of a task whose program ended well
+SHOWN = 4  # tasks that are named in a message
 PLACES = 4096  # rendezvous whose newest round is remembered, the newest ones
 
 Place: TypeAlias = tuple[str, str]  # role, name
@@ -109,7 +110,33 @@ class Rendezvous:
             if place in self._at:
                 self._settle(state, place, pushes)
 
+    def waits(self, state: State) -> Iterator[tuple[str, str]]:
+        """Yield each task that waits for a round, and in words for whom."""
+        for place in self._at:
+            rows = self._rows_at(state, place)
+            if waiting := sorted({row.task for row in rows if not row.is_in}):
+                text = f"waits for its peers: {self._why_none_opens(state, place, rows)}"
+                yield from ((task, text) for task in waiting)
+
     # -- below --
+
+    def _rows_at(self, state: State, place: Place) -> list[_Row]:
+        return [row for row in self._at[place].values() if not state.tasks[row.task].doomed]
+
+    def _why_none_opens(self, state: State, place: Place, rows: list[_Row]) -> str:
+        newest = max(self._newest.get(place, 0), *(row.after for row in rows))
+        if members := {row.task for row in rows if row.is_in and row.after == newest}:
+            return f"{list_in_words(sorted(members))} {'is' if len(members) == 1 else 'are'} still in round {newest}"
+        living = _living(state, place[0])
+        complete = self._complete(state, place, rows)
+        there = {row.task for row in complete}
+        least = min(state.known_job.roles[place[0]].replicas.min, len(living))
+        if len(there) >= least:  # then the first round waits for all that run
+            living = [task for task in living if task.phase in READING and not task.doomed]
+        wanted = f"at least {least}" if len(there) < least else f"{len(living)}"
+        came = {task.key: len({row.copy for row in rows if row.task == task.key}) for task in living}
+        missing = [(task.key, came[task.key], _copies(state, task.key)) for task in living if task.key not in there]
+        return attendance(len(there), wanted, missing)
 
     def _drop(self, row: _Row) -> Place:
         del self._rows[row.task][row.id]
@@ -126,7 +153,7 @@ class Rendezvous:
         return newest
 
     def _settle(self, state: State, place: Place, pushes: dict[str, Push]) -> None:
-        rows = [row for row in self._at[place].values() if not state.tasks[row.task].doomed]
+        rows = self._rows_at(state, place)
         if not rows:
             return
         newest = self._note(place, max(row.after for row in rows))
@@ -162,7 +189,7 @@ class Rendezvous:
 
     def _is_enough(self, state: State, role: str, waiting: list[_Row], newest: int) -> bool:
         tasks = {row.task for row in waiting}
-        living = [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
+        living = _living(state, role)
         if not tasks or len(tasks) < min(state.known_job.roles[role].replicas.min, len(living)):
             return False
         has_survivors = newest > 0 and any(row.after == newest for row in waiting)
@@ -184,6 +211,25 @@ class Rendezvous:
 def push_to(pushes: dict[str, Push], state: State, task: str) -> Push:
     """Return the push to a task's agent, begun where there is none yet."""
     return pushes.setdefault(task, {"attempt": state.tasks[task].attempt, "over": []})
+
+
+def attendance(there: int, wanted: str, missing: Sequence[tuple[str, int, int]]) -> str:
+    """Say who of those that meet has come: `1 of at least 2 are there, worker:1 has not come`.
+
+    `missing`: tasks, each with the number of its processes that have come, and of all.
+    """
+    tasks = [task if not came else f"{task} ({came} of {all_} processes)" for task, came, all_ in missing]
+    return f"{there} of {wanted} are there, {list_in_words(tasks)} {'has' if len(tasks) == 1 else 'have'} not come"
+
+
+def list_in_words(names: Sequence[str]) -> str:
+    """Return `worker:0, worker:1, worker:2 and 6 more`."""
+    shown = names if len(names) <= SHOWN else [*names[: SHOWN - 1], f"{len(names) - SHOWN + 1} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def _living(state: State, role: str) -> list[Task]:
+    return [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
 
 
 def _tell(pushes: dict[str, Push], state: State, row: _Row, word: str) -> None:
