@@ -181,6 +181,32 @@ def test_the_shards_of_a_member_that_stops_early_are_read_by_the_others(engine: 
     assert lines(job, "worker:0")[-1] == lines(job, "worker:1")[-1], "the same steps"
 
 
+# Each member has a layer of its own width.
+DIFFERS = r"""
+import keras
+from trainmaster.runtime import task
+from trainmaster.runtime.elastic import keras_training as elastic
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1 + task().index)])
+elastic.Training(model, keras.optimizers.SGD())
+"""
+
+
+@pytest.mark.full
+def test_members_whose_models_differ_all_say_in_what(engine: Engine) -> None:
+    engine.write("differs.py", DIFFERS)
+    role = {
+        "command": [sys.executable, "differs.py"], "replicas": {"min": 2, "max": 2}, "restart": {"scope": "task", "limit": 2},
+        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role})
+    assert job.end(LIMIT)["state"] == "failed"
+    for task in ("worker:0", "worker:1"):
+        printed = "\n".join(lines(job, task))
+        assert "ValueError: members differ in what they train: variable 0" in printed, printed
+        assert "is float32 (2, 1), trained at worker:0, float32 (2, 2), trained at worker:1" in printed
+
+
 @pytest.mark.full
 def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
     all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "tensorflow"))

@@ -135,6 +135,42 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
         training.leave()
 
 
+def test_members_whose_models_differ_all_say_in_what() -> None:
+    def form(rank: int, rows: list[Member], texts: list[str]) -> None:
+        training, here = members[rank], Round(2, rank, rows)
+        training._group = training._listener.group(here)
+        try:
+            training._compare(here)
+        except ValueError as error:
+            texts[rank] = str(error)
+        else:
+            are_all_in.wait(60)  # the others are still connecting
+        training.leave()  # at once, where they differ
+
+    def texts_of() -> list[str]:
+        rows = [
+            Member(f"worker:{rank}", 0, "127.0.0.1", training._payload(training._listener.port), 0, True)
+            for rank, training in enumerate(members)
+        ]
+        texts = ["alike"] * len(members)
+        threads = [threading.Thread(target=form, args=(rank, rows, texts), daemon=True) for rank in range(len(members))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        return texts
+
+    members, are_all_in = [made(), made(seed=2)], threading.Barrier(2)
+    assert texts_of() == ["alike"] * 2
+    wide = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    wide[0].half()
+    members = [made(), made(), Training(model=wide, optimizer=torch.optim.SGD(wide.parameters()), batches_per_step=2)]
+    texts = texts_of()
+    assert texts == [texts[0]] * 3
+    assert 'parameter 0 "0.weight" is float32 (4, 2) at worker:0 and worker:1, float16 (4, 2) at worker:2; ' in texts[0]
+    assert "; and 2 more; all must make the same model" in texts[0]
+
+
 def test_connections_of_the_program_outlive_a_broken_round() -> None:
     """Also those that another of its threads opens just while a group is made."""
     listeners = [Listener("gloo", torch.device("cpu")) for _ in range(2)]

@@ -42,6 +42,7 @@ import numpy
 from .. import inputs, shards, task
 from ..batches import batches as batches_of
 from ..reports import progress
+from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
 from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import BROKEN, Rendezvous, Round
@@ -66,6 +67,7 @@ class Training:
         variables = {id(variable): variable for variable in [*model.weights, *self._optimizer.variables]}
         self._trainable, self._variables = model.trainable_variables, [*variables.values()]
         self._untrained = [weight for weight in model.non_trainable_weights if "float" in weight.dtype]
+        self._alike = self._described()
         is_double = any(variable.dtype == "float64" for variable in self._trainable)
         self._type = "float64" if is_double else "float32"
         self._numbers = numpy.zeros(0, self._type)
@@ -158,7 +160,7 @@ class Training:
         """Join until there is a round in which all have the same state."""
         while True:
             self._ring.close()
-            payload = json.dumps([self._listener.port, self._is_given])
+            payload = json.dumps([self._listener.port, self._is_given, self._alike.brief])
             meeting = self._rendezvous.join(payload, self.steps, agreed=agreed)
             members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
             self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
@@ -166,12 +168,33 @@ class Training:
                 self._ring.abort()
             try:
                 self._ring.connect()
+                self._compare(meeting)
                 self._share(meeting)
+            except ValueError:
+                self.leave()
+                raise
             except Aborted:
                 agreed = False
             else:
                 self._is_leaving = False
                 return meeting
+
+    def _described(self) -> Form:
+        """Return what all members must have alike. Names may differ: Keras counts the layers that a process has made."""
+        trained = {id(variable) for variable in self._trainable}
+        rows = [("the number of variables", str(len(self._variables)), "")]
+        for number, variable in enumerate(self._variables):
+            value = f"{variable.dtype} {tuple(variable.shape)}" + ", trained" * (id(variable) in trained)
+            rows.append((f"variable {number}", value, variable.path))
+        return Form(rows)
+
+    def _compare(self, meeting: Round) -> None:
+        """Raise ValueError where members differ in what they train."""
+        briefs = [json.loads(member.payload)[2] for member in meeting.members]
+        self._alike.check(
+            meeting.members, meeting.rank, briefs,
+            lambda content: self._ring.all_reduce(numpy.frombuffer(content, "u1")),
+        )  # fmt: skip
 
     def _share(self, meeting: Round) -> None:
         """Give the state of the member that is furthest to all, where not all have it."""
