@@ -181,6 +181,100 @@ def test_the_shards_of_a_member_that_stops_early_are_read_by_the_others(engine: 
     assert lines(job, "worker:0")[-1] == lines(job, "worker:1")[-1], "the same steps"
 
 
+# The second member dies in the sum by which the averages of BatchNormalization are made equal: once the first one has that sum, and before
+# the third one has it.
+DIES_AT_THE_END = r"""
+import hashlib, os, signal, socket, struct
+import keras
+import numpy as np
+from trainmaster.runtime import task
+from trainmaster.runtime.elastic import keras_training as elastic
+
+class Withheld:
+    # The connection to the third member, which gets all but the last segment.
+    def __init__(self, right, left, limit):
+        self.right, self.left, self.room = right, left, limit
+        self.fileno, self.shutdown, self.close = right.fileno, right.shutdown, right.close
+
+    def send(self, part):
+        if self.room:
+            count = self.right.send(part[: self.room])
+            self.room -= count
+            return count
+        try:
+            ahead = self.left.recv(65536, socket.MSG_PEEK)
+        except BlockingIOError:
+            ahead = b""
+        if struct.pack("!2sQ", b"sf", 1) in ahead:  # the first member is in its next call
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise BlockingIOError
+
+def die_in_the_last_sum(ring):
+    whole, seen = ring.all_reduce, []
+    def all_reduce(array):
+        if array.dtype == "f8":
+            seen.append(array.size)
+            if sum(seen) == 8:
+                ring._right = Withheld(ring._right, ring._left, 10 + 8 * array.size)
+        whole(array)
+    ring.all_reduce = all_reduce
+
+keras.utils.set_random_seed(task().index)
+draw = np.random.default_rng(task().index)
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4), keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(), "mse")
+with elastic.Training(model) as training:
+    while training.steps < 4:
+        model.train_on_batch(draw.normal(size=(8, 2)), draw.normal(size=(8, 1)))
+    if task().index == 1 and task().attempt == 1:
+        assert (training.rank, training.size) == (1, 3)
+        die_in_the_last_sum(training._ring)
+weights = b"".join(weight.tobytes() for weight in model.get_weights())
+print("end", training.steps, hashlib.sha256(weights).hexdigest(), flush=True)
+"""
+
+
+@pytest.mark.full
+def test_a_death_in_the_last_sum_leaves_the_others_equal(engine: Engine) -> None:
+    engine.write("dies.py", DIES_AT_THE_END)
+    role = {
+        "command": [sys.executable, "dies.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task", "limit": 1},
+        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role})
+    job.succeeded(LIMIT)
+    assert job.task("worker:1")["attempt"] == 2
+    ends = [[line for line in lines(job, task) if line.startswith("end")] for task in ("worker:0", "worker:2")]
+    assert len(ends[0]) == 1, job.said()
+    assert ends[0] == ends[1], "they have the same steps and weights"
+
+
+# Each member has a layer of its own width.
+DIFFERS = r"""
+import keras
+from trainmaster.runtime import task
+from trainmaster.runtime.elastic import keras_training as elastic
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1 + task().index)])
+elastic.Training(model, keras.optimizers.SGD())
+"""
+
+
+@pytest.mark.full
+def test_members_whose_models_differ_all_say_in_what(engine: Engine) -> None:
+    engine.write("differs.py", DIFFERS)
+    role = {
+        "command": [sys.executable, "differs.py"], "replicas": {"min": 2, "max": 2}, "restart": {"scope": "task", "limit": 2},
+        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role})
+    assert job.end(LIMIT)["state"] == "failed"
+    for task in ("worker:0", "worker:1"):
+        printed = "\n".join(lines(job, task))
+        assert "ValueError: members differ in what they train: variable 0" in printed, printed
+        assert "is float32 (2, 1), trained at worker:0, float32 (2, 2), trained at worker:1" in printed
+
+
 @pytest.mark.full
 def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
     all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "tensorflow"))

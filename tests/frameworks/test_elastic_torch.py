@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import socket
@@ -16,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainmaster.runtime.elastic import Member, Round
-from trainmaster.runtime.elastic.torch_groups import Group, Listener
+from trainmaster.runtime.elastic import BROKEN, Member, Round
+from trainmaster.runtime.elastic.torch_groups import Group, Interrupted, Listener
 from trainmaster.runtime.elastic.torch_training import Training
 
 MEMBER = """
@@ -112,6 +113,55 @@ def test_a_broken_round_frees_who_waits_for_a_member_that_never_came() -> None:
         assert time.monotonic() - began < 30
 
 
+def test_a_group_that_is_made_too_late_leaves_the_next_one_alone() -> None:
+    class Slow(Listener):
+        def _form(self, meeting: Round) -> Group:
+            mine.update({meeting.number: threading.current_thread()})
+            group = super()._form(meeting)
+            if meeting.number == 1:
+                may_end.wait(60)
+            return group
+
+    may_end, mine = threading.Event(), dict[int, threading.Thread]()
+    listeners = [Slow("gloo", torch.device("cpu")), Listener("gloo", torch.device("cpu"))]
+    rows = [Member(f"worker:{rank}", 0, "127.0.0.1", f"[{it.port}]", 0, True) for rank, it in enumerate(listeners)]
+    groups: dict[tuple[int, int], Group | None] = {}
+
+    def form(rank: int, number: int) -> None:
+        with contextlib.suppress(Interrupted):
+            groups[rank, number] = listeners[rank].group(Round(number, rank, rows))
+
+    try:
+        for number in (1, 2):
+            threads = [threading.Thread(target=form, args=(rank, number)) for rank in range(2)]
+            for thread in threads:
+                thread.start()
+            threads[1].join(60)
+            if number == 1:
+                listeners[0].heard(BROKEN, 1)
+            threads[0].join(60)
+        may_end.set()
+        mine[1].join(60)
+        assert (0, 1) not in groups
+        totals = [torch.ones(3), torch.ones(3)]
+        sums = [threading.Thread(target=groups[rank, 2].sum, args=([totals[rank]],)) for rank in range(2)]  # type: ignore[union-attr]
+        for thread in sums:
+            thread.start()
+        for thread in sums:
+            thread.join(60)
+        assert [total.tolist() for total in totals] == [[2.0] * 3] * 2
+        listeners[0].heard(BROKEN, 2)
+        assert groups[0, 2] is not None
+        assert groups[0, 2]._is_broken, "who waits in it is freed"
+    finally:
+        may_end.set()
+        for group in groups.values():
+            if group is not None:
+                group.close()
+        for listener in listeners:
+            listener.close()
+
+
 def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_one() -> None:
     members = [made(seed=seed) for seed in (1, 2)]
     ports = [training._listener.port for training in members]
@@ -133,6 +183,42 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
     assert all(training._is_given for training in members)
     for training in members:
         training.leave()
+
+
+def test_members_whose_models_differ_all_say_in_what() -> None:
+    def form(rank: int, rows: list[Member], texts: list[str]) -> None:
+        training, here = members[rank], Round(2, rank, rows)
+        training._group = training._listener.group(here)
+        try:
+            training._compare(here)
+        except ValueError as error:
+            texts[rank] = str(error)
+        else:
+            are_all_in.wait(60)  # the others are still connecting
+        training.leave()  # at once, where they differ
+
+    def texts_of() -> list[str]:
+        rows = [
+            Member(f"worker:{rank}", 0, "127.0.0.1", training._payload(training._listener.port), 0, True)
+            for rank, training in enumerate(members)
+        ]
+        texts = ["alike"] * len(members)
+        threads = [threading.Thread(target=form, args=(rank, rows, texts), daemon=True) for rank in range(len(members))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        return texts
+
+    members, are_all_in = [made(), made(seed=2)], threading.Barrier(2)
+    assert texts_of() == ["alike"] * 2
+    wide = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    wide[0].half()
+    members = [made(), made(), Training(model=wide, optimizer=torch.optim.SGD(wide.parameters()), batches_per_step=2)]
+    texts = texts_of()
+    assert texts == [texts[0]] * 3
+    assert 'parameter 0 "0.weight" is float32 (4, 2) at worker:0 and worker:1, float16 (4, 2) at worker:2; ' in texts[0]
+    assert "; and 2 more; all must make the same model" in texts[0]
 
 
 def test_connections_of_the_program_outlive_a_broken_round() -> None:

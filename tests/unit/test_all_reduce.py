@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from waiting import LIMIT, until
 
+from trainmaster.runtime.elastic import Member
+from trainmaster.runtime.elastic.alike import Form
 from trainmaster.runtime.elastic.all_reduce import Aborted, Listener, Ring
 
 AT_ONCE = 0.1  # s until an aborted call is over
@@ -165,6 +167,8 @@ def test_an_abort_frees_a_member_that_waits_for_one_that_never_comes() -> None:
 
 MEMBER = """
 import sys, numpy as np
+from trainmaster.runtime.elastic import Member
+from trainmaster.runtime.elastic.alike import Form
 from trainmaster.runtime.elastic.all_reduce import Listener, Ring
 listener = Listener()
 print(listener.port, flush=True)
@@ -249,3 +253,47 @@ def test_a_listener_has_the_address_that_it_is_given() -> None:
     for address in ("127.0.0.1", "::1"):
         with contextlib.closing(Listener(address)) as listener:
             assert listener.socket.getsockname()[:2] == (address, listener.port)
+
+
+# -- members that differ --
+
+
+def compared(*forms: Form, copies: int = 1) -> list[Any]:
+    """Return what each member raises, or None."""
+    rows = [Member(f"worker:{rank // copies}", rank % copies, "", "", 0, True) for rank in range(len(forms))]
+
+    def check(ring: Ring) -> str | None:
+        try:
+            forms[ring.rank].check(
+                rows, ring.rank, [form.brief for form in forms],
+                lambda content: ring.all_reduce(np.frombuffer(content, "u1")),
+            )  # fmt: skip
+        except ValueError as error:
+            return str(error)
+        finally:
+            ring.close()  # as who leaves at once
+        return None
+
+    members = Members(len(forms))
+    try:
+        members.begin(lambda ring: (ring.connect(), check(ring))[1])
+        return [members.wait()[rank] for rank in range(len(forms))]
+    finally:
+        members.close()
+
+
+def test_members_that_differ_all_raise_the_same_error() -> None:
+    def form(kind: str, name: str = "fc") -> Form:
+        return Form([("the number", "2", ""), ("variable 0", kind, name), ("variable 1", "float32 (1,)", "bias")])
+
+    alike = form("float32 (10, 64)")
+    assert compared(alike, form("float32 (10, 64)", "fc_1"), alike) == [None] * 3, "names may differ"
+    text = (
+        'members differ in what they train: variable 0 "fc" is float32 (10, 64) at worker:0 and worker:2,'
+        " float16 (10, 64) at worker:1; all must make the same model and optimizer, and give Training the same"
+    )
+    assert compared(alike, form("float16 (10, 64)"), alike) == [text] * 3
+    (text, *others) = compared(alike, Form([("the number", "1", ""), ("variable 0", "float32 (10, 64)", "")]), copies=2)
+    assert others == [text]
+    assert "the number is 2 at worker:0 (process 0), 1 at worker:0 (process 1); " in text
+    assert 'variable 1 "bias" is float32 (1,) at worker:0 (process 0), missing at worker:0 (process 1); all' in text

@@ -210,6 +210,12 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
         "tasks": [
             task(doing="compiling"),
             task("worker:1", attempt=2, past=[{"attempt": 1, "words": "was killed by SIGKILL"}]),
+            task(
+                "worker:2",
+                attempt=2,
+                past=[{"attempt": 1, "words": "was killed"}],
+                waits="waits for the lock x, which ps:0 holds",
+            ),
             task("ps:0", "killed", reason="not-needed", words="was stopped, the job being complete"),
             task("late:0", "killed", started=None, reason="too-many-failures", words="2 of 8 tasks failed"),
         ]
@@ -217,8 +223,9 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
     rows = [line.split(maxsplit=1)[1] for line in task_rows(status)[1:]]
     assert rows[0].startswith("running (compiling)")
     assert rows[1].endswith("attempt 1 was killed by SIGKILL")
-    assert rows[2].startswith("stopped ")
-    assert rows[3].endswith("had not started")
+    assert rows[2].endswith("waits for the lock x, which ps:0 holds")
+    assert rows[3].startswith("stopped ")
+    assert rows[4].endswith("had not started")
 
 
 def test_a_job_that_has_not_ended_is_said_in_one_line() -> None:

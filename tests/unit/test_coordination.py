@@ -64,6 +64,23 @@ def test_a_barrier_opens_when_everybody_has_come_and_can_be_used_again() -> None
             assert master.tell(f"worker:{index}", []) == []
 
 
+def test_who_waits_at_a_barrier_or_for_a_lock_says_for_whom() -> None:
+    master = Master(started(6))
+    master.come("worker:3", 1, name="begin")
+    waits = lambda: master.coordination.waits(master.script.state)  # noqa: E731
+    assert waits() == {
+        "worker:3": "waits at the barrier begin: 1 of 6 are there, worker:0, worker:1, worker:2 and 2 more have not come"
+    }
+    master.come("worker:0", 1, LOCK, "x")
+    master.come("worker:1", 1, LOCK, "x")
+    master.come("worker:1", 2, name="begin")
+    assert waits()["worker:1"] == (
+        "waits at the barrier begin: 2 of 6 are there, worker:0, worker:2, worker:4 and worker:5 have not come; "
+        "waits for the lock x, which worker:0 holds"
+    )
+    assert "worker:0" not in waits(), "it holds the lock"
+
+
 def test_every_copy_counts_once() -> None:
     master = Master(started(2, processes=2))
     assert master.come("worker:0", 1, copy=0) == []

@@ -29,6 +29,7 @@ class Master:
     def __init__(self, script: Script, expected: tuple[str, ...] = ()) -> None:
         self.script, self.coordination = script, Coordination(expected)
         self.rows: dict[str, dict[int, list[Any]]] = {}
+        self.rounds: dict[str, dict[str, int]] = {}  # the newest of each attempt, as its agent says
         self.members: list[list[Any]] = []
         self.ids = itertools.count(1)
 
@@ -47,8 +48,9 @@ class Master:
 
     def tell(self, task: str, is_new: bool = False) -> list[str]:
         rows = [[number, *row[1:]] for number, row in self.rows.get(task, {}).items()]
+        anew = {"passed": {}, "rounds": self.rounds.get(task, {})} if is_new else {}
         message: dict[str, Any] = {"attempt": self.script.task(task).attempt, "waits": rows}
-        return self.heard(self.coordination.take(self.script.state, task, message | ({"passed": {}} if is_new else {})))
+        return self.heard(self.coordination.take(self.script.state, task, message | anew))
 
     def die(self, task: str) -> list[str]:
         """The process ends; its agent lives."""
@@ -185,6 +187,25 @@ def test_a_copy_that_has_ended_is_not_waited_for() -> None:
     assert [row[:2] for row in master.members] == [["worker:0", 1], ["worker:1", 0], ["worker:1", 1]]
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_copy_whose_link_breaks_after_its_fellow_has_ended_comes_back(is_new: bool) -> None:
+    master = Master(started(2, 2, processes=2))
+    for task, copy in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0), ("worker:1", 1)):
+        master.join(task, copy=copy)
+    master.die("worker:0")
+    for copy in range(2):
+        assert master.join("worker:1", 7, copy=copy) == []
+    if is_new:  # another master hears of the round by the agents alone
+        master.coordination = Coordination(("worker:0", "worker:1"))
+        assert master.tell("worker:1", is_new=True) == []
+        master.rounds["worker:0"] = {"elastic": 1}
+        assert master.tell("worker:0", is_new=True) == []
+    assert len(master.join("worker:0", 7, copy=1)) == 3
+    assert [row[:2] + row[5:] for row in master.members] == [
+        ["worker:1", 0, False], ["worker:1", 1, False], ["worker:0", 1, True],
+    ]  # fmt: skip
+
+
 def test_after_all_were_lost_everybody_is_waited_for_again() -> None:
     master = formed()
     for index in (0, 1, 2):
@@ -207,6 +228,33 @@ def test_a_message_of_an_attempt_that_is_over_counts_nothing() -> None:
     assert master.join("worker:2", 5) == opened(2, 0, 2)
 
 
+def test_who_waits_says_for_whom() -> None:
+    master = Master(started(2, 3))
+    master.join("worker:1")
+    waits = lambda: master.coordination.waits(master.script.state)  # noqa: E731
+    assert waits() == {
+        "worker:1": "waits for its peers: 1 of at least 2 are there, worker:0 and worker:2 have not come"
+    }
+    master.join("worker:2")
+    assert set(waits().values()) == {"waits for its peers: 2 of 3 are there, worker:0 has not come"}
+    master.join("worker:0")
+    assert waits() == {}, "the round has opened"
+    master.join("worker:2", agreed=True)
+    assert waits() == {"worker:2": "waits for its peers: worker:0 and worker:1 are still in round 1"}
+    master.lose("worker:0")
+    master.lose("worker:1")
+    assert waits() == {
+        "worker:2": "waits for its peers: 1 of at least 2 are there, worker:0 and worker:1 have not come"
+    }
+
+
+def test_who_waits_for_a_task_with_several_processes_says_how_many_have_come() -> None:
+    master = Master(started(2, 2, processes=2))
+    master.join("worker:0", copy=1)
+    text = "waits for its peers: 0 of at least 2 are there, worker:0 (1 of 2 processes) and worker:1 have not come"
+    assert master.coordination.waits(master.script.state) == {"worker:0": text}
+
+
 # -- another master --
 
 
@@ -221,6 +269,16 @@ def test_a_new_master_leaves_a_whole_round_alone() -> None:
     for index in range(3):
         assert master.tell(f"worker:{index}", is_new=True) == []
     assert master.join("worker:1", 4) == ["worker:0 broken 1", "worker:2 broken 1"]
+
+
+def test_who_waits_for_a_new_master_says_for_whom_that_waits() -> None:
+    before = formed()
+    before.die("worker:0")
+    before.join("worker:2", 4)
+    master = follower(before)
+    master.tell("worker:2", is_new=True)
+    text = "waits until the new master has heard from worker:0 and worker:1"
+    assert master.coordination.waits(master.script.state) == {"worker:2": text}
 
 
 def test_a_new_master_breaks_a_round_that_is_not_whole_any_more() -> None:
@@ -417,7 +475,9 @@ def test_rounds_form_again_whatever_happens(seeds: Any, monkeypatch: pytest.Monk
             world.step()
         for has_ended in (False, True) if seed % 4 == 0 else (False,):
             if has_ended:  # one copy of a task, for good
-                world.processes.pop(world.rng.randrange(len(world.processes))).begin_anew()
+                ended = world.processes.pop(world.rng.randrange(len(world.processes)))
+                ended.begin_anew()
+                next(process for process in world.processes if process.task == ended.task).begin_anew()
             before = max(process.newest for process in world.processes)
             for _ in range(3000):
                 world.step(calm=True)

@@ -28,7 +28,7 @@ from trainmaster.core.machine.events import Recorded
 from trainmaster.core.machine.phases import NEW, READING, READY, STAGING
 from trainmaster.core.machine.ranks import copies
 from trainmaster.core.machine.state import State, Task, joins_alone
-from trainmaster.core.rendezvous import Push, Rendezvous, push_to
+from trainmaster.core.rendezvous import Push, Rendezvous, attendance, list_in_words, push_to
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, RENDEZVOUS, WAITS
 
 ROUNDS = 4096  # barriers whose rounds are remembered, the newest ones
@@ -133,7 +133,28 @@ class Coordination:
             self._rendezvous.settle(state, self._rendezvous.places, pushes)
         return pushes
 
+    def waits(self, state: State) -> dict[str, str]:
+        """Say of each task whose programs wait for others for whom they do."""
+        texts: dict[str, list[str]] = {}
+        if self._expected:
+            text = f"waits until the new master has heard from {list_in_words(sorted(self._expected))}"
+            tasks = {wait.task for waits in self._waits.values() for wait in waits.values() if not wait.is_over}
+            return dict.fromkeys(tasks | {task for task, _ in self._rendezvous.waits(state)}, text)
+        for place, at in self._at.items():
+            waits = [wait for wait in at.values() if not wait.is_over and not state.tasks[wait.task].doomed]
+            if tasks := {wait.task for wait in waits}:
+                text = self._lock_text(place) if place[0] == LOCK else _barrier_text(state, place, waits)
+                for task in tasks:
+                    texts.setdefault(task, []).append(text)
+        for task, text in self._rendezvous.waits(state):
+            texts.setdefault(task, []).append(text)
+        return {task: "; ".join(parts) for task, parts in texts.items()}
+
     # -- below --
+
+    def _lock_text(self, place: Place) -> str:
+        holder = self._holders.get(place)
+        return f"waits for the lock {place[1]}" + (f", which {holder.task} holds" if holder else "")
 
     def _forget(self, wait: _Wait) -> bool:
         self._waits.get(wait.task, {}).pop(wait.id, None)
@@ -174,19 +195,11 @@ class Coordination:
         return wait.after < count
 
     def _is_complete(self, state: State, place: Place, waits: list[_Wait]) -> bool:
-        arrived: dict[str, set[int]] = {}
-        for wait in waits:
-            arrived.setdefault(wait.task, set()).add(wait.copy)
-
-        def is_missing(member: Task) -> bool:
-            return _is_living(member) and len(arrived.get(member.key, ())) < copies(
-                state.role(member).processes, member.devices
-            )
-
-        if (last := self._missing.get(place)) is not None and is_missing(state.tasks[last]):
+        arrived = _arrived(waits)
+        if (last := self._missing.get(place)) is not None and _is_missing(state, state.tasks[last], arrived):
             return False
         for member in _members(state, state.tasks[waits[0].task]):
-            if is_missing(member):
+            if _is_missing(state, member, arrived):
                 self._missing[place] = member.key
                 return False
         return True
@@ -224,6 +237,32 @@ def _members(state: State, task: Task) -> Iterator[Task]:
 def _is_living(task: Task) -> bool:
     is_to_come = task.phase in (NEW, STAGING, READY) and not task.past
     return not task.final and not task.doomed and (task.phase in READING or is_to_come)
+
+
+def _arrived(waits: Iterable[_Wait]) -> dict[str, set[int]]:
+    """Return the copies of each task that wait."""
+    arrived: dict[str, set[int]] = {}
+    for wait in waits:
+        arrived.setdefault(wait.task, set()).add(wait.copy)
+    return arrived
+
+
+def _is_missing(state: State, member: Task, arrived: Mapping[str, set[int]]) -> bool:
+    return _is_living(member) and len(arrived.get(member.key, ())) < _copies(state, member)
+
+
+def _copies(state: State, member: Task) -> int:
+    return copies(state.role(member).processes, member.devices)
+
+
+def _barrier_text(state: State, place: Place, waits: list[_Wait]) -> str:
+    arrived = _arrived(waits)
+    living = [member for member in _members(state, state.tasks[waits[0].task]) if _is_living(member)]
+    missing = [
+        (member.key, len(arrived.get(member.key, ())), _copies(state, member))
+        for member in living if _is_missing(state, member, arrived)
+    ]  # fmt: skip
+    return f"waits at the barrier {place[3]}: {attendance(len(living) - len(missing), str(len(living)), missing)}"
 
 
 def _checked(row: Any) -> tuple[int, str, str, int, bool, float, int | None]:

@@ -9,9 +9,9 @@ for a round, or it is in one. A row of a process that joins anew is another row.
 - A member that joins anew breaks its round for the others, unless it says that all of them agreed to leave it (`agreed`).
 - While somebody waits and the newest round is whole, its members are told `wanted`: they agree to leave, and join anew.
 - The next round opens when nobody is in the newest one any more, and the tasks that wait with all their copies are at least the role's
-  minimum. Of a task that was in a round before, copies without a row have ended, and are not waited for. Where none of those who wait was
-  in the newest round, each task of the role whose program runs must wait: so the first round has all that began together, and those who
-  are still being prepared come later.
+  minimum. Of a task whose attempt was in a round before, copies without a row have ended, or come later: none is waited for. Where none of
+  those who wait was in the newest round, each task of the role whose program runs must wait: so the first round has all that began
+  together, and those who are still being prepared come later.
 - Members that were in the newest round come first, in their order; the others follow by task and copy.
 
 With each round goes the number of the role's tasks whose programs ended well: who is new then comes too late.
@@ -22,17 +22,18 @@ size and their rank there, so numbers go on, and ranks keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READING, UPLOADED
 from trainmaster.core.machine.ranks import copies
-from trainmaster.core.machine.state import State
+from trainmaster.core.machine.state import State, Task
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
 FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases of a task whose program ended well
+SHOWN = 4  # tasks that are named in a message
 PLACES = 4096  # rendezvous whose newest round is remembered, the newest ones
 
 Place: TypeAlias = tuple[str, str]  # role, name
@@ -64,6 +65,7 @@ class Rendezvous:
         self._rows: dict[str, dict[int, _Row]] = {}  # by task
         self._at: dict[Place, dict[tuple[str, int], _Row]] = {}
         self._newest: dict[Place, int] = {}
+        self._met: dict[str, set[Place]] = {}  # by task: where its attempt was in a round
 
     def take(
         self, task: str, role: str, rows: Iterable[Sequence[Any]], rounds: Mapping[str, int], is_new: bool
@@ -77,6 +79,7 @@ class Rendezvous:
         checked = [_checked(row) for row in rows]
         for name, number in rounds.items():
             self._note((role, name), number)
+            self._met.setdefault(task, set()).add((role, name))
         known = self._rows.setdefault(task, {})
         named = {number for number, *_ in checked}
         touched = {self._drop(row) for number, row in [*known.items()] if number not in named}
@@ -94,6 +97,7 @@ class Rendezvous:
 
     def forget(self, task: str) -> set[Place]:
         """Forget all rows of a task: its attempt is over, or its agent is away. Return the places that have changed."""
+        self._met.pop(task, None)
         return {self._drop(row) for row in [*self._rows.get(task, {}).values()]}
 
     @property
@@ -106,7 +110,33 @@ class Rendezvous:
             if place in self._at:
                 self._settle(state, place, pushes)
 
+    def waits(self, state: State) -> Iterator[tuple[str, str]]:
+        """Yield each task that waits for a round, and in words for whom."""
+        for place in self._at:
+            rows = self._rows_at(state, place)
+            if waiting := sorted({row.task for row in rows if not row.is_in}):
+                text = f"waits for its peers: {self._why_none_opens(state, place, rows)}"
+                yield from ((task, text) for task in waiting)
+
     # -- below --
+
+    def _rows_at(self, state: State, place: Place) -> list[_Row]:
+        return [row for row in self._at[place].values() if not state.tasks[row.task].doomed]
+
+    def _why_none_opens(self, state: State, place: Place, rows: list[_Row]) -> str:
+        newest = max(self._newest.get(place, 0), *(row.after for row in rows))
+        if members := {row.task for row in rows if row.is_in and row.after == newest}:
+            return f"{list_in_words(sorted(members))} {'is' if len(members) == 1 else 'are'} still in round {newest}"
+        living = _living(state, place[0])
+        complete = self._complete(state, place, rows)
+        there = {row.task for row in complete}
+        least = min(state.known_job.roles[place[0]].replicas.min, len(living))
+        if len(there) >= least:  # then the first round waits for all that run
+            living = [task for task in living if task.phase in READING and not task.doomed]
+        wanted = f"at least {least}" if len(there) < least else f"{len(living)}"
+        came = {task.key: len({row.copy for row in rows if row.task == task.key}) for task in living}
+        missing = [(task.key, came[task.key], _copies(state, task.key)) for task in living if task.key not in there]
+        return attendance(len(there), wanted, missing)
 
     def _drop(self, row: _Row) -> Place:
         del self._rows[row.task][row.id]
@@ -123,12 +153,12 @@ class Rendezvous:
         return newest
 
     def _settle(self, state: State, place: Place, pushes: dict[str, Push]) -> None:
-        rows = [row for row in self._at[place].values() if not state.tasks[row.task].doomed]
+        rows = self._rows_at(state, place)
         if not rows:
             return
         newest = self._note(place, max(row.after for row in rows))
         members = [row for row in rows if row.is_in]
-        complete = _complete(state, rows)
+        complete = self._complete(state, place, rows)
         present = sum(row.after == newest and (row.is_in or row.agreed) for row in rows)
         is_wanted = any(not row.is_in for row in complete)
         inside = {row.task for row in members}
@@ -142,9 +172,24 @@ class Rendezvous:
             waiting.sort(key=lambda row: _place_in_order(state, row, newest))
             self._open(state, waiting, self._note(place, newest + 1), pushes)
 
+    def _complete(self, state: State, place: Place, rows: list[_Row]) -> list[_Row]:
+        """Return the rows of those tasks that are here with all their copies which have not ended, the newest row of each copy.
+
+        A copy whose link broke is here without a round, as one that begins is. So its attempt tells whether its fellows have been here.
+        """
+        by_task: dict[str, dict[int, _Row]] = {}
+        for row in rows:
+            by_task.setdefault(row.task, {})[row.copy] = row
+        return [
+            row
+            for task, by_copy in by_task.items()
+            if place in self._met.get(task, ()) or len(by_copy) >= _copies(state, task)
+            for row in by_copy.values()
+        ]
+
     def _is_enough(self, state: State, role: str, waiting: list[_Row], newest: int) -> bool:
         tasks = {row.task for row in waiting}
-        living = [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
+        living = _living(state, role)
         if not tasks or len(tasks) < min(state.known_job.roles[role].replicas.min, len(living)):
             return False
         has_survivors = newest > 0 and any(row.after == newest for row in waiting)
@@ -159,6 +204,7 @@ class Rendezvous:
         for rank, row in enumerate(rows):
             row.is_in, row.after, row.rank, row.size = True, number, rank, len(rows)
             row.pushed.clear()
+            self._met.setdefault(row.task, set()).add(row.place)
             push_to(pushes, state, row.task).setdefault("opened", []).append([row.id, number, rank, members, finished])
 
 
@@ -167,28 +213,37 @@ def push_to(pushes: dict[str, Push], state: State, task: str) -> Push:
     return pushes.setdefault(task, {"attempt": state.tasks[task].attempt, "over": []})
 
 
+def attendance(there: int, wanted: str, missing: Sequence[tuple[str, int, int]]) -> str:
+    """Say who of those that meet has come: `1 of at least 2 are there, worker:1 has not come`.
+
+    `missing`: tasks, each with the number of its processes that have come, and of all.
+    """
+    tasks = [task if not came else f"{task} ({came} of {all_} processes)" for task, came, all_ in missing]
+    return f"{there} of {wanted} are there, {list_in_words(tasks)} {'has' if len(tasks) == 1 else 'have'} not come"
+
+
+def list_in_words(names: Sequence[str]) -> str:
+    """Return `worker:0, worker:1, worker:2 and 6 more`."""
+    shown = names if len(names) <= SHOWN else [*names[: SHOWN - 1], f"{len(names) - SHOWN + 1} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def _living(state: State, role: str) -> list[Task]:
+    return [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
+
+
 def _tell(pushes: dict[str, Push], state: State, row: _Row, word: str) -> None:
     if word not in row.pushed:
         row.pushed.add(word)
         push_to(pushes, state, row.task).setdefault(word, []).append([row.id, row.after])
 
 
+def _copies(state: State, task: str) -> int:
+    return copies(state.role(state.tasks[task]).processes, state.tasks[task].devices)
+
+
 def _place_in_order(state: State, row: _Row, newest: int) -> tuple[int, ...]:
     return (0, row.rank) if newest and row.after == newest else (1, state.tasks[row.task].index, row.copy)
-
-
-def _complete(state: State, rows: list[_Row]) -> list[_Row]:
-    """Return the rows of those tasks that are here with all their copies which have not ended, the newest row of each copy."""
-    by_task: dict[str, dict[int, _Row]] = {}
-    for row in rows:
-        by_task.setdefault(row.task, {})[row.copy] = row
-    return [
-        row
-        for task, by_copy in by_task.items()
-        if len(by_copy) >= copies(state.role(state.tasks[task]).processes, state.tasks[task].devices)
-        or all(row.after for row in by_copy.values())
-        for row in by_copy.values()
-    ]
 
 
 def _checked(row: Any) -> tuple[int, str, int, bool, Mapping[str, Any]]:

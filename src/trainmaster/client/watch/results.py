@@ -36,6 +36,7 @@ class Task(TypedDict):
     trouble: NotRequired[dict[str, Any]]
     past: NotRequired[list[Past]]
     doing: NotRequired[str]
+    waits: NotRequired[str]
     progress: NotRequired[float]
     step: NotRequired[float]
     cpu: NotRequired[float]

@@ -111,10 +111,13 @@ class Feed:
             facts["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
         for name, figures in facts["shards"].items():
             figures |= self._host.turns.leases.figures(name)
+        waits = self._host.turns.coordination.waits(self._host.state)
         for task in facts["tasks"]:
             sample = self._host.samples.get(task["task"], {}) if task["node"] else {}
             task |= {name: value for name, value in sample.items() if name not in ("type", "task", "phase")}
             task["doing"] = sample.get("phase", "")  # the phase that the program named
+            if text := waits.get(task["task"]):
+                task["waits"] = text
         return facts
 
     def shown_status(self) -> dict[str, Any]:

@@ -24,6 +24,9 @@ the next one.
 
 *Ends of data.* Each sum carries how many members had a batch, and how many have come to their end. A member without a batch takes part
 all the same, with zeros that count for nothing, until all have come to their end.
+
+*The end.* Then the weights that no gradient changes become their mean: for a member at once or not at all, and a member that has this is
+further than one that has not. So where one dies meanwhile, the others take it from whoever has it. Nobody leaves before all have it.
 """
 
 from __future__ import annotations
@@ -42,9 +45,12 @@ import numpy
 from .. import inputs, shards, task
 from ..batches import batches as batches_of
 from ..reports import progress
+from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
 from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import BROKEN, Rendezvous, Round
+
+PATIENCE = 60.0  # s that a member which is done waits for the others to form a round
 
 
 class Training:
@@ -66,11 +72,13 @@ class Training:
         variables = {id(variable): variable for variable in [*model.weights, *self._optimizer.variables]}
         self._trainable, self._variables = model.trainable_variables, [*variables.values()]
         self._untrained = [weight for weight in model.non_trainable_weights if "float" in weight.dtype]
+        self._alike = self._described()
         is_double = any(variable.dtype == "float64" for variable in self._trainable)
         self._type = "float64" if is_double else "float32"
         self._numbers = numpy.zeros(0, self._type)
         self.steps = step
         self._is_given = False  # whether weights and variables are those of the other members
+        self._is_even = False  # whether the end is reached, and the weights that are not trained are their mean
         self._is_leaving = False  # whether all agreed to form another round before the next step
         self._have_all_finished = False  # as they told each other in the last step
         self._sources: list[_Patient] = []
@@ -80,7 +88,7 @@ class Training:
         self._rendezvous = Rendezvous(name, self._heard)
         self._apply = self._optimizer.apply
         inputs.report_at_once()
-        if self._form().is_too_late:
+        if self._form().is_too_late or self._is_even:
             self.leave()
             print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
             raise SystemExit(0)
@@ -117,17 +125,18 @@ class Training:
         their mean.
         """
         self._give_back()
-        is_even = False
-        while not is_even:
+        is_known = False  # that all are even
+        while not is_known:
             self._step_without_batch(is_finishing=True)
             if self._have_all_finished:
                 try:
                     self._even_out()
-                    is_even = True
+                    self._ring.all_reduce(numpy.zeros(1, "f4"))
+                    is_known = True
                 except Aborted:
-                    self._form()
-        with contextlib.suppress(Aborted):  # somebody has left, and so knew that all had come to the end
-            self._ring.all_reduce(numpy.zeros(1, "f4"))  # nobody leaves, which breaks the round, before all know of it
+                    is_known = not self._form_at_the_end()
+        with contextlib.suppress(Aborted):  # somebody has left, and so knew that all are even, or has died
+            self._ring.all_reduce(numpy.zeros(1, "f4"))  # nobody leaves, which breaks the round, before all know it
         self.leave()
 
     def leave(self) -> None:
@@ -154,24 +163,54 @@ class Training:
 
     # -- rounds --
 
-    def _form(self, agreed: bool = False) -> Round:
+    def _form_at_the_end(self) -> bool:
+        """Join the next round. Return False where nobody else comes, and this member has all that it needs."""
+        try:
+            self._form(timeout=PATIENCE if self._is_even else None)
+        except TimeoutError:  # the others have left: their programs go on, and may wait for this one
+            return False
+        return True
+
+    def _form(self, agreed: bool = False, timeout: float | None = None) -> Round:
         """Join until there is a round in which all have the same state."""
         while True:
             self._ring.close()
-            payload = json.dumps([self._listener.port, self._is_given])
-            meeting = self._rendezvous.join(payload, self.steps, agreed=agreed)
+            payload = json.dumps([self._listener.port, self._is_given, self._alike.brief])
+            progressed = 2 * self.steps + self._is_even  # who is even is further than who has completed as many steps
+            meeting = self._rendezvous.join(payload, progressed, agreed=agreed, timeout=timeout)
             members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
             self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
             if self._rendezvous.is_broken:  # heard before there was this ring
                 self._ring.abort()
             try:
                 self._ring.connect()
+                self._compare(meeting)
                 self._share(meeting)
+            except ValueError:
+                self.leave()
+                raise
             except Aborted:
                 agreed = False
             else:
                 self._is_leaving = False
                 return meeting
+
+    def _described(self) -> Form:
+        """Return what all members must have alike. Names may differ: Keras counts the layers that a process has made."""
+        trained = {id(variable) for variable in self._trainable}
+        rows = [("the number of variables", str(len(self._variables)), "")]
+        for number, variable in enumerate(self._variables):
+            value = f"{variable.dtype} {tuple(variable.shape)}" + ", trained" * (id(variable) in trained)
+            rows.append((f"variable {number}", value, variable.path))
+        return Form(rows)
+
+    def _compare(self, meeting: Round) -> None:
+        """Raise ValueError where members differ in what they train."""
+        briefs = [json.loads(member.payload)[2] for member in meeting.members]
+        self._alike.check(
+            meeting.members, meeting.rank, briefs,
+            lambda content: self._ring.all_reduce(numpy.frombuffer(content, "u1")),
+        )  # fmt: skip
 
     def _share(self, meeting: Round) -> None:
         """Give the state of the member that is furthest to all, where not all have it."""
@@ -187,14 +226,22 @@ class Training:
                 part = state[first : first + value.nbytes]
                 variable.assign(part.view(value.dtype).reshape(value.shape))
                 first += value.nbytes
-        self.steps, self._is_given = meeting.members[meeting.source].step, True
+        self.steps, is_even = divmod(meeting.members[meeting.source].step, 2)
+        self._is_even = bool(is_even)
+        self._is_given = True
 
     def _even_out(self) -> None:
-        """Make the weights that are not trained, where they are floats, their mean over the members. Raises Aborted."""
-        for variable in self._untrained:
-            value = numpy.array(variable.numpy(), "f8")
-            self._ring.all_reduce(value)
-            variable.assign(value / self.size)
+        """Make the weights that are not trained, where they are floats, their mean over the members: all or none. Raises Aborted."""
+        if self._is_even:
+            return
+        values = [numpy.asarray(variable.numpy(), "f8") for variable in self._untrained]
+        total = numpy.concatenate([numpy.zeros(0), *(value.reshape(-1) for value in values)])
+        self._ring.all_reduce(total)
+        first = 0
+        for variable, value in zip(self._untrained, values, strict=True):
+            variable.assign((total[first : first + value.size] / self.size).reshape(value.shape))
+            first += value.size
+        self._is_even = True
 
     def _heard(self, word: str, number: int) -> None:
         if word == BROKEN and self._ring.number == number:
@@ -246,7 +293,7 @@ class Training:
             self._have_all_finished = finishing == self.size and not leaving
             if not with_batch:
                 return None
-            self.steps += 1
+            self.steps, self._is_even = self.steps + 1, False
             progress(step=self.steps)
             return numbers[:count] / with_batch
         return None

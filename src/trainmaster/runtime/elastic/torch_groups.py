@@ -70,10 +70,10 @@ class Group:
             with contextlib.suppress(RuntimeError):
                 self._backend.abort()
         for descriptor, name in self._sockets.items():
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{descriptor}") == name:
-                    with socket.socket(fileno=os.dup(descriptor)) as connection:
-                        connection.shutdown(socket.SHUT_RDWR)
+            # The duplicate is ours: nobody closes it between the look and the shutdown.
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                if os.readlink(f"/proc/self/fd/{connection.fileno()}") == name:
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.abort()
@@ -131,10 +131,12 @@ class Listener:
                 return
             with self._news:
                 is_late = meeting.number <= self._broken
-                self._group = None if is_late else group
+                if not is_late:  # else the next one may be there already
+                    self._group = group
                 results.append(group)
                 self._news.notify_all()
-            if is_late:
+            # Nobody waits in a late group. One of gloo is let go: `abort` might end connections made for the next one meanwhile.
+            if is_late and self._backend == "nccl":
                 group.close()
 
         threading.Thread(target=form, name="trainmaster-group", daemon=True).start()

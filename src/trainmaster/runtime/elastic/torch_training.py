@@ -34,6 +34,7 @@ import torch
 
 from .. import inputs
 from ..reports import progress
+from .alike import Form
 from .reader import IDLE, NOTHING_YET, Reader
 from .rendezvous import Rendezvous, Round
 from .torch_groups import Group, Interrupted, Listener
@@ -82,6 +83,7 @@ class Training:
         self._rendezvous = Rendezvous(name, self._listener.heard)
         self._group: Group | None = None
         self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
+        self._alike = self._described()
         inputs.report_at_once()
         self._round = self._form()
         if self._round.is_too_late:
@@ -262,19 +264,54 @@ class Training:
         """Join until there is a round in which all have the same state."""
         failures, self._is_new = 0, False
         while True:
-            payload = [None if self._rendezvous.is_alone else self._listener.port, self._is_given]
-            meeting = self._rendezvous.join(json.dumps(payload), self._sums, agreed=agreed)
+            payload = self._payload(None if self._rendezvous.is_alone else self._listener.port)
+            meeting = self._rendezvous.join(payload, self._sums, agreed=agreed)
             self._is_new |= meeting.members[meeting.rank].new
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(meeting)
+                self._compare(meeting)
                 self._take_state(meeting)
                 return meeting
+            except ValueError:
+                self.leave()
+                raise
             except Interrupted as error:
                 agreed = False
                 failures += not self._rendezvous.is_broken
                 if failures > _TRIES:
                     raise RuntimeError(f"the members of {meeting} cannot be reached: {error}") from error
+
+    def _payload(self, port: int | None) -> str:
+        return json.dumps([port, self._is_given, self._alike.brief])
+
+    def _described(self) -> Form:
+        """Return what all members must have alike."""
+        parameters, buffers = [*self.model.named_parameters()], [*self.model.named_buffers()]
+        rows = [
+            ("the number of parameters", str(len(parameters))),
+            *((f'parameter {number} "{name}"', _kind(tensor) + ", frozen" * (not tensor.requires_grad))
+              for number, (name, tensor) in enumerate(parameters)),
+            *((f'buffer {number} "{name}"', _kind(tensor)) for number, (name, tensor) in enumerate(buffers)),
+            ("the optimizer", type(self.optimizer).__name__),
+            ("batches_per_step", str(self._per_step)),
+            ("the state that Training was given", ", ".join(sorted(self._state))),
+        ]  # fmt: skip
+        return Form([(what, value, "") for what, value in rows])
+
+    def _compare(self, meeting: Round) -> None:
+        """Raise ValueError where members differ in what they train."""
+        group = self._group
+        if group is None:
+            return
+
+        def add_up(content: bytearray) -> None:
+            total = torch.frombuffer(content, dtype=torch.uint8).to(self._device)
+            group.sum([total])
+            content[:] = total.cpu().numpy().tobytes()
+
+        briefs = [json.loads(member.payload)[2] for member in meeting.members]
+        self._alike.check(meeting.members, meeting.rank, briefs, add_up)
 
     def _drop_group(self) -> None:
         group, self._group = self._group, None
@@ -320,6 +357,10 @@ class Training:
     def _keep_buffers(self) -> None:
         for kept, buffer in zip(self._buffers, self.model.buffers(), strict=True):
             kept.copy_(buffer)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:

@@ -1,0 +1,75 @@
+"""Compare what the members of a round train, before they share a state or add up anything.
+
+Each member brings a digest of its *form* to the rendezvous: rows that say what its parameters are, and what else must be the same. Where
+all digests are equal this costs nothing. Where they differ, one sum of bytes brings all forms to all members, and each raises the same
+error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from .rendezvous import Member
+
+_SHOWN = 3  # differences in a message
+
+
+class Form:
+    """Rows of `(what, value, name)`: what and value must be the same in all members; the name is only shown.
+
+    `brief` is for the payload of a join: plain data.
+    """
+
+    def __init__(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        self._text = json.dumps(rows).encode()
+        compared = json.dumps([row[:2] for row in rows]).encode()
+        self.brief = [hashlib.sha256(compared).hexdigest()[:32], len(self._text)]
+
+    def check(
+        self, members: Sequence[Member], rank: int, briefs: Sequence[Any], add_up: Callable[[bytearray], None]
+    ) -> None:
+        """Raise ValueError where the form of any member differs from that of another: in all members, with the same text.
+
+        `briefs`: those of the members by rank. `add_up` makes bytes their sum over all members, in place; what it raises passes.
+        """
+        if len({digest for digest, _ in briefs}) <= 1:
+            return
+        ends = [0, *itertools.accumulate(length for _, length in briefs)]
+        texts = bytearray(ends[-1])
+        texts[ends[rank] : ends[rank + 1]] = self._text
+        add_up(texts)
+        with contextlib.suppress(Exception):  # somebody has left, who knew that all have the texts, or has died
+            add_up(bytearray(1))  # nobody leaves, which breaks the round, before all have them
+        forms = [json.loads(texts[first:end]) for first, end in itertools.pairwise(ends)]
+        raise ValueError(
+            f"members differ in what they train: {_differences(members, forms)};"
+            " all must make the same model and optimizer, and give Training the same"
+        )
+
+
+def _differences(members: Sequence[Member], forms: Sequence[Sequence[Sequence[str]]]) -> str:
+    """Return `parameter 3 "fc.weight" is float32 (10, 64) at worker:0, float16 (10, 64) at worker:1`, of the first ones that differ."""
+    has_copies = any(member.copy for member in members)
+    names = [f"{member.task} (process {member.copy})" if has_copies else member.task for member in members]
+    texts = []
+    for rows in itertools.zip_longest(*forms, fillvalue=("", "missing", "")):
+        places: dict[tuple[str, str], list[str]] = {}  # what and value -> the members that have them
+        for name, (what, value, _) in zip(names, rows, strict=True):
+            places.setdefault((what, value), []).append(name)
+        if len(places) > 1:
+            heads = {what: f"{what} {json.dumps(name)}" if name else what for what, _, name in reversed(rows) if what}
+            values = [(heads.get(what, ""), f"{value} at {' and '.join(at)}") for (what, value), at in places.items()]
+            if len(heads) == 1:
+                texts.append(f"{heads.popitem()[1]} is {', '.join(value for _, value in values)}")
+            else:
+                texts.append(", ".join(f"{head} is {value}" for head, value in values))
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more
