@@ -237,8 +237,10 @@ def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     try:
         yield found
         _assert_nothing_left(found, tmp_path, *before)
-    finally:
+    except BaseException:
         leftovers.wait_gone(found.mark, [tmp_path, found.runtime], patience=0)
+        raise
+    finally:
         shutil.rmtree(found.runtime, ignore_errors=True)
 
 
