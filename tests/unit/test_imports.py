@@ -127,15 +127,15 @@ def test_what_lies_beside_the_package_finds_what_it_imports(folder: str) -> None
 
 
 def _is_importable(module: str, name: str) -> bool:
-    """Where a framework is not installed, say only whether the source of `module` defines `name`."""
+    """Of a module for a framework, say only whether its source defines `name`: importing TensorFlow takes long, and is done above."""
     path = f"{module.removeprefix('trainmaster.').replace('.', '/')}.py"
-    if lacks_its_framework(path):
+    if path in FOR_A_FRAMEWORK:
         tree = ast.parse((SOURCE / path).read_text())
         return name in {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     try:
         if hasattr(import_module(module), name):
             return True
-        if lacks_its_framework(f"{path.removesuffix('.py')}/{name}.py"):
+        if f"{path.removesuffix('.py')}/{name}.py" in FOR_A_FRAMEWORK:
             return True
         import_module(f"{module}.{name}")
     except ImportError:
