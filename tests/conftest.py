@@ -21,6 +21,7 @@ import pytest
 import watchdog
 from _pytest.nodeid import coerce_node_id
 from hadoop import daemons_live, hadoop, on_hadoop, secure_hadoop
+from hadoop import over as hadoop_over
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from kubernetes import over as kubernetes_over
 from parts import need_parts, not_run_tests, outcome
@@ -37,6 +38,7 @@ KUBERNETES = "kubernetes"
 _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
+HADOOP = "hadoop"
 TOGETHER = (KUBERNETES, "plays")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
@@ -78,8 +80,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, or plays simulations once.
 
-    pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect. A run whose
-    tests on Hadoop are spread over its workers, each with a cluster of its own, is over sooner; so that is left.
+    In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop are so
+    many that their run is over sooner where they are spread over its workers, each with clusters of its own.
+    pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect by themselves.
     """
     if config.option.turn is not None:
         _take_turns(config, items)
@@ -87,8 +90,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         for group in _groups(item):
-            if group in TOGETHER and not item.nodeid.endswith(f"@{group}"):
+            if group in _together(config) and not item.nodeid.endswith(f"@{group}"):
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def _together(config: pytest.Config) -> tuple[str, ...]:
+    return (*TOGETHER, HADOOP) if config.option.markexpr.startswith("not full") else TOGETHER
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,9 +150,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """The group's tests come one behind the other, where there are groups."""
-    together = getattr(item.config.option, "loadgroup", False) and nextitem is not None
-    if together and KUBERNETES in _groups(item) and KUBERNETES not in _groups(nextitem):
-        kubernetes_over()
+    if not getattr(item.config.option, "loadgroup", False) or nextitem is None:
+        return
+    for group, over in ((KUBERNETES, kubernetes_over), (HADOOP, hadoop_over)):
+        if group in _together(item.config) and group in _groups(item) and group not in _groups(nextitem):
+            over()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -237,8 +246,10 @@ def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     try:
         yield found
         _assert_nothing_left(found, tmp_path, *before)
-    finally:
+    except BaseException:
         leftovers.wait_gone(found.mark, [tmp_path, found.runtime], patience=0)
+        raise
+    finally:
         shutil.rmtree(found.runtime, ignore_errors=True)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ SECURE = Settings(  # what is on the wire is the caller's choice; who does not c
         "yarn.resourcemanager.delayed.delegation-token.removal-interval-ms": "1000",  # 30 s after an application's end
     },
 )
+_shared = ExitStack()  # what ends the shared clusters
 
 
 @contextmanager
@@ -56,14 +57,19 @@ def own_hadoop(settings: Settings) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def hadoop() -> Iterator[Cluster]:
-    with own_hadoop(SHARED) as cluster:
-        yield cluster
+    yield _shared.enter_context(own_hadoop(SHARED))
+    _shared.close()
 
 
 @pytest.fixture(scope="session")
 def secure_hadoop() -> Iterator[Cluster]:
-    with own_hadoop(SECURE) as cluster:
-        yield cluster
+    yield _shared.enter_context(own_hadoop(SECURE))
+    _shared.close()
+
+
+def over() -> None:
+    """End the shared clusters: no test of this run wants them any more."""
+    _shared.close()
 
 
 @pytest.fixture

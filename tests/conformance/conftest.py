@@ -25,6 +25,13 @@ SHORT = {
         "test_ranks_addresses_and_a_place_of_each_tasks_own", "test_a_gang_starts_together",
     ),
 }  # fmt: skip
+# Brief tests that rows run in `make test-full` alone: they try code that all engines share, over files, output and commands that other
+# tests have seen come and go there.
+SHARED = (
+    "test_a_group_restarts_whole", "test_both_streams_are_kept_in_order", "test_a_checkpoint_is_restored_before_the_next_attempt",
+    "test_each_task_has_a_copy_of_the_files", "test_the_job_is_listed_followed_and_found_again",
+)  # fmt: skip
+LATER = {"yarn": SHARED, "netns": SHARED}
 BRIEF = {  # rows of brief tests alone
     "kubernetes-client": (
         "test_success", "test_failure", "test_the_masters_death_is_not_noticed_by_programs", "test_outputs_of_every_task",
@@ -54,7 +61,7 @@ def _needs(of: pytest.Metafunc | pytest.Item) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" not in metafunc.fixturenames:
         return
-    brief = metafunc.definition.get_closest_marker("brief") is not None
+    test, brief = metafunc.definition.name, metafunc.definition.get_closest_marker("brief") is not None
     rows = []
     for name, row in ROWS.items():
         needs = _needs(metafunc)
@@ -64,10 +71,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             continue
         marks = [MARKS[name]] if name in MARKS else []
         if name in BRIEF:
-            marks.append(pytest.mark.full if metafunc.definition.name in BRIEF[name] else pytest.mark.soak)
+            marks.append(pytest.mark.full if test in BRIEF[name] else pytest.mark.soak)
         elif name in LONG and not brief:
             marks.append(LONG[name])
-        elif name in SHORT and metafunc.definition.name not in SHORT[name]:
+        elif test in LATER.get(name, ()) or test not in SHORT.get(name, [test]):
             marks.append(pytest.mark.full)
         rows.append(pytest.param(name, marks=marks))
     metafunc.parametrize("engine", rows, indirect=True)

@@ -24,7 +24,7 @@ TRAIN = """
     for x in training.batches(torch_data.loader("train", 8, transform=bits)):
         before = training.steps
         with training.step():
-            time.sleep(0 if os.path.exists(GO) else 0.15)
+            time.sleep(0 if os.path.exists(GO) else 0.45)
             (model(torch.cat([x, x])) - x.sum()).square().mean().backward()
         if training.steps == before:
             print("again", flush=True)
@@ -38,7 +38,7 @@ TRAIN = """
 class Run:
     """A job of three members whose programs train until there is a file `go`, and then to the end of their records."""
 
-    def __init__(self, engine: Engine, files: int = 1500) -> None:
+    def __init__(self, engine: Engine, files: int = 500) -> None:
         self.engine = engine
         for file in range(files):  # a shard each, so that all members have some
             engine.put(f"data/{file}.txt", "".join(f"{10 * file + number}\n" for number in range(10)))
@@ -108,7 +108,7 @@ def test_survivors_go_on_in_the_same_processes_and_newcomers_come_in(engine: Eng
 @pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_the_rest_goes_on_without_a_member_whose_agent_is_silent(engine: Engine) -> None:
-    run = Run(engine, 3000)
+    run = Run(engine, 1000)
     run.until_size(3, 0, 1, 2)
     before = [run.steps(index)[-1] for index in range(3)]
     agent = psutil.Process(int(before[1][2])).parent()

@@ -8,20 +8,24 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from waiting import until
 
+from trainmaster.cli.tm import run
+
 TM = [sys.executable, "-m", "trainmaster.cli"]
 
 
-def tm(*arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+def tm(
+    *arguments: str, cwd: Path | None = None, program: Sequence[str] = TM, **more: str
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NO_COLOR": "1", **more}
     return subprocess.run(
-        [*TM, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=120
+        [*program, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=120
     )
 
 
@@ -191,18 +195,46 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "--storage", "good.yaml/jobs", "--", "true"], "good.yaml is no folder"),
     ],
 )
-def test_bad_input_starts_nothing(tmp_path: Path, home, arguments: list[str], told: str) -> None:
-    (tmp_path / "bad.yaml").write_text("roles:\n  worker:\n    replicsa: 2\n    command: true\n")
-    (tmp_path / "framed.yaml").write_text(
-        "framework: pytorhc\nroles:\n  worker: {command: exit 0, resources: {gpus: 999}}\n"
-    )
-    (tmp_path / "two.yaml").write_text("roles:\n  worker: {command: exit 0, replicas: two}\n")
-    (tmp_path / "good.yaml").write_text("roles:\n  worker: {command: exit 0}\n")
+def test_bad_input_starts_nothing(
+    tmp_path: Path, home, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:  # fmt: skip
+    write_job_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        run(arguments)
+    done = capfd.readouterr()
+    assert (end.value.code, done.out) == (2, "")
+    assert told in done.err
+    assert "Traceback" not in done.err
+    assert not (home.state / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "nothing.yaml"], "there is no job file nothing.yaml"),
+        (["run", "two.yaml"], "roles.worker.replicas: two   (two.yaml line 2)"),
+        (["run", "--set", "engines.local.x=1", "--", "true"], "engines.local.x: there is no such key"),
+    ],
+)
+def test_the_master_that_was_prepared_ends_with_bad_input(
+    tmp_path: Path, home, arguments: list[str], told: str
+) -> None:
+    write_job_files(tmp_path)
     done = tm(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert not (home.state / "jobs").exists()
+
+
+def write_job_files(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("roles:\n  worker:\n    replicsa: 2\n    command: true\n")
+    (folder / "framed.yaml").write_text(
+        "framework: pytorhc\nroles:\n  worker: {command: exit 0, resources: {gpus: 999}}\n"
+    )
+    (folder / "two.yaml").write_text("roles:\n  worker: {command: exit 0, replicas: two}\n")
+    (folder / "good.yaml").write_text("roles:\n  worker: {command: exit 0}\n")
 
 
 def test_what_cannot_be_shipped_is_named(tmp_path: Path, home) -> None:
@@ -441,7 +473,8 @@ def test_a_save_waits_for_those_who_save(tmp_path: Path) -> None:
 def test_a_job_that_cannot_be_killed_keeps_no_other_alive(tmp_path: Path, held: str, home) -> None:
     (home.state / "jobs" / "broken-aaaaaa").mkdir()
     (home.state / "jobs" / "broken-aaaaaa" / "events").write_text("no directory")
-    done = tm("kill", "broken-aaaaaa", held)
+    soon = "from trainmaster.client.jobs import actions; actions.MASTER_BACK = 3.0; from trainmaster.cli import begin; begin()"
+    done = tm("kill", "broken-aaaaaa", held, program=[sys.executable, "-c", soon])  # else it waits 30 s for a master
     assert (done.returncode, done.stdout) == (3, f"{held} killed\n")
     assert done.stderr.count("error: ") == 1, done.stderr
 

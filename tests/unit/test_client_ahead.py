@@ -21,6 +21,7 @@ from trainmaster.log.storage import draft_of
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_all_is_there_though_the_process_dies(tmp_path: Path, dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_archive, "_archive_bytes", packed)
     made = runtime_archive.archive(tmp_path)
     if dies:
         monkeypatch.setattr(ahead, "_certificate", lambda: signal.pause())
