@@ -133,10 +133,10 @@ class Rendezvous:
         least = min(state.known_job.roles[place[0]].replicas.min, len(living))
         if len(there) >= least:  # then the first round waits for all that run
             living = [task for task in living if task.phase in READING and not task.doomed]
-        wanted = f"at least {least}" if len(there) < least else f"{len(living)}"
+        required = f"at least {least}" if len(there) < least else f"{len(living)}"
         came = {task.key: len({row.copy for row in rows if row.task == task.key}) for task in living}
         missing = [(task.key, came[task.key], _copies(state, task.key)) for task in living if task.key not in there]
-        return attendance(len(there), wanted, missing)
+        return attendance(len(there), required, missing)
 
     def _drop(self, row: _Row) -> Place:
         del self._rows[row.task][row.id]
@@ -213,13 +213,13 @@ def push_to(pushes: dict[str, Push], state: State, task: str) -> Push:
     return pushes.setdefault(task, {"attempt": state.tasks[task].attempt, "over": []})
 
 
-def attendance(there: int, wanted: str, missing: Sequence[tuple[str, int, int]]) -> str:
+def attendance(there: int, required: str, missing: Sequence[tuple[str, int, int]]) -> str:
     """Say who of those that meet has come: `1 of at least 2 are there, worker:1 has not come`.
 
     `missing`: tasks, each with the number of its processes that have come, and of all.
     """
     tasks = [task if not came else f"{task} ({came} of {all_} processes)" for task, came, all_ in missing]
-    return f"{there} of {wanted} are there, {list_in_words(tasks)} {'has' if len(tasks) == 1 else 'have'} not come"
+    return f"{there} of {required} are there, {list_in_words(tasks)} {'has' if len(tasks) == 1 else 'have'} not come"
 
 
 def list_in_words(names: Sequence[str]) -> str:

@@ -61,12 +61,12 @@ def _differences(members: Sequence[Member], forms: Sequence[Sequence[Sequence[st
     names = [f"{member.task} (process {member.copy})" if has_copies else member.task for member in members]
     texts = []
     for rows in itertools.zip_longest(*forms, fillvalue=("", "missing", "")):
-        places: dict[tuple[str, str], list[str]] = {}  # what and value -> the members that have them
-        for name, (what, value, _) in zip(names, rows, strict=True):
-            places.setdefault((what, value), []).append(name)
+        places: dict[tuple[str, str], list[str]] = {}  # part and value -> the members that have them
+        for name, (part, value, _) in zip(names, rows, strict=True):
+            places.setdefault((part, value), []).append(name)
         if len(places) > 1:
-            heads = {what: f"{what} {json.dumps(name)}" if name else what for what, _, name in reversed(rows) if what}
-            values = [(heads.get(what, ""), f"{value} at {' and '.join(at)}") for (what, value), at in places.items()]
+            heads = {part: f"{part} {json.dumps(name)}" if name else part for part, _, name in reversed(rows) if part}
+            values = [(heads.get(part, ""), f"{value} at {' and '.join(at)}") for (part, value), at in places.items()]
             if len(heads) == 1:
                 texts.append(f"{heads.popitem()[1]} is {', '.join(value for _, value in values)}")
             else:

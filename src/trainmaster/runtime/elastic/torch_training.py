@@ -297,7 +297,7 @@ class Training:
             ("batches_per_step", str(self._per_step)),
             ("the state that Training was given", ", ".join(sorted(self._state))),
         ]  # fmt: skip
-        return Form([(what, value, "") for what, value in rows])
+        return Form([(part, value, "") for part, value in rows])
 
     def _compare(self, meeting: Round) -> None:
         """Raise ValueError where members differ in what they train."""
