@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
+import psutil
 import pytest
 from conformance.engines import Engine, Submitted
 from placing import EXAMPLES
@@ -278,6 +279,30 @@ def test_members_whose_models_differ_all_say_in_what(engine: Engine) -> None:
 @pytest.mark.full
 def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> None:
     all_have_trained_alike(kill_a_member_while_it_trains(engine, PROGRAM, "tensorflow"))
+
+
+@pytest.mark.full
+def test_a_batch_of_a_member_that_was_out_of_reach_is_in_the_next_step(engine: Engine) -> None:
+    engine.write("fit.py", PROGRAM)
+    role = {
+        "command": [sys.executable, "fit.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task"}, "workdir": "share",
+        "resources": {"cores": 0.05, "memory": "1GiB"}, "threads": 1,
+    }  # fmt: skip
+    job = engine.submit({"worker": role})
+    until(lambda: _all_train(job), LIMIT, what=job.said)
+    agent = psutil.Process(facts(job, "worker:1")[0]["pid"]).parent()
+    assert agent is not None
+    agent.suspend()
+    try:
+        until(lambda: facts(job, "worker:0")[-1]["size"] == 2, LIMIT, what=job.said)
+    finally:
+        agent.resume()
+    until(lambda: facts(job, "worker:0")[-1]["size"] == 3, LIMIT, what=job.said)
+    engine.write("go", "")
+    job.succeeded(LIMIT)
+    sizes = {fact["step"]: fact["size"] for fact in facts(job, "worker:0") if "step" in fact}
+    alone = [step for step in (fact.get("step") for fact in facts(job, "worker:1")) if step and sizes[step] != 3]
+    assert alone == [], "steps that the others made without it"
 
 
 @pytest.mark.full

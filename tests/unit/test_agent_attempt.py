@@ -59,7 +59,7 @@ def place(folder: Path, workplace: Workplace, reports: list[tuple[str, int]]) ->
 
 
 def test_an_agent_obeys_each_verb() -> None:
-    assert {*_VERBS, "leave"} == {*ORDERS}
+    assert {*_VERBS, "leave", "warm-up"} == {*ORDERS}
 
 
 def test_the_password_of_a_url_is_covered_by_itself_too(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_each_order_has_the_fields_of_its_verb_and_no_others() -> None:
     orders.listings = {"train": Listing("", ())}
     task = state.tasks["worker:0"]
     task.address, task.warned = "10.0.0.1", {"seconds": 30.0, "reason": "preempted", "figures": {"by": "another"}}
+    state.groups[0].ranks = {"worker:0": 0}
     for verb in ORDERS:
         order = Order("worker:0", 1, 1, verb, "1")
         message = order_message(1, order.attempt, verb, order.id, **orders.payload(state, order))

@@ -79,6 +79,7 @@ class Training:
         self.steps = step
         self._is_given = False  # whether weights and variables are those of the other members
         self._is_even = False  # whether the end is reached, and the weights that are not trained are their mean
+        self._is_new = False  # whether the others had a round without this member
         self._is_leaving = False  # whether all agreed to form another round before the next step
         self._have_all_finished = False  # as they told each other in the last step
         self._sources: list[_Patient] = []
@@ -173,11 +174,13 @@ class Training:
 
     def _form(self, agreed: bool = False, timeout: float | None = None) -> Round:
         """Join until there is a round in which all have the same state."""
+        self._is_new = False
         while True:
             self._ring.close()
             payload = json.dumps([self._listener.port, self._is_given, self._alike.brief])
             progressed = 2 * self.steps + self._is_even  # who is even is further than who has completed as many steps
             meeting = self._rendezvous.join(payload, progressed, agreed=agreed, timeout=timeout)
+            self._is_new |= meeting.members[meeting.rank].new
             members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
             self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
             if self._rendezvous.is_broken:  # heard before there was this ring
@@ -287,6 +290,8 @@ class Training:
                 self._ring.all_reduce(numbers)
             except Aborted:
                 self._form()
+                if self._is_new:  # the others went on without these gradients
+                    step = self.steps
                 continue
             with_batch, leaving, finishing = numbers[count:]
             self._is_leaving = bool(leaving)

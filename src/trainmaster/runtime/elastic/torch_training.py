@@ -3,14 +3,15 @@
     from trainmaster.runtime.elastic.torch_training import Training
 
     training = Training(model=model, optimizer=optimizer)       # waits for the other members, and takes their state
-    for x, y in training.batches(loader):                       # the same batch comes again after an interrupted step
+    for x, y in training.batches(loader):                       # a batch that is in no step comes again
         with training.step():
             loss_of(model(x), y).backward()
 
 At the end of the block the gradients are averaged over the members, the optimizer steps, and the gradients are cleared. So all members have
 the same parameters after each step. A step is complete once all its sums are there, and only then does anything of the state change. So
 after a member's death the others have completed the same step, or some of them one more: those that lack it take the state of one that has
-it. Their own batches of that step are in that state too. So only a step that nobody has completed is done again.
+it. Their own batches of that step are in that state too. A step that nobody has completed is added up again, with the gradients that each
+still has. Only a member that the others went on without computes its batch again.
 
 Members without a batch take part with a weight of 0: the data of shards ends earlier for one than for another, and whoever waits for the
 last shards of others must not keep them waiting. Nobody is done before everybody is.
@@ -176,12 +177,14 @@ class Training:
     def _complete(self, has_ended: bool = False) -> None:
         """Add up what all members have of this step, and bring the model on."""
         has_gradient = [float(parameter.grad is not None) for parameter in self._parameters]
-        flags = [self._weight, self._rendezvous.is_wanted, not has_ended, *has_gradient]
-        try:
-            weight, newcomers, more, *used = self._average(flags)
-        except Interrupted:
-            self._recover(has_contributed=True)
-            return
+        while True:
+            try:
+                flags = [self._weight, self._rendezvous.is_wanted, not has_ended, *has_gradient]
+                weight, newcomers, more, *used = self._average(flags)
+                break
+            except Interrupted:
+                if not self._recover(has_contributed=True) or self._weight < self._share():
+                    return
         if weight:
             for parameter, count in zip(self._parameters, used, strict=True):
                 if not count:
@@ -249,16 +252,20 @@ class Training:
 
     # -- rounds --
 
-    def _recover(self, has_contributed: bool) -> None:
-        """Undo what an interrupted step has changed, and form the next round."""
-        attempted = self._sums + 1
-        for buffer, before in zip(self.model.buffers(), self._buffers, strict=True):
-            buffer.copy_(before)
+    def _recover(self, has_contributed: bool) -> bool:
+        """Form the next round. Return whether the gradients of this member are still to be added up; else they are undone."""
+        attempted, own = self._sums + 1, [buffer.clone() for buffer in self.model.buffers()]
+        self._set_buffers(self._buffers)  # as others may take them now
+        self._round = self._form()
+        is_used = has_contributed and not self._is_new
+        if is_used and self._sums < attempted:
+            self._set_buffers(own)
+            self._outcome = _ADDED
+            return True
         self.optimizer.zero_grad(set_to_none=True)
         self._weight = 0
-        self._round = self._form()
-        is_used = has_contributed and self._sums == attempted and not self._is_new
-        self._outcome = _COMPLETE if is_used else _AGAIN
+        self._outcome = _COMPLETE if is_used and self._sums == attempted else _AGAIN
+        return False
 
     def _form(self, agreed: bool = False) -> Round:
         """Join until there is a round in which all have the same state."""
@@ -266,7 +273,7 @@ class Training:
         while True:
             payload = self._payload(None if self._rendezvous.is_alone else self._listener.port)
             meeting = self._rendezvous.join(payload, self._sums, agreed=agreed)
-            self._is_new |= meeting.members[meeting.rank].new
+            self._is_new |= meeting.members[meeting.rank].new or not self._is_given
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(meeting)
@@ -353,6 +360,10 @@ class Training:
             load(content["state"][name])
         self._sums, self.steps, self._ends = content["sums"], content["steps"], content["ends"]
         self._keep_buffers()
+
+    def _set_buffers(self, values: Iterable[torch.Tensor]) -> None:
+        for buffer, value in zip(self.model.buffers(), values, strict=True):
+            buffer.copy_(value)
 
     def _keep_buffers(self) -> None:
         for kept, buffer in zip(self._buffers, self.model.buffers(), strict=True):
