@@ -23,6 +23,7 @@ def tm(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([TM, *words], cwd=cwd, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
+@pytest.mark.full
 def test_the_quick_start_of_xlearning_on_yarn(on_hadoop, tmp_path: Path) -> None:
     """2 workers and 1 ps, input and output on the default file system."""
     data = store_for("hdfs:///tmp/data/tensorflow")

@@ -105,6 +105,7 @@ def test_text_of_both_apis_comes_once(engine: Engine, place: Store) -> None:
         assert all(len(part) > len(wanted) / 4 for part in found.values()), f"{name}: each task has its share"
 
 
+@pytest.mark.full
 def test_frames_go_through_sequence_files(engine: Engine, place: Store, on_hadoop: Cluster) -> None:
     """What a program prints as frames it reads as the same frames, any bytes, over packed SequenceFiles that Hadoop's own tools read."""
     program = python("""

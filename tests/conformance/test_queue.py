@@ -124,17 +124,17 @@ def runs(job: Submitted, size: int) -> None:
 
 
 def test_an_elastic_job_gives_way_to_a_higher_one_and_gets_it_back(engine: Engine) -> None:
-    low = sharing(engine, "low", {"min": 1, "max": 3}, 0.3)
-    runs(low, 3)
-    high = sharing(engine, "high", 2, 0.3, priority=5)
+    low = sharing(engine, "low", {"min": 1, "max": 5}, 0.18)
+    runs(low, 5)
+    high = sharing(engine, "high", 2, 0.36, priority=5)
     runs(high, 2)
     runs(low, 1)
-    assert [event["seconds"] for event in low.told("warned")] == [5.0, 5.0]
+    assert [event["seconds"] for event in low.told("warned")] == [5.0] * 4
     assert low.told("resized")[-1]["sizes"] == {"worker": 1}
     assert not [event for event in low.told("incident") if event["costs"]]
     (engine.folder / "go-high").touch()
     high.succeeded()
-    runs(low, 3)
+    runs(low, 5)
     (engine.folder / "go-low").touch()
     status = low.succeeded()
     reasons = {attempt["words"] for task in status["tasks"] for attempt in task.get("past", ())}

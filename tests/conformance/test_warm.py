@@ -153,6 +153,7 @@ def test_a_killed_ddp_program_begins_again_warm_and_sees_what_a_cold_one_sees(en
     assert steps[0] == 0 < steps[1] < steps[2], "it went on from its checkpoint"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("job", [{"warm": False}], indirect=True)
 def test_warm_restarts_can_be_turned_off(engine: Engine, job: Submitted) -> None:
     for index in range(2):

@@ -35,6 +35,7 @@ def test_the_example_learns_alone_and_under_torchrun(digits: Path, start: Start,
         assert result(place) >= 0.95, said
 
 
+@pytest.mark.full
 def test_tasks_with_unequal_parts_learn_one_model(
     digits: Path, parts: list[Path], place: Place, tmp_path: Path
 ) -> None:

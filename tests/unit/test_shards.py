@@ -258,6 +258,7 @@ def test_the_answer_names_each_path_once() -> None:
     assert json.loads(json.dumps(answer)) == answer
 
 
+@pytest.mark.full
 def test_a_million_shards_take_less_than_50_mib() -> None:
     tracemalloc.start()
     try:
