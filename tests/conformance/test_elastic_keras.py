@@ -101,14 +101,19 @@ def facts(job: Submitted, task: str, attempt: int = 1) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines(job, task, attempt) if line.startswith("{") and line.endswith("}")]
 
 
-def kill_a_member_while_it_trains(engine: Engine, program: str, backend: str = "") -> Submitted:
-    """Three members train; one is killed, and its successor joins the others. Return the job, which has succeeded."""
+def submitted(engine: Engine, program: str, backend: str = "", most: int = 3, **restart: Any) -> Submitted:
+    """A job of at least two members, which restart alone."""
     engine.write("fit.py", program)
     role = {
-        "command": [sys.executable, "fit.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task"}, "workdir": "share",
-        "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": backend}, "threads": 1,
+        "command": [sys.executable, "fit.py"], "replicas": {"min": 2, "max": most}, "restart": {"scope": "task", **restart},
+        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": backend}, "threads": 1,
     }  # fmt: skip
-    job = engine.submit({"worker": role})
+    return engine.submit({"worker": role})
+
+
+def kill_a_member_while_it_trains(engine: Engine, program: str, backend: str = "") -> Submitted:
+    """Three members train; one is killed, and its successor joins the others. Return the job, which has succeeded."""
+    job = submitted(engine, program, backend)
     until(lambda: _all_train(job), LIMIT, what=job.said)
     victim = facts(job, "worker:1")[0]["pid"]
     os.kill(victim, signal.SIGKILL)
@@ -237,12 +242,7 @@ print("end", training.steps, hashlib.sha256(weights).hexdigest(), flush=True)
 
 @pytest.mark.full
 def test_a_death_in_the_last_sum_leaves_the_others_equal(engine: Engine) -> None:
-    engine.write("dies.py", DIES_AT_THE_END)
-    role = {
-        "command": [sys.executable, "dies.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task", "limit": 1},
-        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
-    }  # fmt: skip
-    job = engine.submit({"worker": role})
+    job = submitted(engine, DIES_AT_THE_END, "torch", limit=1)
     job.succeeded(LIMIT)
     assert job.task("worker:1")["attempt"] == 2
     ends = [[line for line in lines(job, task) if line.startswith("end")] for task in ("worker:0", "worker:2")]
@@ -263,12 +263,7 @@ elastic.Training(model, keras.optimizers.SGD())
 
 @pytest.mark.full
 def test_members_whose_models_differ_all_say_in_what(engine: Engine) -> None:
-    engine.write("differs.py", DIFFERS)
-    role = {
-        "command": [sys.executable, "differs.py"], "replicas": {"min": 2, "max": 2}, "restart": {"scope": "task", "limit": 2},
-        "workdir": "share", "resources": {"cores": 0.05, "memory": "1GiB"}, "env": {"KERAS_BACKEND": "torch"}, "threads": 1,
-    }  # fmt: skip
-    job = engine.submit({"worker": role})
+    job = submitted(engine, DIFFERS, "torch", most=2, limit=2)
     assert job.end(LIMIT)["state"] == "failed"
     for task in ("worker:0", "worker:1"):
         printed = "\n".join(lines(job, task))
@@ -283,12 +278,7 @@ def test_fit_goes_on_where_a_member_dies_and_another_comes(engine: Engine) -> No
 
 @pytest.mark.full
 def test_a_batch_of_a_member_that_was_out_of_reach_is_in_the_next_step(engine: Engine) -> None:
-    engine.write("fit.py", PROGRAM)
-    role = {
-        "command": [sys.executable, "fit.py"], "replicas": {"min": 2, "max": 3}, "restart": {"scope": "task"}, "workdir": "share",
-        "resources": {"cores": 0.05, "memory": "1GiB"}, "threads": 1,
-    }  # fmt: skip
-    job = engine.submit({"worker": role})
+    job = submitted(engine, PROGRAM)
     until(lambda: _all_train(job), LIMIT, what=job.said)
     agent = psutil.Process(facts(job, "worker:1")[0]["pid"]).parent()
     assert agent is not None
