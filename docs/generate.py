@@ -206,7 +206,33 @@ def python() -> str:
         for name in sorted(getattr(module, "__all__", None) or _public(module)):
             if not inspect.ismodule(value := getattr(module, name)):
                 parts += _member(name, value)
+    for title in ("elastic.torch_training", "elastic.keras_training", "torch_data", "tf_data"):
+        parts += _from_source(f"trainmaster.runtime.{title}")
     return "\n".join(parts)
+
+
+def _from_source(module: str) -> list[str]:
+    """A module whose framework may be missing where this runs: what has a docstring in it."""
+    import ast
+
+    def member(name: str, node: ast.AST) -> list[str]:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name[0] == "_" or not ast.get_docstring(node):
+            return []
+        called: ast.stmt | None = node
+        if isinstance(node, ast.ClassDef):
+            called = next((part for part in node.body if getattr(part, "name", "") == "__init__"), None)
+        parts = [f"{'####' if '.' in name else '###'} {code(name)}", ""]
+        if isinstance(called, ast.FunctionDef) and "property" not in map(ast.unparse, called.decorator_list):
+            arguments = ast.unparse(called.args).removeprefix("self").removeprefix(", ")
+            parts += [f"```python\n{node.name}({arguments})\n```", ""]
+        parts += [ast.get_docstring(node) or "", ""]
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            parts += member(f"{name}.{getattr(part, 'name', '')}", part)
+        return parts
+
+    tree = ast.parse((Path(__file__).parents[1] / "src" / module.replace(".", "/")).with_suffix(".py").read_text())
+    parts = [f"## {code(module)}", "", ast.get_docstring(tree) or "", ""]
+    return [*parts, *(line for node in tree.body for line in member(getattr(node, "name", ""), node))]
 
 
 def _public(module: Any) -> list[str]:

@@ -50,6 +50,7 @@ def main():
         optimizer.apply(gradients, model.trainable_variables)  # their mean over all members
         return loss
 
+    MODEL.mkdir(parents=True, exist_ok=True)  # who comes when the others have finished ends in the next line
     with elastic.Training(model, optimizer) as training:
         source = {"default": str(DATA / "train" / "*.csv"), "epochs": 15}  # alone; else the job file says it
         for lines in training.batches("train", options.batch, shuffle=512, seed=me.index, **source):
@@ -61,7 +62,6 @@ def main():
     pixels, labels = parsed([line for path in sorted(paths) for line in path.read_text().splitlines()])
     accuracy = float(np.mean(model(pixels).numpy().argmax(1) == labels))
     print(f"{accuracy:.4f} of the held-out digits read rightly", flush=True)
-    MODEL.mkdir(parents=True, exist_ok=True)
     model.save(MODEL / "model.keras")  # all members have the same weights
     (MODEL / "result.json").write_text(json.dumps({"accuracy": accuracy, "steps": training.steps}) + "\n")
 

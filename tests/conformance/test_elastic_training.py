@@ -18,7 +18,8 @@ TRAIN = """
     from trainmaster.runtime.elastic.torch_training import Training
 
     torch.manual_seed(task().index)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    width = 32
+    model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.BatchNorm1d(width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
     training = Training(model=model, optimizer=torch.optim.Adam(model.parameters()))
     bits = lambda line: torch.tensor([float(int(line) >> bit & 1) for bit in range(16)])
     for x in training.batches(torch_data.loader("train", 8, transform=bits)):
@@ -38,13 +39,13 @@ TRAIN = """
 class Run:
     """A job of three members whose programs train until there is a file `go`, and then to the end of their records."""
 
-    def __init__(self, engine: Engine, files: int = 500) -> None:
+    def __init__(self, engine: Engine, files: int = 500, program: str = TRAIN) -> None:
         self.engine = engine
         for file in range(files):  # a shard each, so that all members have some
             engine.put(f"data/{file}.txt", "".join(f"{10 * file + number}\n" for number in range(10)))
-        program = python(TRAIN.replace("GO", repr(f"{engine.folder}/go")))
+        command = python(program.replace("GO", repr(f"{engine.folder}/go")))
         worker = role(
-            program, {"min": 2, "max": 3}, restart={"scope": "task", "limit": 5}, threads=1,
+            command, {"min": 2, "max": 3}, restart={"scope": "task", "limit": 5}, threads=1,
             resources={"cores": 0.1, "memory": "1GiB"},
         )  # fmt: skip
         inputs = {"train": {"url": engine.place("data"), "as": "shards"}}
@@ -103,6 +104,46 @@ def test_survivors_go_on_in_the_same_processes_and_newcomers_come_in(engine: Eng
     again = run.job.lines("worker:0").count("again")
     assert again <= 2, f"{again} steps were done again after a death and a member that was stopped"
     assert any(int(step[1]) == 2 for step in run.steps(2, 1)), "the survivors went on without the one that was killed"
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_a_newcomer_whose_model_differs_ends_alone(engine: Engine) -> None:
+    run = Run(
+        engine, program=TRAIN.replace("width = 32", "width = 33 if (task().index, task().attempt) == (1, 2) else 32")
+    )
+    run.until_size(3, 0, 1, 2)
+    before = [run.steps(index)[-1] for index in range(3)]
+    os.kill(int(before[1][2]), signal.SIGKILL)
+    run.job.attempt(3, "worker:1")
+    run.until_size(3, 0, 1, 2, beyond=int(before[0][0]) + 1)
+    run.finish()
+    for index in (0, 2):
+        assert {step[2] for step in run.steps(index)} == {before[index][2]}, "the same process"
+    printed = "\n".join(run.job.lines("worker:1", 2))
+    assert "ValueError: members differ in what they train: parameter 0" in printed, printed
+    assert "is float32 (32, 16) at worker:0 and worker:2, float32 (33, 16) at worker:1" in printed, printed
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_a_member_that_is_away_when_the_others_finish_ends_with_nothing(engine: Engine) -> None:
+    run = Run(engine, 300)
+    run.until_size(3, 0, 1, 2)
+    agent = psutil.Process(int(run.steps(1)[-1][2])).parent()
+    assert agent is not None
+    agent.suspend()
+    try:
+        run.until_size(2, 0, 2)
+        engine.write("go", "")
+        run.job.until_status("two that have finished", lambda status: {
+            task["task"] for task in status["tasks"] if task["phase"] in ("exited", "uploaded", "committing", "succeeded")
+        } == {"worker:0", "worker:2"}, 240)  # fmt: skip
+    finally:
+        agent.resume()
+    run.job.succeeded()
+    assert not any(line.startswith("end") for line in run.job.lines("worker:1")), "its state is not the last one"
+    assert any(line.startswith("end") for line in run.job.lines("worker:0"))
 
 
 @pytest.mark.full

@@ -494,7 +494,9 @@ def test_an_elastic_job_gives_way_and_grows_back(kube: Kubernetes, scope: str) -
     assert not any(event["costs"] for event in job.told("incident")), "no restart is charged to the program"
     assert {event["reason"] for event in job.told("warned")} == {"preempted"}
     given = {event["task"] for event in job.told("attempt-written-off") if event["reason"] == "preempted"}
-    given |= {event["task"] for event in job.told("warned")}  # the second of a group may have ended with the first before its pod did
+    given |= {
+        event["task"] for event in job.told("warned")
+    }  # the second of a group may have ended with the first before its pod did
     assert given == {"worker:2", "worker:3"}, job.story(status)
     assert {tuple(event["left"]) for event in job.told("resized") if event["left"]} <= {
         ("worker:2",), ("worker:3",), ("worker:2", "worker:3"), ("worker:3", "worker:2"),

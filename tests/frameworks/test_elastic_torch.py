@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainmaster.runtime.elastic import BROKEN, Member, Round
+from trainmaster.runtime.elastic import BROKEN, Member, Round, torch_training
 from trainmaster.runtime.elastic.torch_groups import Group, Interrupted, Listener
 from trainmaster.runtime.elastic.torch_training import Training
 
@@ -185,7 +185,7 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
         training.leave()
 
 
-def test_members_whose_models_differ_all_say_in_what() -> None:
+def test_members_whose_models_differ_say_in_what_and_a_newcomer_alone_ends() -> None:
     def form(rank: int, rows: list[Member], texts: list[str]) -> None:
         training, here = members[rank], Round(2, rank, rows)
         training._group = training._listener.group(here)
@@ -193,6 +193,8 @@ def test_members_whose_models_differ_all_say_in_what() -> None:
             training._compare(here)
         except ValueError as error:
             texts[rank] = str(error)
+        except Interrupted:
+            texts[rank] = "goes on"
         else:
             are_all_in.wait(60)  # the others are still connecting
         training.leave()  # at once, where they differ
@@ -214,11 +216,18 @@ def test_members_whose_models_differ_all_say_in_what() -> None:
     assert texts_of() == ["alike"] * 2
     wide = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
     wide[0].half()
-    members = [made(), made(), Training(model=wide, optimizer=torch.optim.SGD(wide.parameters()), batches_per_step=2)]
+
+    def of_two_kinds() -> list[Training]:
+        return [made(), made(), Training(model=wide, optimizer=torch.optim.SGD(wide.parameters()), batches_per_step=2)]
+
+    members = of_two_kinds()
     texts = texts_of()
     assert texts == [texts[0]] * 3
     assert 'parameter 0 "0.weight" is float32 (4, 2) at worker:0 and worker:1, float16 (4, 2) at worker:2; ' in texts[0]
     assert "; and 2 more; all must make the same model" in texts[0]
+    members = of_two_kinds()
+    members[2]._is_given = False
+    assert texts_of() == ["goes on", "goes on", texts[2]]
 
 
 def test_connections_of_the_program_outlive_a_broken_round() -> None:
@@ -303,6 +312,23 @@ def test_several_batches_make_a_step() -> None:
     assert training.steps == 2, "four batches, and the two that were left"
 
 
+def test_no_shard_counts_before_the_step_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[int] = []
+    training = made(batches_per_step=4)
+    monkeypatch.setattr(torch_training.inputs, "report_at_once", lambda: reports.append(training.steps))
+    complete = training._complete
+
+    def others_went_on(**more: Any) -> None:
+        """They have a member more now, and have not used what this one added: its four batches come again, two by two."""
+        training._outcome, training._weight, training._per_step, training._complete = "again", 0, 2, complete
+
+    training._complete = others_went_on
+    for batch in training.batches(BATCHES[:4]):
+        with training.step():
+            gradient_of(training, batch)
+    assert reports == [2, 2], "not after the first step, when two batches were in none; and at the end"
+
+
 def test_epochs_and_a_state_that_is_taken_over() -> None:
     first = made(generator=torch.Generator().manual_seed(3))
     for _ in first.epochs(2):
@@ -370,6 +396,8 @@ def test_a_newcomer_with_a_higher_step_gives_its_state_to_nobody_who_was_there_b
     rows = [("worker:0", 5, False), ("worker:1", 6, False), ("worker:2", 900, True)]
     assert Round(2, 0, [Member(task, 0, "", "", step, new) for task, step, new in rows]).source == 1
     assert Round(1, 0, [Member(task, 0, "", "", step, True) for task, step, _ in rows]).source == 2
+    again = Round(3, 0, [Member(task, 0, "", "", step, False) for task, step, _ in rows])
+    assert again.furthest([True, True, False]) == 1, "the round before broke before the newcomer had the state"
 
 
 def test_what_cannot_be_kept_equal_is_refused() -> None:

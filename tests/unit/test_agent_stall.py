@@ -317,8 +317,9 @@ def test_a_quiet_evaluation_of_twenty_minutes_lives() -> None:
     assert first_verdict(evaluation, DEFAULT) is None
 
 
-def test_a_quiet_phase_that_is_named_lives_with_a_short_limit() -> None:
-    saving = [*trained(600), *looks(1200, 600, progress=6000, phase="saving"), *trained(60, 1800, 6000)]
+@pytest.mark.parametrize("phase", ["saving", "waiting for the other members"])
+def test_a_quiet_phase_that_is_named_lives_with_a_short_limit(phase: str) -> None:
+    saving = [*trained(600), *looks(1200, 600, progress=6000, phase=phase), *trained(60, 1800, 6000)]
     assert first_verdict(saving, 300.0) is None
     unnamed = [*trained(600), *looks(1200, 600, progress=6000), *trained(60, 1800, 6000)]
     assert first_verdict(unnamed, 300.0) == (900.0, Stall("stalled", 300.0))

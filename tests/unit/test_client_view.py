@@ -83,6 +83,15 @@ def test_only_what_is_waited_for_is_said_on_a_pipe() -> None:
     assert said({"status": status(waiting=waits)}, {"status": status(waiting=waits)}) == [waits]
 
 
+def test_the_live_rows_say_for_whom_a_program_waits() -> None:
+    seen = Watching("digits-abcdef")
+    waits = "waits for its peers: 1 of at least 2 are there, worker:1 has not come"
+    seen.take({"status": status(task(waits=waits), task("worker:1"))})
+    assert f"digits-abcdef worker:0 {waits}" in " ".join(drawn(seen, width=120))
+    seen.take({"status": status(task(waits=waits), waiting="waits for memory")})
+    assert "waits for memory" in " ".join(drawn(seen, width=120)), "what the job waits for comes first"
+
+
 def drawn(seen: Watching, now: float = 110.0, width: int = 80, height: int = 40) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=width, height=height).print(rows(seen, now, height))

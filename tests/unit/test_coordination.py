@@ -317,3 +317,30 @@ def test_an_agent_that_has_forgotten_rounds_says_so(monkeypatch: pytest.MonkeyPa
             assert heard == [*range(request + 1)]
 
     asyncio.run(main())
+
+
+def test_a_lock_with_the_name_of_a_rendezvous_ends_alone() -> None:
+    script, sent, heard = started(1), [], []
+    waits, coordination = Waits(sent.append, lambda: 0.0), Coordination()
+
+    class Waiter:
+        def reply(self, request: int, answer: Mapping[str, Any]) -> None:
+            heard.append(request)
+
+        def send(self, frame: Mapping[str, Any]) -> None:
+            heard.append(frame)
+
+    def exchange() -> list[Any]:
+        while sent:
+            for push in coordination.take(script.state, "worker:0", sent.pop(0)).values():
+                waits.answered(push)
+        return heard
+
+    member, holder = Waiter(), Waiter()
+    waits.begin(1)
+    waits.join(member, 1, "elastic", 0, {"payload": "", "step": 0, "agreed": False})
+    assert exchange() == [1]
+    waits.add(holder, 2, LOCK, "elastic", 0)
+    assert exchange() == [1, 2]
+    waits.left(holder)
+    assert exchange() == [1, 2], "the round is whole"

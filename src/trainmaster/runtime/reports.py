@@ -158,7 +158,10 @@ def _figure(value: Any) -> float | str:
 
 
 class phase:
-    """`with phase("compiling"):` names the work in the block, which is shown with the task; a stall is not looked for there."""
+    """`with phase("compiling"):` names the work in the block, which is shown with the task.
+
+    No stall is looked for in phases named `staging`, `saving` or `compiling`; in other phases it is.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = str(name)

@@ -93,7 +93,8 @@ class Waits:
         if numbers := [number for number, wait in self._waits.items() if wait.waiter is waiter]:
             for number in numbers:
                 wait = self._waits.pop(number)
-                self._rounds.pop((wait.name, wait.copy), None)
+                if wait.kind == RENDEZVOUS:
+                    self._rounds.pop((wait.name, wait.copy), None)
             self.tell()
 
     def answered(self, message: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
     reported anything once   stalled after max(stall, 10 x its own usual gap) without a new step, shard or progress, whatever the
                              devices do: a stuck collective spins at 100 %
     reported nothing         stalled after `stall` without output and without use of processor, accelerator, disk or network
-    in a named phase         not stalled: staging, saving and compiling may take any time
+    in a named phase         not stalled: staging, saving, compiling, and waiting for peers that the master knows may take any time
     a peer has finished      hung after `finish` without progress or output, whatever the processor does
 
 The usual gap is the median of the last `GAPS`. Times are seconds of one clock of this machine.
@@ -15,7 +15,9 @@ from collections.abc import Iterable
 
 import attrs
 
-EXEMPT = frozenset({"staging", "saving", "compiling"})
+EXEMPT = frozenset(
+    {"staging", "saving", "compiling", "waiting for the other members"}
+)  # the last is of `elastic.Rendezvous`
 GAPS = 32
 USUAL = 10.0  # so many usual gaps without progress are a stall
 IDLE_CPU = 0.02  # cores; an idle interpreter with its timers stays below

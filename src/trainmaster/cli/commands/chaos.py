@@ -16,7 +16,7 @@ from trainmaster.cli.options.given import Duration, job_argument, json_option, p
     "faults",
     multiple=True,
     metavar="NAME",
-    help="only these, several times; default: all that its engine allows",
+    help="a fault to use; may be repeated; default: all that the job can have",
 )
 @click.option("--every", type=Duration(), default="10s", show_default=True, help="time between two faults, on average")
 @click.option("--for", "seconds", type=Duration(), default=None, help="how long; default: until the job ends")
@@ -26,7 +26,7 @@ from trainmaster.cli.options.given import Duration, job_argument, json_option, p
     default=None,
     help="how long each pause, slowness, cut or full disk lasts; default: drawn",
 )
-@click.option("--seed", type=int, default=None, help="of the order of faults; default: a random one, which is told")
+@click.option("--seed", type=int, default=None, help="of the order of faults; default: a random one, which is printed")
 @click.option("--list", "lists", is_flag=True, help="show the faults that JOB can have, and do nothing")
 @json_option
 def command(

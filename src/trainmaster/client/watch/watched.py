@@ -85,8 +85,9 @@ class Watching:
 
     @property
     def headline(self) -> str:
-        """Say what the job does as a whole, with figures."""
-        return self.waiting or str(self.status.get("phase") or "starting")
+        """Say what the job does as a whole, with figures, or for whom a program of it waits."""
+        waits = (f"{task['task']} {task['waits']}" for task in self.status.get("tasks", ()) if task.get("waits"))
+        return self.waiting or next(waits, "") or str(self.status.get("phase") or "starting")
 
     def summary(self) -> list[str]:
         return [*ended_lines(self.status, output_sizes(self.commits)), *left_out_lines(self.left_out)]

@@ -2,7 +2,7 @@
 
 Each member brings a digest of its *form* to the rendezvous: rows that say what its parameters are, and what else must be the same. Where
 all digests are equal this costs nothing. Where they differ, one sum of bytes brings all forms to all members, and each raises the same
-error.
+error. Members that have the state of the training already are not ended by newcomers: then those alone raise it that differ from them.
 """
 
 from __future__ import annotations
@@ -33,21 +33,25 @@ class Form:
         compared = json.dumps([row[:2] for row in rows]).encode()
         self.brief = [hashlib.sha256(compared).hexdigest()[:32], len(self._text)]
 
-    def check(
-        self, members: Sequence[Member], rank: int, briefs: Sequence[Any], add_up: Callable[[bytearray], None]
-    ) -> None:
-        """Raise ValueError where the form of any member differs from that of another: in all members, with the same text.
+    def is_alike(
+        self, members: Sequence[Member], rank: int, briefs: Sequence[Any], have_state: Sequence[bool], add_up: Callable[[bytearray], None],
+    ) -> bool:  # fmt: skip
+        """Return True where the forms of all members are equal, False where those that differ from the training's are about to leave.
 
-        `briefs`: those of the members by rank. `add_up` makes bytes their sum over all members, in place; what it raises passes.
+        Raises ValueError, with the same text, in those, and in all where nobody has the state of a training yet. `briefs`, `have_state`: of
+        the members by rank. `add_up` makes bytes their sum over all members, in place; what it raises passes.
         """
-        if len({digest for digest, _ in briefs}) <= 1:
-            return
+        digests = [digest for digest, _ in briefs]
+        if len({*digests}) <= 1:
+            return True
         ends = [0, *itertools.accumulate(length for _, length in briefs)]
         texts = bytearray(ends[-1])
         texts[ends[rank] : ends[rank + 1]] = self._text
         add_up(texts)
         with contextlib.suppress(Exception):  # somebody has left, who knew that all have the texts, or has died
             add_up(bytearray(1))  # nobody leaves, which breaks the round, before all have them
+        if {digest for digest, has_state in zip(digests, have_state, strict=True) if has_state} == {digests[rank]}:
+            return False
         forms = [json.loads(texts[first:end]) for first, end in itertools.pairwise(ends)]
         raise ValueError(
             f"members differ in what they train: {_differences(members, forms)};"

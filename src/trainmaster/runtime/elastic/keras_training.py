@@ -37,7 +37,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy
@@ -89,10 +89,9 @@ class Training:
         self._rendezvous = Rendezvous(name, self._heard)
         self._apply = self._optimizer.apply
         inputs.report_at_once()
-        if self._form().is_too_late or self._is_even:
-            self.leave()
-            print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
-            raise SystemExit(0)
+        self._form()
+        if self._is_even:
+            self._end_too_late()
         self._optimizer.apply = self._apply_mean
 
     @property
@@ -128,14 +127,14 @@ class Training:
         self._give_back()
         is_known = False  # that all are even
         while not is_known:
-            self._step_without_batch(is_finishing=True)
-            if self._have_all_finished:
-                try:
+            try:
+                self._step_without_batch(is_finishing=True)
+                if self._have_all_finished:
                     self._even_out()
                     self._ring.all_reduce(numpy.zeros(1, "f4"))
                     is_known = True
-                except Aborted:
-                    is_known = not self._form_at_the_end()
+            except Aborted:
+                is_known = not self._form_at_the_end()
         with contextlib.suppress(Aborted):  # somebody has left, and so knew that all are even, or has died
             self._ring.all_reduce(numpy.zeros(1, "f4"))  # nobody leaves, which breaks the round, before all know it
         self.leave()
@@ -180,6 +179,8 @@ class Training:
             payload = json.dumps([self._listener.port, self._is_given, self._alike.brief])
             progressed = 2 * self.steps + self._is_even  # who is even is further than who has completed as many steps
             meeting = self._rendezvous.join(payload, progressed, agreed=agreed, timeout=timeout)
+            if meeting.is_too_late and not self._is_even:
+                self._end_too_late()
             self._is_new |= meeting.members[meeting.rank].new
             members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
             self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
@@ -198,6 +199,11 @@ class Training:
                 self._is_leaving = False
                 return meeting
 
+    def _end_too_late(self) -> NoReturn:
+        self.leave()
+        print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
+        raise SystemExit(0)
+
     def _described(self) -> Form:
         """Return what all members must have alike. Names may differ: Keras counts the layers that a process has made."""
         trained = {id(variable) for variable in self._trainable}
@@ -208,28 +214,31 @@ class Training:
         return Form(rows)
 
     def _compare(self, meeting: Round) -> None:
-        """Raise ValueError where members differ in what they train."""
-        briefs = [json.loads(member.payload)[2] for member in meeting.members]
-        self._alike.check(
-            meeting.members, meeting.rank, briefs,
+        """Raise ValueError where this member differs in what it trains, Aborted where another does that leaves."""
+        _, have_state, briefs = zip(*(json.loads(member.payload) for member in meeting.members), strict=True)
+        if not self._alike.is_alike(
+            meeting.members, meeting.rank, briefs, have_state,
             lambda content: self._ring.all_reduce(numpy.frombuffer(content, "u1")),
-        )  # fmt: skip
+        ):  # fmt: skip
+            raise Aborted
 
     def _share(self, meeting: Round) -> None:
         """Give the state of the member that is furthest to all, where not all have it."""
         # At the beginning all have completed no step, and yet have weights of their own.
-        if meeting.is_equal and all(json.loads(member.payload)[1] for member in meeting.members):
+        have_state = [json.loads(member.payload)[1] for member in meeting.members]
+        if meeting.is_equal and all(have_state):
             return
+        source = meeting.furthest(have_state)
         values = [numpy.asarray(variable.numpy()) for variable in self._variables]
         state = numpy.concatenate([numpy.ascontiguousarray(value).reshape(-1).view("u1") for value in values])
-        self._ring.broadcast(state, meeting.source)
-        if meeting.rank != meeting.source:
+        self._ring.broadcast(state, source)
+        if meeting.rank != source:
             first = 0
             for variable, value in zip(self._variables, values, strict=True):
                 part = state[first : first + value.nbytes]
                 variable.assign(part.view(value.dtype).reshape(value.shape))
                 first += value.nbytes
-        self.steps, is_even = divmod(meeting.members[meeting.source].step, 2)
+        self.steps, is_even = divmod(meeting.members[source].step, 2)
         self._is_even = bool(is_even)
         self._is_given = True
 
@@ -247,8 +256,9 @@ class Training:
         self._is_even = True
 
     def _heard(self, word: str, number: int) -> None:
-        if word == BROKEN and self._ring.number == number:
-            self._ring.abort()
+        ring = self._ring
+        if word == BROKEN and ring.number == number:
+            ring.abort()
 
     # -- gradients --
 
@@ -289,6 +299,8 @@ class Training:
             try:
                 self._ring.all_reduce(numbers)
             except Aborted:
+                if self._is_even:  # `finish` forms the next round, or has nobody to form it with
+                    raise
                 self._form()
                 if self._is_new:  # the others went on without these gradients
                     step = self.steps

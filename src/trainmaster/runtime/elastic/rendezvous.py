@@ -15,7 +15,7 @@ from ..reports import phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 BROKEN, WANTED = "broken", "wanted"
@@ -55,12 +55,16 @@ class Round:
 
     @property
     def source(self) -> int:
-        """Return the rank whose state all others take: of those that completed the highest step, the oldest one.
+        """Return the rank whose state all others take. Where some members are not new it is one of those: see `furthest`."""
+        return self.furthest([not member.new for member in self.members])
 
-        A newcomer is none where anybody is not new: the step of its checkpoint may be that of another training.
+    def furthest(self, have_state: Sequence[bool]) -> int:
+        """Return the rank that has completed the highest step, of several the lowest. `have_state`: by rank, who has the training's state.
+
+        Where any has, it is one of those: the step of a newcomer's checkpoint may be that of another training.
         """
-        known = [rank for rank, member in enumerate(self.members) if not member.new]
-        return max(known or range(self.size), key=lambda rank: (self.members[rank].step, -rank))
+        ranks = [rank for rank, has_state in enumerate(have_state) if has_state] or range(self.size)
+        return max(ranks, key=lambda rank: (self.members[rank].step, -rank))
 
     @property
     def is_too_late(self) -> bool:

@@ -87,9 +87,6 @@ class Training:
         self._alike = self._described()
         inputs.report_at_once()
         self._round = self._form()
-        if self._round.is_too_late:
-            print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
-            raise SystemExit(0)
 
     @property
     def rank(self) -> int:
@@ -133,7 +130,7 @@ class Training:
                         raise RuntimeError("each batch takes one `with training.step():`")
                 if self._outcome == _AGAIN:
                     ahead.extendleft(reversed(current))
-                elif self._outcome == _COMPLETE:
+                elif self._outcome == _COMPLETE and not ahead:  # those ahead are in no step yet
                     inputs.report_at_once()
                 if self._outcome != _ADDED:
                     current.clear()
@@ -273,6 +270,10 @@ class Training:
         while True:
             payload = self._payload(None if self._rendezvous.is_alone else self._listener.port)
             meeting = self._rendezvous.join(payload, self._sums, agreed=agreed)
+            if meeting.is_too_late:
+                self.leave()
+                print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
+                raise SystemExit(0)
             self._is_new |= meeting.members[meeting.rank].new or not self._is_given
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
@@ -307,7 +308,7 @@ class Training:
         return Form([(part, value, "") for part, value in rows])
 
     def _compare(self, meeting: Round) -> None:
-        """Raise ValueError where members differ in what they train."""
+        """Raise ValueError where this member differs in what it trains, Interrupted where another does that leaves."""
         group = self._group
         if group is None:
             return
@@ -317,8 +318,9 @@ class Training:
             group.sum([total])
             content[:] = total.cpu().numpy().tobytes()
 
-        briefs = [json.loads(member.payload)[2] for member in meeting.members]
-        self._alike.check(meeting.members, meeting.rank, briefs, add_up)
+        _, have_state, briefs = zip(*(json.loads(member.payload) for member in meeting.members), strict=True)
+        if not self._alike.is_alike(meeting.members, meeting.rank, briefs, have_state, add_up):
+            raise Interrupted(f"a member of {meeting} differs in what it trains")
 
     def _drop_group(self) -> None:
         group, self._group = self._group, None
@@ -328,18 +330,18 @@ class Training:
     def _take_state(self, meeting: Round) -> None:
         """Have the members that are new, or behind, take the state of the one that is furthest."""
         # At the beginning all have completed no step, and yet have a state of their own: also in the round after one that was broken then.
-        if self._group is None or (
-            meeting.is_equal and all(json.loads(member.payload)[1] for member in meeting.members)
-        ):
+        have_state = [json.loads(member.payload)[1] for member in meeting.members]
+        if self._group is None or (meeting.is_equal and all(have_state)):
             self._is_given = True
             return
-        me, source = meeting.members[meeting.rank], meeting.members[meeting.source]
+        rank = meeting.furthest(have_state)
+        me, source = meeting.members[meeting.rank], meeting.members[rank]
         packed = self._packed() if me is source else torch.empty(0, dtype=torch.uint8, device=self._device)
         size = torch.tensor([packed.numel()], device=self._device)
-        self._group.broadcast(size, meeting.source)
+        self._group.broadcast(size, rank)
         if me is not source:
             packed = torch.empty(int(size.item()), dtype=torch.uint8, device=self._device)
-        self._group.broadcast(packed, meeting.source)
+        self._group.broadcast(packed, rank)
         if me is not source and (me.new or me.step < source.step or not self._is_given):
             self._unpack(packed)
         self._is_given = True
@@ -350,7 +352,10 @@ class Training:
             for name, value in self._state.items()
         }
         file = io.BytesIO()
-        torch.save({"sums": self._sums, "steps": self.steps, "ends": self._ends, "state": state}, file)
+        content = {"sums": self._sums, "steps": self.steps, "ends": self._ends, "state": state}
+        torch.save(
+            content, file, _use_new_zipfile_serialization=False
+        )  # the new format takes five times as long, for checksums
         return torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(self._device)
 
     def _unpack(self, packed: torch.Tensor) -> None:
