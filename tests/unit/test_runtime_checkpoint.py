@@ -248,6 +248,31 @@ def test_a_successor_begins_from_memory_where_it_is_newer(tmp_path: Path, monkey
         os.close(number)
 
 
+@pytest.mark.parametrize("name", [".state-00000002.bin.part", "state-00000002.bin"])
+def test_a_state_whose_set_was_cut_short_is_stored_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The program that saves it is killed, and so is the storing of its newest state."""
+    held = agent_memory(monkeypatch)
+    code = f"""
+        import os, signal
+        from trainmaster.runtime import checkpoint
+        checkpoint.save(1, {{"x": 1}}, at={str(tmp_path)!r}, every=1000)
+        checkpoint.wait()
+        checkpoint.save(2, {{"x": 2}}, at={str(tmp_path)!r}, every=1000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run(code).returncode == -signal.SIGKILL
+    (tmp_path / name).write_bytes(b"half")
+    loaded = checkpoint.load(at=str(tmp_path))
+    assert loaded is not None
+    assert (loaded.step, loaded.source) == (2, "memory")
+    checkpoint.wait()
+    assert stored(tmp_path) == [2, 1]
+    for number in held:
+        os.close(number)
+
+
 def test_a_copy_that_was_cut_short_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that fills a slot is killed within it, again and again: its successor has a whole state each time."""
     held = agent_memory(monkeypatch)

@@ -56,8 +56,10 @@ class Saver:
         self._saving = threading.Lock()  # of the slots that are filled or made larger
         self._changed = threading.Condition()  # of all that follows
         self._busy: Slot | None = None
-        self._stored = max(stored_states.numbers(self._place), default=0)  # the newest number there
-        self._newest = max(self._stored, self._slots.newest.number if self._slots.newest else 0)
+        self._stored = next((header["number"] for header in stored_states.headers(self._place)), 0)  # of the newest set
+        self._newest = max(
+            [*stored_states.numbers(self._place), self._slots.newest.number if self._slots.newest else 0]
+        )
         self._next_at = 0.0  # when the next state may be stored
         self._has_warning = False
         self._waiting = 0  # callers of `wait`
