@@ -325,6 +325,23 @@ def test_too_little_memory_is_told_once_and_each_state_is_stored(
     assert (loaded.step, loaded.source) == (2, "stored")
 
 
+def test_memory_that_a_limit_refuses_is_told_once_and_each_state_is_stored(tmp_path: Path) -> None:
+    """A copy in memory has a header and some room more than the file that is stored: the limit is between the two."""
+    code = f"""
+        import resource
+        from trainmaster.runtime import checkpoint
+        resource.setrlimit(resource.RLIMIT_FSIZE, (101_000, 101_000))
+        for step in (1, 2):
+            checkpoint.save(step, {{"x": bytes(100_000)}}, at={str(tmp_path)!r}, every=1000)
+            loaded = checkpoint.load(at={str(tmp_path)!r})
+            print(loaded.step, loaded.source)
+    """
+    program = run(code)
+    assert program.stdout == "1 stored\n2 stored\n", program.stderr
+    assert program.stderr.count("states are stored while training waits") == 1
+    assert "File too large" in program.stderr
+
+
 def test_free_memory_is_that_of_the_tightest_group(tmp_path: Path) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "self").mkdir(parents=True)

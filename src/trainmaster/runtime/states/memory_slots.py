@@ -84,11 +84,20 @@ class Slot:
             os.pwrite(self.descriptor, bytes(_RECORD.size), 0)
 
     def reserve(self, size: int, warm: bool = False) -> None:
-        """Make room for `size` bytes. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
+        """Make room for `size` bytes. Raises NoRoom. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
         if self.size < size:
             needed, free = size + size // 16 + _SPARE - self.size, free_memory()
             if free < needed:
                 raise NoRoom(f"a copy of the state needs {needed:,} bytes of memory, and {free:,} are free")
+        try:
+            self._allocate(size, warm)
+        except OSError as error:  # a limit that free memory does not show, as RLIMIT_FSIZE or RLIMIT_AS
+            raise NoRoom(
+                f"a copy of the state needs {size:,} bytes of memory, which cannot be allocated ({error.strerror})"
+            ) from error
+
+    def _allocate(self, size: int, warm: bool) -> None:
+        if self.size < size:
             self._map = None
             room = -(-(size + size // 64) // ALIGNMENT) * ALIGNMENT  # a header may become a little longer
             os.posix_fallocate(self.descriptor, 0, room)
