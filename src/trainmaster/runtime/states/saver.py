@@ -128,7 +128,7 @@ class Saver:
 
     def _load(self, memory: bool) -> Loaded | None:
         slot = self._slots.newest if memory and is_rank_zero() else None
-        if slot is not None and self._slots.lasting:
+        if slot is not None:
             self._start()
         for header in stored_states.headers(self._place):
             if slot is not None and slot.number >= header["number"]:
@@ -203,7 +203,7 @@ class Saver:
         with self._saving:
             newest, slot = self._slots.newest, self._slots.free(self._busy)
             if newest is not None and slot.size < newest.used:
-                slot.clear()
+                slot.clear(self._slots.place)
                 try:
                     slot.reserve(newest.used, warm=True)
                 except OSError:  # the save that needs it says so
