@@ -81,7 +81,7 @@ def test_what_a_program_has_begun_to_write_is_no_set_until_it_says_so(tmp_path: 
             master.report, master.acknowledged,
         )  # fmt: skip
         await storing.begin()
-        storing.told("begin", "m1")
+        storing.note_state("begin", "m1")
         (tmp_path / "ckpt").write_text("half")
         await storing.last(True)
         assert master.told == [], "the program raised an error within its checkpoint"
@@ -89,10 +89,10 @@ def test_what_a_program_has_begun_to_write_is_no_set_until_it_says_so(tmp_path: 
         try:
             await until_async(lambda: looks > 1.5 * watch.SETTLE / 0.05)
             assert master.told == [], "it was still for long enough"
-            storing.told("failed", "m1")
-            storing.told("begin", "m2")
+            storing.note_state("failed", "m1")
+            storing.note_state("begin", "m2")
             (tmp_path / "ckpt").write_text("whole")
-            storing.told("saved", "m2")
+            storing.note_state("saved", "m2")
             await until_async(lambda: master.told == [("checkpoint", 1)])
         finally:
             running.cancel()

@@ -52,7 +52,7 @@ def test_a_set_is_put_back_as_it_was(url: str, path: Path) -> None:
     (path / "empty").mkdir()
     made = save_set(url, f"{path}", "worker:0", 1, marks={"train": [[0, 7]]})
     assert made is not None
-    assert made.told() == {
+    assert made.report_fields() == {
         "set": 1, "files": 3, "bytes": 6, "marks": {"train": [[0, 7]]}, "manifest": "00000001.json",
     }  # fmt: skip
     write(path, step1="overwritten", stale="not in the set")

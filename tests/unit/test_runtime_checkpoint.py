@@ -248,6 +248,83 @@ def test_a_successor_begins_from_memory_where_it_is_newer(tmp_path: Path, monkey
         os.close(number)
 
 
+@pytest.mark.parametrize("name", [".state-00000002.bin.part", "state-00000002.bin"])
+def test_a_state_whose_set_was_cut_short_is_stored_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The program that saves it is killed, and so is the storing of its newest state."""
+    held = agent_memory(monkeypatch)
+    code = f"""
+        import os, signal
+        from trainmaster.runtime import checkpoint
+        checkpoint.save(1, {{"x": 1}}, at={str(tmp_path)!r}, every=1000)
+        checkpoint.wait()
+        checkpoint.save(2, {{"x": 2}}, at={str(tmp_path)!r}, every=1000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run(code).returncode == -signal.SIGKILL
+    (tmp_path / name).write_bytes(b"half")
+    loaded = checkpoint.load(at=str(tmp_path))
+    assert loaded is not None
+    assert (loaded.step, loaded.source) == (2, "memory")
+    checkpoint.wait()
+    assert stored(tmp_path) == [2, 1]
+    for number in held:
+        os.close(number)
+
+
+def test_places_of_one_program_share_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor finds the states of the place to which the first program saved first, whichever place it uses first itself."""
+    held = agent_memory(monkeypatch)
+    last, best, pretrained = (str(tmp_path / name) for name in ("last", "best", "pretrained"))
+
+    def states() -> list[tuple[int, str, bytes]]:
+        loads = (checkpoint.load(at=at) for at in (best, last))
+        return [(loaded.step, loaded.source, loaded["x"][-2:]) for loaded in loads if loaded is not None]
+
+    first = f"""
+        import os, signal
+        from trainmaster.runtime import checkpoint
+        for at in ({pretrained!r}, {best!r}):
+            assert checkpoint.load(at=at) is None
+        for step in (1, 2, 3):
+            for at in ({last!r}, {best!r}):
+                checkpoint.save(step, {{"x": at.encode() * 5_000 + b"%d" % step}}, at=at, every=1000)
+            if step == 1:
+                checkpoint.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run(first).returncode == -signal.SIGKILL
+    assert states() == [(1, "stored", b"t1"), (3, "memory", b"t3")]
+    for step in (4, 5, 6):
+        checkpoint.save(step, {"x": b"best%d" % step}, at=best, every=1000)
+    assert states() == [(6, "memory", b"t6"), (3, "memory", b"t3")]
+    next_program(monkeypatch)
+    for at, content in ((last, last.encode() * 5_000 + b"3"), (best, b"best6")):
+        loaded = checkpoint.load(at=at, memory=False)
+        assert loaded is not None
+        assert loaded["x"] == content
+    for number in held:
+        os.close(number)
+
+
+def test_memory_that_is_made_ahead_still_belongs_to_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = agent_memory(monkeypatch)
+    slots = Slots("place")
+    for number in (1, 2):
+        header, leaves = state_format.pack(number, {"x": bytes(number * 40_000)})
+        slots.free(None).fill(number, slots.place, header, leaves)
+    newest, ahead = slots.newest, slots.free(None)
+    assert newest is not None
+    ahead.clear(slots.place)
+    ahead.reserve(newest.used, warm=True)
+    successor = Slots("place").newest
+    assert successor is not None
+    assert successor.number == 2
+    for number in held:
+        os.close(number)
+
+
 def test_a_copy_that_was_cut_short_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that fills a slot is killed within it, again and again: its successor has a whole state each time."""
     held = agent_memory(monkeypatch)
@@ -298,6 +375,23 @@ def test_too_little_memory_is_told_once_and_each_state_is_stored(
     loaded = checkpoint.load(at=str(tmp_path))
     assert loaded is not None
     assert (loaded.step, loaded.source) == (2, "stored")
+
+
+def test_memory_that_a_limit_refuses_is_told_once_and_each_state_is_stored(tmp_path: Path) -> None:
+    """A copy in memory has a header and some room more than the file that is stored: the limit is between the two."""
+    code = f"""
+        import resource
+        from trainmaster.runtime import checkpoint
+        resource.setrlimit(resource.RLIMIT_FSIZE, (101_000, 101_000))
+        for step in (1, 2):
+            checkpoint.save(step, {{"x": bytes(100_000)}}, at={str(tmp_path)!r}, every=1000)
+            loaded = checkpoint.load(at={str(tmp_path)!r})
+            print(loaded.step, loaded.source)
+    """
+    program = run(code)
+    assert program.stdout == "1 stored\n2 stored\n", program.stderr
+    assert program.stderr.count("states are stored while training waits") == 1
+    assert "File too large" in program.stderr
 
 
 def test_free_memory_is_that_of_the_tightest_group(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Set:
         """Return the name of the manifest in the store."""
         return f"{self.number:08}.json"
 
-    def told(self) -> dict[str, Any]:
+    def report_fields(self) -> dict[str, Any]:
         """Return the fields of a report."""
         return {
             "set": self.number,

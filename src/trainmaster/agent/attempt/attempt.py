@@ -178,7 +178,7 @@ class Attempt:
 
     def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
         if self._checkpointing is not None:
-            self._checkpointing.told(state, marks)
+            self._checkpointing.note_state(state, marks)
 
     def read_shards(self) -> None:
         """Count shards reported as done: a kind of progress."""

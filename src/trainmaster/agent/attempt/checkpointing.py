@@ -62,7 +62,7 @@ class Checkpointing:
         self._late = False  # the warning about a late set was reported
         self._left_out: dict[str, str] = {}  # paths already reported as not stored
 
-    def told(self, state: str, marks: Any) -> None:
+    def note_state(self, state: str, marks: Any) -> None:
         """Note the program's message about a checkpoint that it writes itself."""
         if state != "saved":
             self._whole.clear()
@@ -121,7 +121,7 @@ class Checkpointing:
         self._late = False
         self._warn_left_out(self._watch.left_out)
         if stored is not None:
-            self._report("checkpoint", **stored.told())
+            self._report("checkpoint", **stored.report_fields())
             pruning = asyncio.create_task(self._prune(stored))
             self._pruning.add(pruning)
             pruning.add_done_callback(self._pruning.discard)

@@ -1,12 +1,14 @@
 """Slots of shared memory: the newest state of a program, whole at any moment, for its successor and for who writes it to a disk.
 
 A slot is a file without a name (memfd_create(2)). The agent makes three for its container, and tells their paths, `/proc/PID/fd/N`, by
-TRAINMASTER_MEMORY: they outlive every program, and end with the agent. A program without an agent makes its own.
+TRAINMASTER_MEMORY: they outlive every program, and end with the agent. They belong to the place to which a program first saves, as the
+record of the first of them says; so no place overwrites the states of another, in whichever order a successor uses them. For other places,
+and without an agent, a program makes slots of its own.
 
-    record (64 bytes) | header (JSON) at `at` | buffers
+    record (40 bytes) | header (JSON) at `at` | buffers
 
-The record is cleared before a slot is overwritten, and written last, in one call. A slot whose record is not there was cut short. The next
-state goes into a slot that is neither the newest nor being written to a disk, so there is always one whole set; the third slot is used
+The record gets the number 0 before a slot is overwritten, and is written last, in one call: a slot with the number 0 was cut short. The
+next state goes into a slot that is neither the newest nor being written to a disk, so there is always one whole set; the third slot is used
 only where a state comes while the one before is still on its way to the disk.
 """
 
@@ -53,13 +55,13 @@ class Slot:
         self.used = 0  # bytes, of the state that was copied into it last
         self._map: mmap.mmap | None = None
 
-    def look(self, place: int) -> None:
-        """Read the record that an earlier program left of the same `place`."""
+    def look(self) -> None:
+        """Read the record that an earlier program left."""
         record = os.pread(self.descriptor, _RECORD.size, 0)
         if len(record) < _RECORD.size:
             return
-        magic, number, at, length, checksum, of = _RECORD.unpack(record)
-        content = os.pread(self.descriptor, length, at) if magic == _MAGIC and of == place else b""
+        magic, number, at, length, checksum, _ = _RECORD.unpack(record)
+        content = os.pread(self.descriptor, length, at) if magic == _MAGIC else b""
         if number and len(content) == length and zlib.crc32(content) == checksum:
             self.number, self.header = number, json.loads(content)
 
@@ -67,7 +69,7 @@ class Slot:
         """Copy a state into this slot. Raises NoRoom, and leaves the slot without a state then."""
         content = json.dumps({**header, "number": number}).encode()
         at = _START + header["size"]
-        self.clear()
+        self.clear(place)
         self.used = at + len(content)
         self.reserve(self.used)
         assert self._map is not None
@@ -78,17 +80,25 @@ class Slot:
         os.pwrite(self.descriptor, record, 0)
         self.number, self.header = number, {**header, "number": number}
 
-    def clear(self) -> None:
+    def clear(self, place: int) -> None:
         self.number, self.header = 0, {}
-        if self.size:
-            os.pwrite(self.descriptor, bytes(_RECORD.size), 0)
+        os.pwrite(self.descriptor, _empty_record(place), 0)
 
     def reserve(self, size: int, warm: bool = False) -> None:
-        """Make room for `size` bytes. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
+        """Make room for `size` bytes. Raises NoRoom. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
         if self.size < size:
             needed, free = size + size // 16 + _SPARE - self.size, free_memory()
             if free < needed:
                 raise NoRoom(f"a copy of the state needs {needed:,} bytes of memory, and {free:,} are free")
+        try:
+            self._allocate(size, warm)
+        except OSError as error:  # a limit that free memory does not show, as RLIMIT_FSIZE or RLIMIT_AS
+            raise NoRoom(
+                f"a copy of the state needs {size:,} bytes of memory, which cannot be allocated ({error.strerror})"
+            ) from error
+
+    def _allocate(self, size: int, warm: bool) -> None:
+        if self.size < size:
             self._map = None
             room = -(-(size + size // 64) // ALIGNMENT) * ALIGNMENT  # a header may become a little longer
             os.posix_fallocate(self.descriptor, 0, room)
@@ -96,7 +106,7 @@ class Slot:
         if self._map is None:
             self._map = mmap.mmap(self.descriptor, self.size)
             if warm:
-                ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(self._map)), 0, self.size)
+                ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + _START, 0, self.size - _START)
 
     def read(self, offset: int, view: memoryview) -> None:
         """Fill `view` from the buffers' byte `offset` on. Raises EOFError."""
@@ -108,18 +118,20 @@ class Slots:
 
     def __init__(self, place: str) -> None:
         self.place = zlib.crc32(place.encode())
-        self.lasting = False  # they outlive this program
-        self._slots: list[Slot] = []
-        for path in filter(None, os.environ.get(VARIABLE, "").split(":")):
-            try:
-                self._slots.append(Slot(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
-                self.lasting = True
-            except OSError:  # the agent is gone, or of another PID namespace
-                continue
-        while len(self._slots) < COUNT:
-            self._slots.append(Slot(os.memfd_create("trainmaster-checkpoint", os.MFD_CLOEXEC)))
-        for slot in self._slots:
-            slot.look(self.place)
+        self._slots = self._open(claim=False)
+
+    def _open(self, claim: bool) -> list[Slot]:
+        """Open the agent's slots where they belong to this place. `claim`: they do from now on if they belong to none."""
+        paths = [path for path in os.environ.get(VARIABLE, "").split(":") if path]
+        try:
+            if not paths or _owner(paths[0], self.place if claim else None) != self.place:
+                return []
+            slots = [Slot(os.open(path, os.O_RDWR | os.O_CLOEXEC)) for path in paths]
+        except OSError:  # the agent is gone, or of another PID namespace
+            return []
+        for slot in slots:
+            slot.look()
+        return slots
 
     @property
     def descriptors(self) -> list[int]:
@@ -132,8 +144,27 @@ class Slots:
 
     def free(self, busy: Slot | None) -> Slot:
         """Return the slot for the next state: the largest of those that hold neither the newest state nor the one at work."""
+        if not self._slots:
+            self._slots = self._open(claim=True) or [
+                Slot(os.memfd_create("trainmaster-checkpoint", os.MFD_CLOEXEC)) for _ in range(COUNT)
+            ]
         newest = self.newest
         return max((slot for slot in self._slots if slot not in (newest, busy)), key=lambda slot: slot.size)
+
+
+def _owner(path: str, claimant: int | None) -> int | None:
+    """Return the place to which the agent's slots belong, `path` being the first of them; if to none, give them to the claimant."""
+    with open(path, "a+b", buffering=0) as first:
+        if claimant is not None and not os.fstat(first.fileno()).st_size:
+            first.write(
+                _empty_record(claimant)
+            )  # appended: of several claimants at once, the first is the one whose record counts
+        record = os.pread(first.fileno(), _RECORD.size, 0)
+    return int(_RECORD.unpack(record)[-1]) if record else None
+
+
+def _empty_record(place: int) -> bytes:
+    return _RECORD.pack(_MAGIC, 0, 0, 0, 0, place)
 
 
 def read_all(read: Callable[[memoryview, int], int], offset: int, view: memoryview) -> None:

@@ -20,7 +20,7 @@ _NOTHING, _FAILED = 0, -1  # instead of a header's length
 
 
 class Shared:
-    """A state that rank 0 state; None where it state nothing."""
+    """The state that rank 0 sends to all; `state` is None where rank 0 has none."""
 
     def __init__(self, state: Any, step: int, source: str) -> None:
         self.state, self.step, self.source = state, step, source

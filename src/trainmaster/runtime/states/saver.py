@@ -56,8 +56,10 @@ class Saver:
         self._saving = threading.Lock()  # of the slots that are filled or made larger
         self._changed = threading.Condition()  # of all that follows
         self._busy: Slot | None = None
-        self._stored = max(stored_states.numbers(self._place), default=0)  # the newest number there
-        self._newest = max(self._stored, self._slots.newest.number if self._slots.newest else 0)
+        self._stored = next((header["number"] for header in stored_states.headers(self._place)), 0)  # of the newest set
+        self._newest = max(
+            [*stored_states.numbers(self._place), self._slots.newest.number if self._slots.newest else 0]
+        )
         self._next_at = 0.0  # when the next state may be stored
         self._has_warning = False
         self._waiting = 0  # callers of `wait`
@@ -126,7 +128,7 @@ class Saver:
 
     def _load(self, memory: bool) -> Loaded | None:
         slot = self._slots.newest if memory and is_rank_zero() else None
-        if slot is not None and self._slots.lasting:
+        if slot is not None:
             self._start()
         for header in stored_states.headers(self._place):
             if slot is not None and slot.number >= header["number"]:
@@ -201,7 +203,7 @@ class Saver:
         with self._saving:
             newest, slot = self._slots.newest, self._slots.free(self._busy)
             if newest is not None and slot.size < newest.used:
-                slot.clear()
+                slot.clear(self._slots.place)
                 try:
                     slot.reserve(newest.used, warm=True)
                 except OSError:  # the save that needs it says so
