@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 from hypothesis import given
@@ -242,6 +244,79 @@ def test_whole_jobs_give_way_where_elastic_ones_do_not_do_the_lowest_and_newest_
     holds = [*held("older", 1), *held("newer", 1), *held("higher", 1, job_priority=1), *held("elastic", 1, minimum=1)]
     line = asks(("high", request("w:0", 2.0, job_priority=2)))
     assert [hold.job for hold, _ in queue.reclaim(four, holds, line)] == ["elastic", "newer"]
+
+
+def reclaimed(capacity: Capacity, holds: list[Hold], *needs: Request) -> list[str]:
+    return tasks([hold for hold, _ in queue.reclaim(capacity, holds, asks(*(("high", need) for need in needs)))])
+
+
+GPU = Capacity(4.0, 8 * GIB, ("GPU-a",))
+NEEDS_GPU = request("w:0", gpus=1, job_priority=3)
+
+
+def test_a_job_whose_end_would_not_help_goes_on() -> None:
+    holds = [*held("cpu", 1), Hold("gpu", request("w:0", gpus=1, job_priority=1), ("GPU-a",))]
+    assert reclaimed(GPU, holds, NEEDS_GPU) == ["gpu/w:0"]
+
+
+def test_members_that_would_not_help_stay() -> None:
+    holds = [*held("elastic", 2, minimum=1), Hold("gpu", request("w:0", gpus=1), ("GPU-a",))]
+    assert reclaimed(GPU, holds, NEEDS_GPU) == ["gpu/w:0"]
+
+
+def test_a_job_that_ends_keeps_none_of_its_members() -> None:
+    holds = held("elastic", 4, minimum=2)
+    assert len(reclaimed(GPU, holds, request("w:0", 3.0, job_priority=1))) == 4
+
+
+def test_members_give_way_alone_where_another_job_ends_for_what_their_own_lacks() -> None:
+    holds = [*held("elastic", 3, minimum=1), Hold("gpu", request("w:0", gpus=1, job_priority=1), ("GPU-a",))]
+    assert reclaimed(GPU, holds, request("w:0", 2.0, gpus=1, job_priority=3)) == ["elastic/w:2", "gpu/w:0"]
+
+
+def test_of_what_is_too_much_the_highest_priority_stays() -> None:
+    sizes = {"lowest": (2.0, 0), "middle": (1.0, 1), "highest": (3.0, 2)}
+    holds = [Hold(job, request("w:0", cores, job_priority=priority)) for job, (cores, priority) in sizes.items()]
+    six = Capacity(6.0, 8 * GIB)
+    assert reclaimed(six, holds, request("w:0", 4.0, job_priority=3)) == ["lowest/w:0", "highest/w:0"]
+
+
+@given(lines(), st.permutations("abc"), st.sampled_from((0, 1, 2)))
+def test_what_gives_way_is_enough_and_no_whole_job_goes_for_nothing(
+    world: tuple[Capacity, list[Hold], list[Ask]], order: list[str], minimum: int
+) -> None:
+    capacity, known, line = world
+    priorities = {job: priority for priority, job in enumerate(order)}
+
+    def ranked(rows: Sequence[Any]) -> list[Any]:
+        return [
+            attrs.evolve(row, request=attrs.evolve(row.request, job_priority=priorities[row.job], minimum=minimum))
+            for row in rows
+        ]
+
+    holds, waits = ranked(known), ranked(line)
+    going = queue.reclaim(capacity, holds, waits)
+    if not going:
+        return
+    unit = next(
+        unit for unit in queue.line(holds, waits) if unit.need and not queue._is_hopeless(capacity, holds, unit)
+    )
+    gone = {(hold.job, hold.request.task): hold for hold, _ in going}
+    assert {by for _, by in going} == {unit.job}
+    assert all(priorities[job] < priorities[unit.job] for job, _ in gone)
+
+    def lacking(jobs: set[str]) -> str:
+        """Return what would lack if only the holds of these jobs went."""
+        left = [hold for hold in holds if (hold.job, hold.request.task) not in gone or hold.job not in jobs]
+        return unit.amount.lacking(queue.free(capacity, left))
+
+    jobs = {job for job, _ in gone}
+    assert not lacking(jobs)
+    assert all(lacking(jobs - {job}) for job in jobs)
+    for job in jobs:
+        roles = Counter(hold.request.role for hold in holds if hold.job == job)
+        left = roles - Counter(hold.request.role for hold in gone.values() if hold.job == job)
+        assert not left or all(left[role] in (count, *range(minimum, count)) for role, count in roles.items())
 
 
 def test_nothing_is_taken_where_that_would_not_do_or_from_equals() -> None:

@@ -13,6 +13,7 @@ job asks for to grow by.
 
 Taking back: where a unit that stops the line would fit if jobs of a lower priority gave way, they do. First those go that their jobs can go
 on without, of each role the highest indexes; if that does not do, whole jobs. The lowest priority goes first, and of equals the newest.
+Once the unit would fit, those that it fits without stay, in the reverse order: a job that holds no GPU is not ended where a GPU is lacking.
 
 Cores are reserved, in thousandths; memory is in bytes; an accelerator is held by one container.
 """
@@ -176,17 +177,29 @@ def reclaim(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask]) -> l
     unit = next((unit for unit in line(holds, asks) if unit.need and not _is_hopeless(capacity, holds, unit)), None)
     if unit is None:
         return []
-    kept, reclaimed = [hold for hold in holds if not hold.yields_to], list[Hold]()
-    for candidates in _yielding(kept, unit.need[0].request.job_priority):
-        if not unit.amount.lacking(free(capacity, kept)):
+    staying, groups = [hold for hold in holds if not hold.yields_to], list[list[Hold]]()
+
+    def fits(groups: Sequence[Sequence[Hold]]) -> bool:
+        """Tell whether the unit fits once these groups of holds are gone."""
+        gone = {id(hold) for group in groups for hold in group}
+        return not unit.amount.lacking(free(capacity, [hold for hold in staying if id(hold) not in gone]))
+
+    for group in _yielding(staying, unit.need[0].request.job_priority):
+        if fits(groups):
             break
-        reclaimed += [hold for hold in candidates if hold in kept]
-        kept = [hold for hold in kept if hold not in candidates]
-    return [] if unit.amount.lacking(free(capacity, kept)) else [(hold, unit.job) for hold in reclaimed]
+        groups.append(group)
+    if not fits(groups):
+        return []
+    for group in reversed(groups):
+        others = [other for other in groups if other is not group]
+        if fits(others):
+            groups = others
+    reclaimed = {id(hold): hold for group in groups for hold in group}
+    return [(hold, unit.job) for hold in reclaimed.values()]
 
 
 def _yielding(holds: Sequence[Hold], priority: int) -> Iterator[list[Hold]]:
-    """Yield what gives way to a job of this priority, in order: holds that go together."""
+    """Yield what gives way to a job of this priority, in order: holds that go together. A whole job includes members that went before."""
     lower = [hold for hold in holds if hold.request.job_priority < priority]
     # Of one priority the newest first: holds are in the order in which they were granted.
     jobs = sorted(dict.fromkeys(hold.job for hold in reversed(lower)), key=lambda job: _priority(lower, job))
